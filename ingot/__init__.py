@@ -1,0 +1,80 @@
+"""Ingot: raw text to a thinking, tool-using language model.
+
+The same as the command line, from Python:
+
+    import ingot
+
+    result = ingot.run("recipes/quickstart.yaml", set={"pretrain.steps": 100})
+    model = ingot.load(result.checkpoint)
+    text = ingot.generate(model, "The capital of")
+
+Importing this package imports nothing heavy; each function imports what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ingot.model.transformer import Transformer
+    from ingot.recipe.flow import RunResult
+    from ingot.recipe.plan import Plan
+    from ingot.workspace.progress import Progress
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "generate", "load", "plan", "run"]
+
+
+def run(
+    recipe: str | Path,
+    *,
+    set: Mapping[str, Any] | None = None,
+    runs: str | Path = "runs",
+    from_stage: str | None = None,
+    to_stage: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    report: bool = True,
+) -> RunResult:
+    """Run a recipe: reuse finished stages, resume an unfinished one. `set` changes values: `{"sft.steps": 5}`."""
+    from ingot.recipe.flow import run_recipe
+    from ingot.recipe.load import load_recipe
+
+    def build_report(folder: Path) -> Path:
+        from ingot.report.build import build
+
+        return build(folder, None)
+
+    return run_recipe(
+        load_recipe(recipe, set or {}),
+        Path(runs),
+        from_stage=from_stage,
+        to_stage=to_stage,
+        dry_run=dry_run,
+        progress=progress,
+        finish=build_report if report else None,
+    )
+
+
+def plan(recipe: str | Path, *, set: Mapping[str, Any] | None = None, runs: str | Path = "runs") -> Plan:
+    """What running a recipe would do and cost; runs nothing."""
+    from ingot.recipe.load import load_recipe
+    from ingot.recipe.plan import make_plan
+
+    return make_plan(load_recipe(recipe, set or {}), Path(runs))
+
+
+def load(path: str | Path) -> Transformer:
+    """The model of a checkpoint folder, or of the folder of a stage that made one; its tokenizer is attached."""
+    from ingot.model.checkpoint import load_model
+
+    return load_model(Path(path))
+
+
+def generate(model: Transformer, prompt: str, **options: Any) -> str:
+    """The text that `model` writes after `prompt`. Options: see ingot.inference.generate."""
+    from ingot.inference.generate import generate as generate_text
+
+    return generate_text(model, prompt, **options)

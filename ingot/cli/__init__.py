@@ -1,0 +1,21 @@
+"""The command line: parses, calls, prints. Nothing heavy is imported before a command runs.
+
+Exit codes: 0 done (also when SIGTERM stopped a run, whose work is saved), 1 a check of `ingot doctor` failed, 2 an
+error that the message explains, 130 stopped with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """The entry point of `ingot`: an error that a person can act on is a message, anything else a traceback."""
+    import typer
+
+    from ingot.cli.app import app
+    from ingot.workspace.errors import IngotError
+
+    try:
+        app()
+    except IngotError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(2) from None

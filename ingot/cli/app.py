@@ -1,0 +1,245 @@
+"""The commands and their options. Each imports what it needs when it is called, so that `ingot --help` is quick."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingot import __version__
+from ingot.cli.show import print_json, result_as_json, show_checks, show_plan, show_result
+from ingot.recipe.stages import STAGES, StageKind
+from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
+
+if TYPE_CHECKING:
+    from ingot.recipe.recipe import Recipe
+
+app = typer.Typer(
+    name="ingot",
+    help="Raw text to a thinking, tool-using language model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RecipeArgument = Annotated[Path, typer.Argument(help="A recipe (YAML).", show_default=False)]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Change a value; may be repeated.")
+]
+RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where run folders are.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")]
+RUNS = Path("runs")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ingot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    set: SetOption = None,
+    from_stage: Annotated[
+        str | None, typer.Option("--from", metavar="STAGE", help="Redo this stage and all that follow.")
+    ] = None,
+    to_stage: Annotated[str | None, typer.Option("--to", metavar="STAGE", help="The last stage to run.")] = None,
+    runs: RunsOption = RUNS,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a recipe; finished stages are reused, an unfinished one is resumed."""
+    from ingot.recipe.load import load_recipe
+
+    loaded = load_recipe(recipe, set or ())
+    _run(loaded, runs, as_json=as_json, report=True, from_stage=from_stage, to_stage=to_stage, dry_run=dry_run)
+
+
+@app.command()
+def plan(
+    recipe: RecipeArgument,
+    set: SetOption = None,
+    runs: RunsOption = RUNS,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure this machine's speed (needs a second).")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the stages of a recipe, how far they are and what they cost; runs nothing."""
+    from ingot.recipe.load import load_recipe
+    from ingot.recipe.plan import make_plan
+
+    made = make_plan(load_recipe(recipe, set or ()), runs, measure=measure)
+    if as_json:
+        print_json(made.as_json())
+    else:
+        show_plan(made)
+
+
+@app.command()
+def report(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its name.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    runs: RunsOption = RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the report of a run: one HTML file that needs no network."""
+    from ingot.report.build import build
+
+    folder = run_folder if run_folder.exists() else runs / run_folder
+    if not folder.is_dir():
+        raise RecipeError(f"there is no run {run_folder}", fix=f"give a run folder, such as {runs}/NAME")
+    page = build(folder, out)
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        typer.echo(f"report: {page}")
+    if open_page:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+@app.command()
+def chat(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a stage's folder.", show_default=False)],
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Answer this and end.")] = None,
+    thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think first.")] = True,
+    tools: Annotated[bool, typer.Option("--tools/--no-tools", help="Let the model call the calculator.")] = True,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token.")] = 0.7,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest turn.")] = 256,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling.")] = 0,
+) -> None:
+    """Talk to a model."""
+    from ingot.envs import calculator
+    from ingot.inference.chat import chat as talk
+
+    talk(
+        checkpoint,
+        prompt=prompt,
+        thinking=thinking,
+        temperature=temperature,
+        tools={calculator.NAME: (calculator.SCHEMA, calculator.calculator)} if tools else None,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+    )
+
+
+@app.command()
+def doctor(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe to check, too.", show_default=False)] = None,
+    set: SetOption = None,
+    runs: RunsOption = RUNS,
+    as_json: JsonOption = False,
+) -> None:
+    """Check this machine, and a recipe if one is given; exit code 1 if something cannot work."""
+    from ingot.recipe.doctor import examine_machine, examine_recipe
+
+    checks = examine_machine(runs) + (examine_recipe(recipe, set or (), runs) if recipe is not None else [])
+    if as_json:
+        print_json([check.as_json() for check in checks])
+    else:
+        show_checks(checks)
+    if any(check.status == "fail" for check in checks):
+        raise typer.Exit(1)
+
+
+def _add_stage_command(kind: StageKind) -> None:
+    """`ingot KIND FILE` for one kind of stage."""
+
+    def command(
+        file: Annotated[Path, typer.Argument(help="A recipe, or a file of this stage's options.", show_default=False)],
+        input: Annotated[
+            list[str] | None,
+            typer.Option("--input", metavar="ROLE=PATH", help="An input: an artifact or a stage's folder."),
+        ] = None,
+        set: SetOption = None,
+        seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed instead of the file's.")] = None,
+        runs: RunsOption = RUNS,
+        dry_run: DryRunOption = False,
+        as_json: JsonOption = False,
+    ) -> None:
+        from ingot.recipe.single import load_stage
+
+        inputs = dict(_split_input(text) for text in input or ())
+        recipe, names = load_stage(file, kind.kind, set or (), inputs=inputs, seed=seed)
+        _run(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run)
+
+    takes = [role + (" (optional)" if role in kind.optional else "") for role in kind.needs]
+    help_text = f"{kind.does} Takes: {', '.join(takes) or 'nothing'}. Makes: {', '.join(kind.makes)}."
+    app.command(kind.kind, help=help_text, short_help=kind.does, rich_help_panel="One kind of stage by itself")(command)
+
+
+for _kind in STAGES.values():
+    _add_stage_command(_kind)
+
+
+def _split_input(text: str) -> tuple[str, str]:
+    role, equals, path = text.partition("=")
+    if not (role and equals and path):
+        raise RecipeError("an input needs a role and a path", place=f"--input {text}", fix="write --input ROLE=PATH")
+    return role, path
+
+
+def _run(
+    recipe: Recipe,
+    runs: Path,
+    *,
+    as_json: bool,
+    report: bool,
+    only: Collection[str] | None = None,
+    from_stage: str | None = None,
+    to_stage: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Run stages with live progress, and end by saying where the results are and what to do next."""
+    from ingot.cli.stop import note_signals, resume_command
+    from ingot.recipe.flow import run_recipe
+    from ingot.workspace.interrupt import StopSignal
+    from ingot.workspace.progress import Progress, make_progress
+
+    stop, received = StopSignal(), list[int]()
+    try:
+        with Progress() if as_json or dry_run else make_progress() as progress, note_signals(stop, received):
+            result = run_recipe(
+                recipe,
+                runs,
+                from_stage=from_stage,
+                to_stage=to_stage,
+                only=only,
+                dry_run=dry_run,
+                progress=progress,
+                stop=stop,
+                finish=_build_report if report else None,
+            )
+    except Interrupted as error:
+        typer.echo(f"{error}\nto go on: {resume_command()}", err=True)
+        raise typer.Exit(0 if received[-1:] == [signal.SIGTERM] else 130) from None
+    except KeyboardInterrupt:
+        typer.echo(f"stopped at once; to go on from the last checkpoint: {resume_command()}", err=True)
+        raise typer.Exit(130) from None
+    except CheckFailed:
+        typer.echo(f"to look at the run so far: ingot report {runs / recipe.name}", err=True)
+        raise
+    if as_json:
+        print_json(result_as_json(result))
+    else:
+        show_result(result, dry_run=dry_run)
+
+
+def _build_report(folder: Path) -> Path:
+    from ingot.report.build import build
+
+    return build(folder, None)

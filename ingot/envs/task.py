@@ -1,0 +1,144 @@
+"""What a task is, what a score is, and what a kind of task and a policy must be able to do.
+
+Invariants: a question belongs to exactly one split, decided by a hash of its text alone, so that train and test tasks
+are disjoint whatever the seed, the kind or the difficulty; the same (seed, count, split) gives the same tasks on every
+machine; a task's id is a hash of its question, so that two checkpoints are compared on the same tasks by id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from ingot.inference.sampling import Sampling
+from ingot.tokens.chat import Message
+from ingot.workspace.errors import DataError
+
+Split = Literal["train", "test"]
+TEST_SHARE = 5  # one question in five is a test question
+PATIENCE = 1000  # draws without a new question after which the questions of a kind count as used up
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question with a known answer. `messages` is the prompt; `tools` the schemas of the tools it may use."""
+
+    id: str
+    kind: str
+    messages: tuple[Message, ...]
+    answer: str
+    tools: tuple[dict[str, Any], ...] = ()
+    thinking: bool = True
+    split: Split = "train"
+
+    @property
+    def question(self) -> str:
+        """The text of the last user message."""
+        return self.messages[-1].content
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a verifier says: `reward` for training, `correct` for accuracy, `detail` for measures of one task kind."""
+
+    reward: float
+    correct: bool
+    format_ok: bool
+    detail: Mapping[str, float] = field(default_factory=dict)
+
+
+class TaskSet(Protocol):
+    """A kind of task."""
+
+    kind: str
+
+    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+        """`count` tasks of a split; test tasks are distinct, train tasks are as far as there are enough questions."""
+
+    def solution(self, task: Task) -> list[Message]:
+        """A correct conversation after the prompt: thinking, tool calls with their results, the answer."""
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """A plausible wrong conversation after the prompt, well formed."""
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        """Judge the messages that followed the prompt."""
+
+
+class Completion(Protocol):
+    """What a policy wrote: its tokens with the stop token, their log-probabilities, and which weights drew each."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def logprobs(self) -> Sequence[float]: ...
+
+    @property
+    def versions(self) -> Sequence[int]: ...
+
+
+class Policy(Protocol):
+    """Whoever writes the replies: an engine, a server, a script in a test."""
+
+    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[Completion]:
+        """One completion per prompt, in the same order."""
+
+
+def question_split(question: str) -> Split:
+    """The split a question belongs to: a function of its text only."""
+    return "test" if int(_digest(question)[:8], 16) % TEST_SHARE == 0 else "train"
+
+
+def make_task(
+    kind: str, question: str, answer: str, *, tools: Sequence[dict[str, Any]] = (), thinking: bool = True
+) -> Task:
+    """A one-question task with its id and split filled in."""
+    mode = "think" if thinking else "direct"
+    return Task(
+        id=f"{kind}-{_digest(f'{kind}/{mode}/{question}')[:12]}",
+        kind=kind,
+        messages=(Message(role="user", content=question),),
+        answer=answer,
+        tools=tuple(tools),
+        thinking=thinking,
+        split=question_split(question),
+    )
+
+
+def draw_tasks(kind: str, draw: Callable[[random.Random], Task], seed: int, count: int, split: Split) -> list[Task]:
+    """Draw tasks of one split until there are `count`.
+
+    Questions are distinct while new ones turn up. When they are used up, train tasks repeat (several passes over a
+    small world are fine), while test tasks are an error: a repeated test task would shrink the standard error for
+    nothing.
+    """
+    rng = random.Random(f"{kind}/{split}/{seed}")
+    tasks: list[Task] = []
+    seen: set[str] = set()
+    misses = 0
+    while len(tasks) < count:
+        task = draw(rng)
+        if task.split != split:
+            continue
+        if task.id in seen and misses < PATIENCE:
+            misses += 1
+            continue
+        if task.id in seen and split == "test":
+            raise DataError(
+                f"asked for {count} distinct test tasks, but there are only about {len(seen)} questions",
+                place=f"task kind {kind}",
+                fix="ask for fewer tasks or widen the difficulty of this kind",
+            )
+        if misses < PATIENCE:
+            misses = 0
+        seen.add(task.id)
+        tasks.append(task)
+    return tasks
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,93 @@
+"""Sums, differences and small products, worked out column by column from the right, as on paper.
+
+Each step of the trace is one fact about digits, written so that it is literally true and so that what the next step
+needs stands at a fixed place just before it:
+
+    What is 37 + 48?   7+8+0=15 3+4+1=08     85      digit + digit + carry = carry and digit
+    What is 52 - 37?   2-7-0=5-10 5-3-1=1-0  15      digit - digit - borrow = digit - ten times the next borrow
+    What is 37 * 4?    7*4+0=28 3*4+2=14     148     digit * digit + carry = carry and digit
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from ingot.envs.config import ArithmeticConfig
+from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
+from ingot.envs.verify import final_content, format_ok, same_number
+from ingot.tokens.chat import Message
+
+QUESTION = re.compile(r"What is ([0-9]+) ([-+*]) ([0-9]+)\?")
+
+
+class Arithmetic:
+    """The task kind `arithmetic`."""
+
+    kind = "arithmetic"
+
+    def __init__(self, config: ArithmeticConfig | None = None) -> None:
+        self.config = config or ArithmeticConfig()
+
+    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+        return draw_tasks(self.kind, self._draw, seed, count, split)
+
+    def _draw(self, rng: random.Random) -> Task:
+        operator = rng.choice(self.config.operators)
+        left, right = self._number(rng), self._number(rng)
+        if operator == "*":
+            right = rng.randint(2, self.config.multiplier_max)
+        if operator == "-" and left < right:
+            left, right = right, left
+        return make_task(self.kind, f"What is {left} {operator} {right}?", work_out(left, operator, right)[1])
+
+    def _number(self, rng: random.Random) -> int:
+        digits = rng.randint(self.config.digits_min, self.config.digits_max)
+        return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
+
+    def solution(self, task: Task) -> list[Message]:
+        return [self._reply(task, None)]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        left, operator, right = operands(task.question)
+        columns = len(str(left if operator == "*" else max(left, right)))
+        return [self._reply(task, rng.randrange(columns))]
+
+    def _reply(self, task: Task, mistake: int | None) -> Message:
+        trace, answer = work_out(*operands(task.question), mistake)
+        return Message(role="assistant", content=answer, thinking=trace)
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        correct = same_number(final_content(messages), task.answer)
+        well_formed = format_ok(messages, task.thinking)
+        return Score(float(correct and well_formed), correct, well_formed)
+
+
+def operands(question: str) -> tuple[int, str, int]:
+    """The numbers and the operator of a question that this kind wrote."""
+    found = QUESTION.fullmatch(question)
+    if found is None:
+        raise ValueError(f"not an arithmetic question: {question!r}")
+    return int(found[1]), found[2], int(found[3])
+
+
+def work_out(left: int, operator: str, right: int, mistake: int | None = None) -> tuple[str, str]:
+    """The trace and the answer. `mistake` is a column whose digit comes out one too high (9 becomes 0)."""
+    columns = len(str(left if operator == "*" else max(left, right)))
+    steps, result, carry = [], 0, 0
+    for column in range(columns):
+        first = left // 10**column % 10
+        second = right if operator == "*" else right // 10**column % 10
+        if operator == "-":
+            total = first - second - carry
+        else:
+            total = (first * second if operator == "*" else first + second) + carry
+        digit, next_carry = total % 10, abs(total // 10)
+        if column == mistake:
+            digit = (digit + 1) % 10
+        sign = "-" if operator == "-" else "+"
+        outcome = f"{digit}-{10 * next_carry}" if operator == "-" else f"{next_carry}{digit}"
+        steps.append(f"{first}{operator}{second}{sign}{carry}={outcome}")
+        result, carry = result + digit * 10**column, next_carry
+    return " ".join(steps), str(result + (0 if operator == "-" else carry * 10**columns))

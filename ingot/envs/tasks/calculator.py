@@ -1,0 +1,72 @@
+"""Numbers too large to work out in the head: call the calculator with the expression, then say what it said.
+
+The reward asks for all of it: a well-formed call whose value is right, and a final answer equal to that value.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from ingot.envs import calculator as tool
+from ingot.envs.config import CalculatorConfig
+from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
+from ingot.envs.tasks.arithmetic import operands
+from ingot.envs.verify import final_content, format_ok, same_number
+from ingot.tokens.chat import Message, ToolCall
+
+BEFORE, AFTER = "large numbers", "tool result"
+
+
+class Calculator:
+    """The task kind `calculator`."""
+
+    kind = "calculator"
+
+    def __init__(self, config: CalculatorConfig | None = None) -> None:
+        self.config = config or CalculatorConfig()
+
+    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+        return draw_tasks(self.kind, self._draw, seed, count, split)
+
+    def _draw(self, rng: random.Random) -> Task:
+        operator = rng.choice(self.config.operators)
+        expression = f"{self._number(rng)} {operator} {self._number(rng)}"
+        answer = tool.calculator({"expression": expression})
+        return make_task(
+            self.kind, f"What is {expression}?", answer, tools=(tool.SCHEMA,), thinking=self.config.thinking
+        )
+
+    def _number(self, rng: random.Random) -> int:
+        digits = rng.randint(self.config.digits_min, self.config.digits_max)
+        return rng.randrange(10 ** (digits - 1), 10**digits)
+
+    def solution(self, task: Task) -> list[Message]:
+        left, operator, right = operands(task.question)
+        return self._conversation(task, f"{left} {operator} {right}")
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """Calls the tool with one wrong digit and repeats its result."""
+        left, operator, right = operands(task.question)
+        return self._conversation(task, f"{left} {operator} {right + rng.choice((-10, -1, 1, 10))}")
+
+    def _conversation(self, task: Task, expression: str) -> list[Message]:
+        call = ToolCall(name=tool.NAME, arguments={"expression": expression})
+        result = tool.calculator(call.arguments)
+        before, after = (BEFORE, AFTER) if task.thinking else (None, None)
+        return [
+            Message(role="assistant", content="", thinking=before, tool_calls=[call]),
+            Message(role="tool", content=result),
+            Message(role="assistant", content=result, thinking=after),
+        ]
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        correct = same_number(final_content(messages), task.answer)
+        well_formed = format_ok(messages, task.thinking)
+        called = any(
+            call.name == tool.NAME and same_number(tool.calculator(call.arguments), task.answer)
+            for message in messages
+            for call in message.tool_calls
+        )
+        reward = float(correct and well_formed and called)
+        return Score(reward, correct, well_formed, {"tool_call_success": float(called)})

@@ -1,0 +1,78 @@
+"""Small tasks on the letters of a word; the trace spells the word so that each step looks at one letter.
+
+    Reverse: t r e e              1 t 2 r 3 e 4 e 4 e 3 e 2 r 1 t      e e r t
+    How many e: t r e e           t 0 r 0 e 1 e 2                      2
+    Last letter: t r e e          t r e e                              e
+
+Positions are numbered for the reversal because a repeated letter cannot be found again by its name alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from ingot.envs.config import StringsConfig
+from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
+from ingot.envs.verify import final_content, format_ok, same_text
+from ingot.tokens.chat import Message
+
+REVERSE, COUNT, LAST = "Reverse", "How many", "Last letter"
+
+
+class Strings:
+    """The task kind `strings`."""
+
+    kind = "strings"
+
+    def __init__(self, config: StringsConfig | None = None) -> None:
+        self.config = config or StringsConfig()
+
+    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+        return draw_tasks(self.kind, self._draw, seed, count, split)
+
+    def _draw(self, rng: random.Random) -> Task:
+        operation = rng.choice(self.config.operations)
+        length = rng.randint(self.config.letters_min, self.config.letters_max)
+        # a count is only interesting when letters repeat: draw those words from three letters
+        letters = rng.sample(self.config.alphabet, 3) if operation == "count" else self.config.alphabet
+        word = [rng.choice(letters) for _ in range(length)]
+        command = {"reverse": REVERSE, "count": f"{COUNT} {rng.choice(letters)}", "last": LAST}[operation]
+        question = f"{command}: {(' ' if self.config.spelled else '').join(word)}"
+        return make_task(self.kind, question, work_out(question)[1])
+
+    def solution(self, task: Task) -> list[Message]:
+        trace, answer = work_out(task.question)
+        return [Message(role="assistant", content=answer, thinking=trace)]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        trace, answer = work_out(task.question)
+        if answer.isdigit():
+            wrong = str(int(answer) + rng.choice((1, 2) if answer == "0" else (-1, 1)))
+        else:
+            letters = answer.split(" ")
+            place = rng.randrange(len(letters))
+            letters[place] = rng.choice([letter for letter in self.config.alphabet if letter != letters[place]])
+            wrong = " ".join(letters)
+        return [Message(role="assistant", content=wrong, thinking=trace)]
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        correct = same_text(final_content(messages), task.answer)
+        well_formed = format_ok(messages, task.thinking)
+        return Score(float(correct and well_formed), correct, well_formed)
+
+
+def work_out(question: str) -> tuple[str, str]:
+    """The trace and the answer of a question that this kind wrote."""
+    command, _, spelled = question.partition(": ")
+    word = spelled.replace(" ", "")
+    if command == REVERSE:
+        numbered = [f"{place} {letter}" for place, letter in enumerate(word, start=1)]
+        return " ".join(numbered + numbered[::-1]), " ".join(word[::-1])
+    if command == LAST:
+        return " ".join(word), word[-1]
+    target = command.removeprefix(COUNT + " ")
+    if len(target) != 1 or not word:
+        raise ValueError(f"not a string question: {question!r}")
+    steps = [f"{letter} {word[:place].count(target)}" for place, letter in enumerate(word, start=1)]
+    return " ".join(steps), str(word.count(target))

@@ -1,0 +1,1 @@
+"""AdamW, schedules, and which parameters they apply to."""

@@ -1,0 +1,71 @@
+"""Options of the post-training stages."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from ingot.envs.config import TaskMixConfig
+from ingot.train.config import TrainingConfig
+
+
+class SftConfig(TrainingConfig):
+    """Supervised fine-tuning on conversations, loss on assistant tokens only."""
+
+    tasks: TaskMixConfig | None = Field(TaskMixConfig(), description="generated, verified conversations; null for none")
+    task_conversations: int = Field(4000, ge=0, description="how many conversations are generated")
+    files: tuple[str, ...] = Field(
+        (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
+    )
+    batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
+
+
+class SamplingConfig(TrainingConfig):
+    """Training on what the model itself samples."""
+
+    tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
+    prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
+    max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
+    record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
+
+
+class PreferConfig(TrainingConfig):
+    """Length-normalised DPO on pairs of the model's own answers: right against wrong."""
+
+    tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks that are answered")
+    prompts: int = Field(128, gt=0, description="tasks that are sampled to find pairs")
+    samples: int = Field(8, gt=1, description="answers to each task")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature for the answers")
+    max_new_tokens: int = Field(64, gt=0, description="longest turn")
+    length_gap: int = Field(100, ge=0, description="largest difference in tokens between the two answers of a pair")
+    pairs_per_task: int = Field(2, gt=0, description="at most this many pairs from one task")
+    batch_pairs: int = Field(16, gt=0, description="pairs in one optimizer step")
+    beta: float = Field(5.0, gt=0, description="β: how strongly the policy is held to the reference")
+    length_normalised: bool = Field(True, description="divide each answer's log-ratio by its length")
+
+
+class RlConfig(SamplingConfig):
+    """GRPO (arXiv 2402.03300) with verifiable rewards, token-level mean, no division by the standard deviation."""
+
+    group: int = Field(8, gt=1, description="samples of each task; the advantage compares within the group")
+    clip_low: float = Field(0.2, gt=0, le=1, description="ratios below 1 − this are clipped")
+    clip_high: float = Field(
+        0.28, gt=0, description="ratios above 1 + this are clipped (clip-higher, arXiv 2503.14476)"
+    )
+    divide_by_std: bool = Field(
+        False, description="divide the advantage by the group's standard deviation, as GRPO did"
+    )
+    reference_weight: float = Field(0.0, ge=0, description="coefficient of the divergence from the input checkpoint")
+    format_reward: float = Field(0.0, ge=0, lt=1, description="reward for a well-formed but wrong answer")
+
+
+class DistillConfig(SamplingConfig):
+    """On-policy distillation: the student samples, the teacher grades every token (reverse KL as policy gradient)."""
+
+    group: int = Field(1, gt=0, description="samples of each task")
+
+    @model_validator(mode="after")
+    def _same_temperature(self) -> DistillConfig:
+        if self.temperature != 1.0:
+            raise ValueError("distillation compares log-probabilities at temperature 1; leave temperature at 1")
+        return self

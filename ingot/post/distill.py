@@ -1,0 +1,74 @@
+"""On-policy distillation: the student writes, the teacher grades every token.
+
+Reverse KL as a policy gradient (Agarwal et al., arXiv 2306.13649; Lu et al., "On-policy distillation", 2025): for a token
+that the student sampled,
+
+    A_t = log teacher(token) − log student(token)
+
+so that the student moves towards the teacher exactly where it goes itself. With the SFT checkpoint as teacher and general
+prompts it undoes what RL on a narrow task forgot, without undoing what it learnt elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from pathlib import Path
+from typing import Any
+
+from ingot.envs.trajectory import Trajectory
+from ingot.model.checkpoint import load_model
+from ingot.model.transformer import Transformer
+from ingot.post.config import DistillConfig
+from ingot.post.policy import sequence_logprobs
+from ingot.post.sampling import SampledSource
+from ingot.tokens.batch import Sequence
+from ingot.train.loop import Trainer
+from ingot.train.terms import PolicyGradient
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.stage import Stage, StageFolder
+
+
+class TeacherGraded(SampledSource):
+    """Distillation's stamp: each token's advantage is how much likelier the teacher finds it."""
+
+    def __init__(self, model: Transformer, teacher: Transformer, config: DistillConfig, folder: StageFolder) -> None:
+        super().__init__(model, config, config.group, folder, slots=config.prompts_per_step * config.group)
+        self.teacher = teacher.to(model.embedding.weight.device)
+
+    def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
+        graded = sequence_logprobs(
+            self.teacher, [Sequence(each.tokens()) for each in trajectories], self.config.sequence_length
+        )
+        rows, total, count = [], 0.0, 0
+        for each, teacher in zip(trajectories, graded, strict=True):
+            row = [t - s for t, s in zip(teacher, each.logprobs(), strict=True)]
+            rows.append(row)
+            total -= sum(a for a, sampled in zip(row, each.sampled(), strict=True) if sampled)
+            count += each.sampled_count
+        return rows, {"teacher_divergence": total / count}
+
+
+def run(config: DistillConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+    """Pull the input checkpoint towards the teacher on the given tasks; makes a checkpoint."""
+    model, teacher = load_model(inputs["checkpoint"]), load_model(inputs["teacher"])
+    if model.config.vocabulary_size != teacher.config.vocabulary_size:
+        raise RecipeError(
+            f"student and teacher have different vocabularies ({model.config.vocabulary_size} and "
+            f"{teacher.config.vocabulary_size} tokens)",
+            fix="distil from a teacher with the same tokenizer",
+        )
+    source = TeacherGraded(model, teacher.eval(), config, folder)
+    Trainer(model, [PolicyGradient()], source, config, folder, after_step=source.check_ratio).run()
+    divergence = [row["teacher_divergence"] for row in folder.metrics.read()]
+    part = max(1, len(divergence) // 5)
+    return {"first_divergence": sum(divergence[:part]) / part, "last_divergence": sum(divergence[-part:]) / part}
+
+
+STAGE = Stage(
+    kind="distill",
+    config=DistillConfig,
+    needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
+    makes=("checkpoint",),
+    run=run,
+)

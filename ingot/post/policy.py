@@ -1,0 +1,48 @@
+"""What post-training needs of a model: its chat format, and the log-probabilities it gives to finished sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+
+import torch
+
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Sequence
+from ingot.tokens.chat import ChatFormat
+from ingot.tokens.packing import make_batch
+from ingot.train.batches import split_rows
+from ingot.train.logprobs import score
+from ingot.workspace.errors import ArtifactError
+
+ROWS = 16
+
+
+def chat_format(model: Transformer) -> ChatFormat:
+    """The chat format of the model's tokenizer."""
+    if model.tokenizer is None:
+        raise ArtifactError(
+            "the checkpoint has no tokenizer", fix="use a checkpoint that Ingot wrote, or import one with it"
+        )
+    return ChatFormat(model.tokenizer)
+
+
+@torch.no_grad()
+def sequence_logprobs(model: Transformer, sequences: SequenceOf[Sequence], capacity: int) -> list[list[float]]:
+    """log p of every token given those before it; the first token of a sequence has none and gets 0."""
+    result = [[0.0] * len(sequence.tokens) for sequence in sequences]
+    starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
+    for sequence in sequences:
+        starts.append(total)
+        total += len(sequence.tokens)
+    numbered = [
+        Sequence(sequence.tokens, {"place": [float(start + i) for i in range(len(sequence.tokens))]})
+        for sequence, start in zip(sequences, starts, strict=True)
+    ]
+    assert total < 1 << 24, "places must stay exact in float32"
+    values = torch.zeros(total, dtype=torch.float32)
+    for batch in split_rows(make_batch(numbered, capacity), ROWS):
+        scored = score(model, batch.to(model.embedding.weight.device))
+        values[scored.streams["place"].long().cpu()] = scored.logprobs.float().cpu()
+    for row, start in zip(result, starts, strict=True):
+        row[1:] = values[start + 1 : start + len(row)].tolist()
+    return result

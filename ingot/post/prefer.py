@@ -1,0 +1,59 @@
+"""Preference training: length-normalised DPO on the model's own right and wrong answers.
+
+    −log σ( β (D_w/|y_w| − D_l/|y_l|) ),   D = Σ_t log π(y_t) − log ref(y_t)      (arXiv 2305.18290; Tülu 3, arXiv 2411.15124)
+
+The reference is the input checkpoint; its log-probabilities are computed once. Pairs are a pure function of the input
+checkpoint and the seed, so an interrupted stage finds the same ones again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ingot.model.checkpoint import load_model
+from ingot.post.config import PreferConfig
+from ingot.post.conversations import PoolSource
+from ingot.post.pairs import pair_sequences, sample_pairs
+from ingot.train.device import choose_device
+from ingot.train.loop import Trainer
+from ingot.train.terms import Preference
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.files import write_jsonl
+from ingot.workspace.stage import Stage, StageFolder
+
+
+def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+    """Sample pairs from the input checkpoint and train on them; makes a checkpoint."""
+    model = load_model(inputs["checkpoint"], device=choose_device(config.device))
+    pairs, right = sample_pairs(model, config, folder.seed)
+    folder.stop.check()
+    folder.progress.say(f"{len(pairs)} pairs from {config.prompts} tasks × {config.samples} samples, {right:.0%} right")
+    if len(pairs) < config.batch_pairs:
+        raise CheckFailed(
+            f"only {len(pairs)} preference pairs, a step needs {config.batch_pairs} ({right:.0%} of the answers were right)",
+            fix="sample more prompts, or choose tasks that the model gets right sometimes and wrong sometimes",
+        )
+    tokenizer = model.tokenizer
+    assert tokenizer is not None  # sample_pairs has used it
+    write_jsonl(
+        folder.path / "pairs.jsonl",
+        [
+            {
+                "task_id": pair.chosen.task.id,
+                "prompt": pair.chosen.task.question,
+                "chosen": pair.chosen.reply(tokenizer),
+                "rejected": pair.rejected.reply(tokenizer),
+            }
+            for pair in pairs
+        ],
+    )
+    groups = pair_sequences(pairs, model, config.sequence_length)
+    source = PoolSource(groups, config.batch_pairs, config.sequence_length, config.micro_batch_tokens, folder.seed)
+    term = Preference(beta=config.beta, length_normalised=config.length_normalised)
+    last = Trainer(model, [term], source, config, folder).run()
+    return {"pairs": len(pairs), **{name: last[name] for name in ("loss", "preference_accuracy", "margin")}}
+
+
+STAGE = Stage(kind="prefer", config=PreferConfig, needs={"checkpoint": "checkpoint"}, makes=("checkpoint",), run=run)

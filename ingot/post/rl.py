@@ -1,0 +1,89 @@
+"""Reinforcement learning with verifiable rewards: GRPO (arXiv 2402.03300), as later work runs it.
+
+For each task G answers are sampled and scored by its verifier; the advantage of answer i is
+
+    A_i = R_i − mean(R)          (optionally / (std(R) + 1e-4), std with n − 1)
+
+the same for all of its tokens. The loss is the clipped policy gradient, summed over the step's sampled tokens and divided by
+their number (DAPO, arXiv 2503.14476), plus an optional divergence from the input checkpoint. Not dividing by the standard
+deviation keeps easy and hard tasks in proportion (Dr. GRPO, arXiv 2503.20783).
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from pathlib import Path
+from typing import Any
+
+from ingot.envs.trajectory import Trajectory
+from ingot.model.checkpoint import load_model
+from ingot.model.transformer import Transformer
+from ingot.post.config import RlConfig
+from ingot.post.policy import sequence_logprobs
+from ingot.post.sampling import SampledSource
+from ingot.tokens.batch import Sequence
+from ingot.train.loop import Trainer
+from ingot.train.terms import PolicyGradient, ReferenceDivergence
+from ingot.workspace.stage import Stage, StageFolder
+
+STD_EPSILON = 1e-4
+
+
+def group_advantages(rewards: SequenceOf[float], group: int, divide_by_std: bool) -> list[float]:
+    """The advantage of every reward within its group; `rewards` lists the groups one after another."""
+    advantages = []
+    for start in range(0, len(rewards), group):
+        members = rewards[start : start + group]
+        mean = sum(members) / len(members)
+        scale = statistics.stdev(members) + STD_EPSILON if divide_by_std else 1.0
+        advantages += [(reward - mean) / scale for reward in members]
+    return advantages
+
+
+class GroupRelative(SampledSource):
+    """GRPO's stamp: a trajectory's advantage on each of its tokens."""
+
+    def __init__(self, model: Transformer, config: RlConfig, folder: StageFolder) -> None:
+        super().__init__(model, config, config.group, folder, slots=config.prompts_per_step * config.group)
+        self.rl = config
+        self.reference = copy.deepcopy(model) if config.reference_weight > 0 else None
+
+    def reward(self, trajectory: Trajectory) -> float:
+        """The verifier's reward, or a smaller one for an answer that is only well formed."""
+        return max(trajectory.score.reward, self.rl.format_reward * trajectory.score.format_ok)
+
+    def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
+        rewards = [self.reward(trajectory) for trajectory in trajectories]
+        stamped = group_advantages(rewards, self.group, self.rl.divide_by_std)
+        starts = range(0, len(rewards), self.group)
+        spread = [statistics.pstdev(rewards[start : start + self.group]) for start in starts]
+        metrics = {
+            "reward_std": sum(spread) / len(spread),
+            "mixed_groups": sum(value > 0 for value in spread) / len(spread),
+        }
+        return [[value] * each.length for value, each in zip(stamped, trajectories, strict=True)], metrics
+
+    def more_streams(self, sequences: SequenceOf[Sequence]) -> dict[str, list[list[float]]]:
+        if self.reference is None:
+            return {}
+        return {"reference_logprob": sequence_logprobs(self.reference, sequences, self.config.sequence_length)}
+
+
+def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+    """Improve the input checkpoint on tasks with verifiable answers; makes a checkpoint."""
+    model = load_model(inputs["checkpoint"])
+    source = GroupRelative(model, config, folder)
+    terms = [PolicyGradient(config.clip_low, config.clip_high), ReferenceDivergence(config.reference_weight)]
+    trainer = Trainer(
+        model, terms, source, config, folder, after_step=source.check_ratio, temperature=config.temperature
+    )
+    trainer.run()
+    rewards = [row["reward"] for row in folder.metrics.read()]
+    part = max(1, len(rewards) // 5)
+    return {"first_reward": sum(rewards[:part]) / part, "last_reward": sum(rewards[-part:]) / part}
+
+
+STAGE = Stage(kind="rl", config=RlConfig, needs={"checkpoint": "checkpoint"}, makes=("checkpoint",), run=run)

@@ -1,0 +1,123 @@
+"""Training on the policy's own samples: RL and distillation differ only in the advantage they give to each token.
+
+Step s samples tasks drawn with seed (stage seed, s) from the weights of step s, stamps every sampled token with an
+advantage, and hands the trajectories to the trainer as they are: tokens are never decoded and encoded again. One optimizer
+step per batch of samples, so the policy that is updated is the one that sampled; the ratio between the two is therefore 1
+at every step, and a run where it is not has a sampler that computes something else than the trainer.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+from ingot.envs.rollout import rollout
+from ingot.envs.task import Task
+from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.trajectory import Trajectory
+from ingot.inference.engine import Engine
+from ingot.model.transformer import Transformer
+from ingot.post.config import SamplingConfig
+from ingot.post.conversations import pack_groups
+from ingot.post.policy import chat_format
+from ingot.tokens.batch import Batch, Sequence
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.files import write_text
+from ingot.workspace.stage import StageFolder
+
+RATIO_TOLERANCE = 0.02  # the sampler and the trainer sum in different orders: a little in float32, more in bfloat16
+RECORDED = 16  # trajectories kept of a recorded step
+
+
+class SampledSource(ABC):
+    """Samples a step's tasks and stamps advantages."""
+
+    def __init__(self, model: Transformer, config: SamplingConfig, group: int, folder: StageFolder, slots: int) -> None:
+        self.model, self.config, self.group, self.folder = model, config, group, folder
+        self.chat = chat_format(model)
+        self.mix = TaskMix(config.tasks)
+        self.engine = Engine(model, slots=slots, length=config.sequence_length)
+
+    @abstractmethod
+    def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
+        """An advantage for every token of every trajectory (those not sampled are ignored), and metrics."""
+
+    def more_streams(self, sequences: SequenceOf[Sequence]) -> dict[str, list[list[float]]]:
+        """Further streams of the sequences, by name."""
+        return {}
+
+    def batches(self, step: int) -> tuple[list[Batch], dict[str, float]]:
+        self.engine.update(None, version=step)
+        tasks = self.mix.generate(step_seed(self.folder.seed, step), self.config.prompts_per_step, "train")
+        trajectories = self.sample([task for task in tasks for _ in range(self.group)], step)
+        advantages, metrics = self.advantages(trajectories)
+        if step % self.config.record_every == 0:
+            self._record(step, trajectories, advantages)
+        sequences = [
+            Sequence(
+                trajectory.tokens(),
+                {
+                    "acting": [float(one) for one in trajectory.sampled()],
+                    "advantage": [a * one for a, one in zip(row, trajectory.sampled(), strict=True)],
+                    "sampled_logprob": trajectory.logprobs(),
+                },
+            )
+            for trajectory, row in zip(trajectories, advantages, strict=True)
+        ]
+        for name, rows in self.more_streams(sequences).items():
+            sequences = [Sequence(s.tokens, {**s.streams, name: row}) for s, row in zip(sequences, rows, strict=True)]
+        batches = pack_groups([[s] for s in sequences], self.config.sequence_length, self.config.micro_batch_tokens)
+        return batches, metrics | describe(trajectories)
+
+    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+        """Scored trajectories of the current policy."""
+        return rollout(
+            tasks,
+            self.engine,
+            self.chat,
+            temperature=self.config.temperature,
+            max_new_tokens=self.config.max_new_tokens,
+            max_tokens=self.config.sequence_length,
+            seed=step_seed(self.folder.seed, step),
+            score=self.mix.score,
+        )
+
+    def _record(self, step: int, trajectories: SequenceOf[Trajectory], advantages: list[list[float]]) -> None:
+        assert self.model.tokenizer is not None
+        path = self.folder.path / "trajectories.jsonl"
+        kept = []
+        if path.exists():  # after a resume, steps that run again replace their old record
+            lines = path.read_text(encoding="utf-8").split("\n")
+            kept = [line for line in lines if line.strip() and json.loads(line)["step"] < step]
+        rows = zip(trajectories[:RECORDED], advantages, strict=False)
+        kept += [json.dumps(each.to_record(step, self.model.tokenizer, row), ensure_ascii=False) for each, row in rows]
+        write_text(path, "\n".join(kept) + "\n")
+
+    def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
+        """After a step: the trainer must have seen the probabilities that the sampler reported."""
+        ratio = metrics["ratio_mean"]
+        if abs(ratio - 1) > RATIO_TOLERANCE:
+            raise CheckFailed(
+                f"step {step}: the mean ratio of trainer to sampler probabilities is {ratio:.4f}, it must be 1",
+                place=str(self.folder.path),
+                fix="the sampler runs other weights, another temperature or another mask than the trainer",
+            )
+        return {}
+
+
+def step_seed(seed: int, step: int) -> int:
+    """The seed of a step's tasks and samples."""
+    return seed * 1_000_003 + step
+
+
+def describe(trajectories: SequenceOf[Trajectory]) -> dict[str, float]:
+    """What the samples of a step looked like on average."""
+    count = len(trajectories)
+    return {
+        "reward": sum(t.score.reward for t in trajectories) / count,
+        "correct_share": sum(t.score.correct for t in trajectories) / count,
+        "format_share": sum(t.score.format_ok for t in trajectories) / count,
+        "response_length": sum(t.sampled_count for t in trajectories) / count,
+    }

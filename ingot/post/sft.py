@@ -1,0 +1,41 @@
+"""Supervised fine-tuning: cross-entropy on the assistant's tokens of packed conversations.
+
+    loss = −Σ_t w_t log p_t / Σ_t w_t,   w_t = 1 on what the assistant writes, 0 on what it is given
+
+The mask comes from the chat template (tokens/chat.py), which refuses a conversation with nothing to learn from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ingot.model.checkpoint import load_model
+from ingot.post.config import SftConfig
+from ingot.post.conversations import PoolSource, file_conversations, task_conversations
+from ingot.post.policy import chat_format
+from ingot.train.loop import Trainer
+from ingot.train.terms import CrossEntropy
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.stage import Stage, StageFolder
+
+
+def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+    """Fine-tune the input checkpoint; makes a checkpoint."""
+    model = load_model(inputs["checkpoint"])
+    chat = chat_format(model)
+    conversations = [each for name in config.files for each in file_conversations(Path(name), chat)]
+    if config.tasks is not None:
+        conversations += task_conversations(config.tasks, chat, config.task_conversations, folder.seed)
+    if not conversations:
+        raise RecipeError("sft has no conversations", fix="give `tasks` with task_conversations > 0, or `files`")
+    groups = [[conversation] for conversation in conversations]
+    source = PoolSource(
+        groups, config.batch_conversations, config.sequence_length, config.micro_batch_tokens, folder.seed
+    )
+    last = Trainer(model, [CrossEntropy()], source, config, folder).run()
+    return {"conversations": len(conversations), "loss": last["loss"], "tokens": last["tokens"]}
+
+
+STAGE = Stage(kind="sft", config=SftConfig, needs={"checkpoint": "checkpoint"}, makes=("checkpoint",), run=run)

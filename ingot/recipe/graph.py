@@ -1,0 +1,210 @@
+"""What each stage takes from which, and the hash that names its work.
+
+A role of a stage is filled by what the recipe says under `inputs` (the name of an earlier stage, or a path), else by
+the latest earlier stage that makes the kind of artifact. A role that is not called after its artifact (a `teacher` is a
+checkpoint) must be named: the latest checkpoint as teacher of itself would be a silent no-op.
+
+    hash(stage) = sha256(kind, version of the kind, config, seed, {role: hash of the input})
+
+The hash of an input that a stage makes is that stage's hash; the hash of a path is that of its content. So the same
+work has the same name on every machine, and any change of config, seed, version or data upstream gives another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ingot.recipe.declare import Declared
+from ingot.recipe.problems import Problems, nearest, suggestion
+from ingot.recipe.recipe import FromPath, FromStage, Inputs, Recipe, Source
+from ingot.recipe.stages import STAGES, Table
+from ingot.recipe.tree import Node
+from ingot.workspace.config import content_hash
+from ingot.workspace.files import PARTIAL, file_sha256
+from ingot.workspace.stage import DONE
+
+
+def resolve_inputs(stages: Sequence[Declared], problems: Problems) -> dict[str, Inputs]:
+    """The inputs of every stage, by name of the stage."""
+    resolved: dict[str, Inputs] = {}
+    for number, stage in enumerate(stages):
+        resolved[stage.name] = _Resolver(stage, stages[:number], stages[number + 1 :], resolved, problems).inputs()
+    return resolved
+
+
+class _Resolver:
+    """Fills the roles of one stage."""
+
+    def __init__(
+        self,
+        stage: Declared,
+        earlier: Sequence[Declared],
+        later: Sequence[Declared],
+        resolved: Mapping[str, Inputs],
+        problems: Problems,
+    ) -> None:
+        self.stage, self.earlier, self.later = stage, earlier, later
+        self.resolved, self.problems = resolved, problems
+
+    def inputs(self) -> Inputs:
+        written = self.stage.inputs or Node({}, self.stage.place)
+        if written.content is not None and not isinstance(written.content, dict):
+            problem = f"{self.stage.name}.inputs: expected a mapping of roles to stages or paths"
+            self.problems.add(problem, place=written.place, fix="write inputs: {checkpoint: STAGE}")
+            return {}
+        for role, node in written.entries.items():
+            if role not in self.stage.kind.needs:
+                fix = suggestion(role, self.stage.kind.needs, f"inputs of a {self.stage.kind.kind} stage")
+                self.problems.add(f"unknown input {self.stage.name}.inputs.{role}", place=node.place, fix=fix)
+        filled: dict[str, Source | Mapping[str, Source]] = {}
+        for role, artifact in self.stage.kind.needs.items():
+            given = written.entries.get(role)
+            if role in self.stage.kind.many:
+                sources = self._many(role, artifact, given)
+                if sources:
+                    filled[role] = sources
+                continue
+            source = self._default(role, artifact) if given is None else self._named(role, artifact, given)
+            if source is not None:
+                filled[role] = source
+        return filled
+
+    def _default(self, role: str, artifact: str) -> Source | None:
+        makers = [stage for stage in self.earlier if artifact in stage.kind.makes]
+        optional = role in self.stage.kind.optional
+        if role != artifact and not optional:
+            names = ", ".join(stage.name for stage in makers) or "none yet"
+            self.problems.add(
+                f"{self.stage.name}: say which {artifact} is the {role}",
+                place=self.stage.place,
+                fix=f"write inputs: {{{role}: STAGE}} or a path; earlier stages that make one: {names}",
+            )
+            return None
+        if makers:
+            return FromStage(makers[-1].name, artifact)
+        if not optional:
+            self._nothing_makes(role, artifact)
+        return None
+
+    def _nothing_makes(self, role: str, artifact: str) -> None:
+        afterwards = [stage.name for stage in self.later if artifact in stage.kind.makes]
+        problem = f"{self.stage.name} needs {artifact}, which no earlier stage makes"
+        fix = f"add a stage that makes {artifact} before it, or write inputs: {{{role}: PATH}}"
+        if afterwards:
+            fix = f"move {self.stage.name} after {afterwards[0]}, or write inputs: {{{role}: PATH}}"
+        self.problems.add(problem, place=self.stage.place, fix=fix)
+
+    def _many(self, role: str, artifact: str, node: Node | None) -> dict[str, Source]:
+        """Every earlier artifact of the kind, or those that are named."""
+        if node is None or node.content is None:
+            makers = [stage for stage in self.earlier if artifact in stage.kind.makes]
+            if not makers:
+                self._nothing_makes(role, artifact)
+            return self._by_subject([FromStage(stage.name, artifact) for stage in makers])
+        if isinstance(node.content, dict):
+            named = {name: self._named(role, artifact, child) for name, child in node.content.items()}
+            return {name: source for name, source in named.items() if source is not None}
+        listed: list[Source] = []
+        for item in node.content if isinstance(node.content, list) else [node]:
+            family = [s for s in self.earlier if s.written_as == item.content and s.written_as != s.name]
+            if family:  # the name of an expanded stage means all of its stages
+                listed += [FromStage(stage.name, artifact) for stage in family if artifact in stage.kind.makes]
+                continue
+            source = self._named(role, artifact, item)
+            listed += [source] if source is not None else []
+        return self._by_subject(listed)
+
+    def _by_subject(self, sources: Sequence[Source]) -> dict[str, Source]:
+        """Scores are called after the stage whose checkpoint was scored; if that is not unique, after their own."""
+        for name_of in (self._subject, _own_name):
+            named = {name_of(source): source for source in sources}
+            if len(named) == len(sources):
+                return named
+        problem = f"{self.stage.name}.inputs: two inputs have the same name"
+        self.problems.add(problem, place=self.stage.place, fix="write a mapping of names to stages or paths")
+        return {}
+
+    def _subject(self, source: Source) -> str:
+        looked_at = self.resolved[source.stage].get("checkpoint") if isinstance(source, FromStage) else None
+        return looked_at.stage if isinstance(looked_at, FromStage) else _own_name(source)
+
+    def _named(self, role: str, artifact: str, node: Node) -> Source | None:
+        """The source that the recipe names: a stage first, else a path."""
+        where = f"{self.stage.name}.inputs.{role}"
+        if node.content is None and role in self.stage.kind.optional:
+            return None
+        if not isinstance(node.content, str) or not node.content or "\0" in node.content:
+            self.problems.add(f"{where}: expected the name of a stage or a path", place=node.place)
+            return None
+        name = node.content
+        if any(stage.name == name for stage in self.later) or name == self.stage.name:
+            when = "itself" if name == self.stage.name else "a later stage"
+            self.problems.add(f"{where}: {name} is {when}", place=node.place, fix="name an earlier stage, or a path")
+            return None
+        maker = next((stage for stage in self.earlier if stage.name == name), None)
+        if maker is None:
+            return self._path(where, artifact, node.place, name)
+        if artifact not in maker.kind.makes:
+            right = [stage.name for stage in self.earlier if artifact in stage.kind.makes]
+            made = " and ".join(maker.kind.makes)
+            fix = f"stages that make {artifact}: {', '.join(right) or 'none yet'}"
+            self.problems.add(f"{where}: {name} makes {made}, not {artifact}", place=node.place, fix=fix)
+            return None
+        return FromStage(name, artifact)
+
+    def _path(self, where: str, artifact: str, place: str, name: str) -> Source | None:
+        """An artifact on disk, or inside a stage folder on disk."""
+        path = Path(name)
+        if not path.exists():
+            names = [stage.name for stage in self.earlier]
+            right = None if "/" in name else nearest(name, names)
+            fix = f"did you mean {right}?" if right else f"earlier stages: {', '.join(names) or 'none'}"
+            self.problems.add(f"{where}: {name} is neither an earlier stage nor an existing path", place=place, fix=fix)
+            return None
+        if (path / artifact).exists():
+            return FromPath(path / artifact, artifact)
+        if (path / DONE).exists():
+            self.problems.add(f"{where}: the stage folder {name} holds no {artifact}", place=place)
+            return None
+        return FromPath(path, artifact)
+
+
+def _own_name(source: Source) -> str:
+    return source.stage if isinstance(source, FromStage) else source.path.name
+
+
+def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
+    """The hash of every stage, by name. Reads the inputs that are given as paths."""
+    hashes: dict[str, str] = {}
+    for stage in recipe.stages:
+        hashes[stage.name] = content_hash(
+            {
+                "kind": stage.kind,
+                "version": table[stage.kind].version,
+                "config": stage.config.model_dump(mode="json"),
+                "seed": stage.seed,
+                "inputs": input_hashes(stage.inputs, hashes),
+            }
+        )
+    return hashes
+
+
+def input_hashes(inputs: Inputs, hashes: Mapping[str, str]) -> dict[str, str | dict[str, str]]:
+    """The hash of each input by role, given those of the earlier stages."""
+
+    def one(source: Source) -> str:
+        return hashes[source.stage] if isinstance(source, FromStage) else path_hash(source.path)
+
+    return {
+        role: {name: one(source) for name, source in sources.items()} if isinstance(sources, Mapping) else one(sources)
+        for role, sources in inputs.items()
+    }
+
+
+def path_hash(path: Path) -> str:
+    """The hash of a file's or a folder's content: names below it and bytes, nothing else."""
+    if path.is_file():
+        return content_hash({"": file_sha256(path)})
+    files = sorted(file for file in path.rglob("*") if file.is_file() and PARTIAL not in file.name)
+    return content_hash({str(file.relative_to(path).as_posix()): file_sha256(file) for file in files})

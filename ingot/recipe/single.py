@@ -1,0 +1,72 @@
+"""One kind of stage by itself: from a recipe, or from a plain file with just the stage's options.
+
+From a recipe, only its stages of that kind run; what they take from earlier stages must be finished. A plain file is a
+mapping without `stages:`; its keys are the options of the stage, plus `inputs`, `seed` and `name` if wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ingot.recipe.load import build_recipe
+from ingot.recipe.problems import Problems
+from ingot.recipe.read import Change, Changes, apply_changes, parse_changes, read_file, set_value
+from ingot.recipe.recipe import Recipe
+from ingot.recipe.stages import STAGES, Table
+from ingot.recipe.tree import Node
+
+RECIPE_PARTS = (("name",), ("seed",))
+
+
+def load_stage(
+    path: Path | str,
+    kind: str,
+    changes: Changes = (),
+    *,
+    inputs: Mapping[str, str] | None = None,
+    seed: int | None = None,
+    table: Table = STAGES,
+) -> tuple[Recipe, frozenset[str]]:
+    """The recipe to run and the names of its stages of `kind`. `inputs` fills roles with paths (or stages' names)."""
+    path = Path(path)
+    problems = Problems()
+    root = read_file(path, problems)
+    parsed = parse_changes(changes, problems)
+    problems.raise_if_any()
+    if "stages" not in root.entries:
+        root = _as_recipe(root, kind, problems)
+        parsed = [c if c.path in RECIPE_PARTS else Change((kind, *c.path), c.value) for c in parsed]
+    root = apply_changes(root, parsed, problems)
+    if seed is not None:
+        root = set_value(root, ("seed",), Node(seed, f"--seed {seed}"), problems)
+    for name in _stages_of_kind(root, kind):
+        for role, source in (inputs or {}).items():
+            place = f"--input {role}={source}"
+            root = set_value(root, ("stages", name, "inputs", role), Node(source, place), problems)
+    recipe = build_recipe(root, path, problems, table)
+    names = frozenset(stage.name for stage in recipe.stages if stage.kind == kind)
+    if not names:
+        kinds = sorted({stage.kind for stage in recipe.stages})
+        problems.add(f"the recipe has no {kind} stage", place=str(path), fix=f"it has: {', '.join(kinds)}")
+        problems.raise_if_any()
+    return recipe, names
+
+
+def _as_recipe(options: Node, kind: str, problems: Problems) -> Node:
+    """A recipe of one stage around its options."""
+    entries = options.entries
+    written = entries.get("stage")
+    if written is not None and written.content != kind:
+        fix = f"run `ingot {written.content}` with this file"
+        problems.add(f"these are the options of a {written.content} stage, not {kind}", place=written.place, fix=fix)
+        problems.raise_if_any()
+    outside = {key: node for key, node in entries.items() if (key,) in RECIPE_PARTS}
+    inside = {key: node for key, node in entries.items() if key not in outside}
+    stages = Node({kind: Node(inside, options.place)}, options.place)
+    return Node({**outside, "stages": stages}, options.place)
+
+
+def _stages_of_kind(root: Node, kind: str) -> list[str]:
+    stages = root.entries.get("stages", Node({}, "")).entries
+    return [name for name, node in stages.items() if node.entries.get("stage", Node(name, "")).content == kind]

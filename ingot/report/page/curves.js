@@ -1,0 +1,274 @@
+// The curves section: one chart for each metric, one line for each stage, controls that act on all charts.
+
+// Known metrics in the order in which one reads a run; any other follows by name.
+const METRICS = {
+  loss: "Loss",
+  validation_bits_per_byte: "Validation bits per byte",
+  learning_rate: "Learning rate",
+  gradient_norm: "Gradient norm",
+  tokens_per_second: "Tokens per second",
+  reward: "Reward",
+  correct_share: "Correct share",
+  format_share: "Format share",
+  response_length: "Response length",
+  reward_std: "Reward standard deviation",
+  ratio_mean: "Policy ratio, mean",
+  clip_share: "Clipped share",
+  preference_accuracy: "Preference accuracy",
+  margin: "Preference margin",
+};
+const metricTitle = (name) => (Object.hasOwn(METRICS, name) ? METRICS[name] : title(name));
+
+function renderCurves() {
+  const body = byId("curves-body"),
+    stages = DATA.curves.filter((each) => Object.keys(each.metrics).length);
+  if (!stages.length) return body.append(empty("No stage of this run has written metrics.jsonl yet."));
+  const order = Object.keys(METRICS);
+  const rank = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
+  const names = [...new Set(stages.flatMap((each) => Object.keys(each.metrics)))].sort(
+    (one, other) => rank(one) - rank(other) || one.localeCompare(other),
+  );
+  // Lengths that are far apart would press the short stages against the left edge.
+  const lengths = stages.map(lastStep).filter((length) => length > 0);
+  const state = {
+    x: Math.max(...lengths) > 5 * Math.min(...lengths) ? "share" : "step",
+    logX: false,
+    logY: false,
+    weight: 0,
+    zoom: null,
+    hidden: new Set(),
+    wide: null,
+  };
+  const grid = h("div", { class: "charts" });
+  const reset = h(
+    "button",
+    {
+      type: "button",
+      class: "button",
+      hidden: true,
+      on: {
+        click: () => {
+          state.zoom = null;
+          draw();
+        },
+      },
+    },
+    "Reset zoom",
+  );
+
+  const cursor = (x, chart, event) => {
+    for (const { chart: other } of cards) {
+      const found = other.point(x);
+      if (other !== chart) continue;
+      if (!found.length) {
+        hideTip();
+        continue;
+      }
+      const lines = found.map(({ each, index }) => pointLine(each, index));
+      const box = chart.svg.getBoundingClientRect();
+      showTip(
+        h("div", { class: "tip-lines" }, h("strong", {}, metricTitle(chart.metric)), lines),
+        event ? event.clientX : box.left + (chart.x(x) * box.width) / chart.width,
+        event ? event.clientY : box.top + 24,
+      );
+      if (!event)
+        announce(
+          found
+            .map(({ each, index }) => `${each.label}, step ${number(each.steps[index])}: ${number(each.y[index])}`)
+            .join("; "),
+        );
+    }
+  };
+  const zoom = (from, to) => {
+    state.zoom = [from, to];
+    hideTip();
+    draw();
+  };
+  const cards = names.map((metric) => {
+    const chart = new Chart(metricTitle(metric), { cursor, zoom });
+    chart.metric = metric;
+    const enlarge = h(
+      "button",
+      {
+        type: "button",
+        class: "button quiet icon",
+        "aria-pressed": "false",
+        "aria-label": `Enlarge ${words(metric)}`,
+        title: "Enlarge",
+        on: {
+          click: () => {
+            state.wide = state.wide === metric ? null : metric;
+            draw();
+          },
+        },
+      },
+      "⤢",
+    );
+    const note = h("span", { class: "faint note" });
+    const card = h(
+      "figure",
+      { class: "card chart-card", "data-metric": metric },
+      h("figcaption", {}, h("h3", {}, metricTitle(metric)), note, enlarge),
+      chart.svg,
+    );
+    return { metric, chart, card, enlarge, note };
+  });
+  grid.append(...cards.map(({ card }) => card));
+
+  const draw = () => {
+    reset.hidden = !state.zoom;
+    for (const { card, enlarge, metric } of cards) {
+      card.classList.toggle("wide", state.wide === metric);
+      enlarge.setAttribute("aria-pressed", String(state.wide === metric));
+    }
+    for (const { metric, chart, card, note } of cards) {
+      const shown = stages.filter((each) => metric in each.metrics && !state.hidden.has(each.stage));
+      const series = shown
+        .map((each) => seriesOf(each, metric, stages.indexOf(each), state))
+        .filter((each) => each.x.length || each.bad.length);
+      card.classList.toggle("off", !series.length);
+      note.textContent = series.length === 1 && shown.length === 1 ? series[0].label : "";
+      chart.draw(Math.max(200, card.clientWidth - 26), state.wide === metric ? 340 : 190, series, {
+        logX: state.logX,
+        logY: state.logY,
+        zoom: state.zoom,
+        xLabel: { step: "steps", tokens: "tokens", share: "percent of the stage" }[state.x],
+        xUnit: state.x === "share" ? " %" : "",
+      });
+    }
+  };
+
+  const chips = stages.map((each, index) =>
+    h(
+      "label",
+      {
+        class: "series-chip",
+        style: { "--colour": seriesColour(index) },
+        title: "Double-click shows this stage alone",
+        on: { dblclick: () => only(index) },
+      },
+      h("input", {
+        type: "checkbox",
+        checked: true,
+        "data-stage": each.stage,
+        on: {
+          change: (event) => {
+            if (event.target.checked) state.hidden.delete(each.stage);
+            else state.hidden.add(each.stage);
+            draw();
+          },
+        },
+      }),
+      h("span", { class: "swatch" }),
+      h("span", {}, each.stage),
+    ),
+  );
+  const only = (index) => {
+    const alone = stages.every((each, other) => state.hidden.has(each.stage) === (other !== index));
+    state.hidden = new Set(alone ? [] : stages.filter((_, other) => other !== index).map((each) => each.stage));
+    chips.forEach((chip, other) => {
+      chip.querySelector("input").checked = !state.hidden.has(stages[other].stage);
+    });
+    draw();
+  };
+  const withTokens = stages.some((each) => Object.values(each.metrics).some((curve) => curve.tokens));
+  const weight = h("output", { class: "number" }, "0");
+  body.append(
+    h(
+      "div",
+      { class: "controls card pad" },
+      h("fieldset", { class: "chip-row" }, h("legend", {}, "Stages"), chips),
+      choice(
+        "X axis",
+        [["step", "step"], ...(withTokens ? [["tokens", "tokens"]] : []), ["share", "share of stage"]],
+        state.x,
+        (value) => {
+          state.x = value;
+          state.zoom = null;
+          draw();
+        },
+      ),
+      toggle("log y", false, (on) => {
+        state.logY = on;
+        draw();
+      }),
+      toggle("log x", false, (on) => {
+        state.logX = on;
+        state.zoom = null;
+        draw();
+      }),
+      h(
+        "label",
+        { class: "slider" },
+        h("span", {}, "Smoothing"),
+        h("input", {
+          type: "range",
+          min: "0",
+          max: "0.98",
+          step: "0.01",
+          value: "0",
+          on: {
+            input: (event) => {
+              state.weight = Number(event.target.value);
+              weight.textContent = event.target.value;
+              draw();
+            },
+          },
+        }),
+        weight,
+      ),
+      reset,
+    ),
+    grid,
+  );
+  let drawn = 0;
+  new ResizeObserver(() => {
+    if (grid.clientWidth && grid.clientWidth !== drawn) {
+      drawn = grid.clientWidth;
+      draw();
+    }
+  }).observe(grid);
+  draw();
+}
+
+const lastStep = (each) => Math.max(0, ...Object.values(each.metrics).map((curve) => curve.step.at(-1) || 0));
+
+function seriesOf(each, metric, index, state) {
+  const curve = each.metrics[metric],
+    length = lastStep(each) || 1;
+  const place = (step) => (state.x === "share" ? (100 * step) / length : step);
+  const along = (columns) => (state.x === "tokens" ? columns.tokens || [] : columns.step.map(place));
+  const pick = (columns) => {
+    const xs = along(columns),
+      kept = xs.map((x, at) => at).filter((at) => isNumber(xs[at]));
+    return {
+      x: kept.map((at) => xs[at]),
+      y: kept.map((at) => columns.value[at]),
+      steps: kept.map((at) => columns.step[at]),
+      tokens: columns.tokens && kept.map((at) => columns.tokens[at]),
+    };
+  };
+  const points = pick(curve);
+  const base = curve.means ? pick(curve.means) : points;
+  const smooth = state.weight > 0 && base.x.length > 2 ? { x: base.x, y: smoothed(base.y, state.weight) } : null;
+  const bad = state.x === "tokens" ? [] : (curve.not_finite || []).map(place);
+  return { label: each.stage, colour: seriesColour(index), dash: seriesDash(index), ...points, smooth, bad };
+}
+
+function pointLine(each, index) {
+  const smooth = each.smooth ? each.smooth.y[nearest(each.smooth.x, each.x[index])] : null;
+  return h(
+    "div",
+    { class: "tip-line" },
+    h("span", { class: "swatch", style: { background: each.colour } }),
+    h("span", {}, each.label),
+    h("b", { class: "number" }, number(each.y[index])),
+    smooth !== null && h("span", { class: "faint" }, `smooth ${number(smooth)}`),
+    h(
+      "span",
+      { class: "faint number" },
+      `step ${number(each.steps[index])}`,
+      each.tokens && isNumber(each.tokens[index]) ? ` · ${short(each.tokens[index])} tokens` : "",
+    ),
+  );
+}

@@ -1,0 +1,153 @@
+"""What the files of a run hold, as typed records.
+
+The formats are the contracts between rooms; a record names the fields that the report uses and ignores the others, so
+that a stage may write more than is shown. A verdict keeps its unknown fields: they are the numbers behind a claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
+
+
+class Record(BaseModel):
+    """A row of a file. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class FunnelStep(Record):
+    """One step of curation: what came in and what went out."""
+
+    step: str
+    documents_in: int
+    documents_out: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float | None = None
+    reasons: dict[str, int] = Field(default_factory=dict)
+
+
+class RemovedDocument(Record):
+    """A sample of what a curation step removed, and why."""
+
+    id: str
+    step: str
+    reason: str = ""
+    source: str = ""
+    text: str = ""
+    bytes: int | None = None
+    duplicate_of: str | None = None
+    duplicate_text: str | None = None
+    spans: list[tuple[int, int]] = Field(default_factory=list)
+
+
+class Score(Record):
+    """One number of an evaluation with its standard error."""
+
+    value: float
+    standard_error: float | None = None
+    count: int | None = None
+    higher_is_better: bool = True
+    label: str | None = None
+
+
+class Generation(Record):
+    """One answer of a model to one task of an evaluation."""
+
+    task_id: str
+    kind: str = ""
+    prompt: str = ""
+    completion: str = ""
+    expected: str | None = None
+    correct: bool | None = None
+
+    @field_validator("task_id", "expected", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        """Numeric answers and ids are shown as they are written."""
+        return value if value is None or isinstance(value, str) else str(value)
+
+
+class RolloutNode(Record):
+    """One message of a rollout: its tokens, and for sampled ones their log-probabilities and advantages."""
+
+    role: str = ""
+    pieces: list[str] = Field(default_factory=list)
+    sampled: bool = False
+    advantages: list[float | None] = Field(default_factory=list)
+    logprobs: list[float | None] = Field(default_factory=list)
+
+    @field_validator("advantages", "logprobs", mode="before")
+    @classmethod
+    def _none_is_empty(cls, value: Any) -> Any:
+        return [] if value is None else value
+
+
+class Rollout(Record):
+    """One episode that a policy was trained on."""
+
+    step: int
+    task_id: str = ""
+    kind: str = ""
+    prompt: str = ""
+    reward: float | None = None
+    correct: bool | None = None
+    format_ok: bool | None = None
+    nodes: list[RolloutNode] = Field(default_factory=list)
+
+    @field_validator("task_id", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return value if isinstance(value, str) else str(value)
+
+
+class Claim(BaseModel):
+    """Something the recipe promised about its result; the extra fields are the numbers it was decided on."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    claim: str = Field(validation_alias=AliasChoices("claim", "label", "name", "text"))
+    held: bool | None = Field(default=None, validation_alias=AliasChoices("held", "passed", "ok"))
+
+
+@dataclass
+class StageRecord:
+    """Everything that a stage left behind. What is not there (yet) is None or empty and named in `missing`."""
+
+    name: str
+    kind: str
+    status: str
+    seconds: float | None = None
+    bytes: int | None = None
+    folder: str | None = None
+    finished: float | None = None
+    inputs: dict[str, list[str]] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    config: str | None = None
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    funnel: list[FunnelStep] = field(default_factory=list)
+    removed: list[RemovedDocument] = field(default_factory=list)
+    tokenizer: dict[str, Any] | None = None
+    scores: dict[str, Score] = field(default_factory=dict)
+    units: dict[str, dict[str, float]] = field(default_factory=dict)
+    generations: list[Generation] = field(default_factory=list)
+    rollouts: list[Rollout] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RunRecord:
+    """A run: its stages in order, and what could not be read."""
+
+    name: str
+    seed: int | None
+    date: float | None
+    recipe: str | None
+    version: str | None
+    stages: list[StageRecord]
+    problems: list[str]

@@ -1,0 +1,37 @@
+"""Where to compute and in what precision."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+
+from ingot.workspace.errors import IngotError
+
+
+def choose_device(asked: str) -> torch.device:
+    """The device that `auto`, `cpu` or `cuda` means on this machine."""
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise IngotError("device: cuda was asked for, but torch sees no GPU", fix="use device: auto or cpu")
+    return torch.device("cuda" if asked == "cuda" or (asked == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 matrices in hardware; elsewhere it is emulated hundreds of times slower."""
+    flags = Path("/proc/cpuinfo")
+    words = set(flags.read_text(encoding="utf-8").split()) if flags.exists() else set()
+    return bool(words & {"bf16", "avx512_bf16", "amx_bf16"})
+
+
+def choose_precision(asked: str, device: torch.device) -> torch.dtype:
+    """The dtype of matrix products for `auto`, `float32` or `bfloat16`."""
+    if asked == "auto":
+        fast = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
+        return torch.bfloat16 if fast else torch.float32
+    return torch.bfloat16 if asked == "bfloat16" else torch.float32
+
+
+def precision_context(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
+    """Matrix products in `dtype` inside; weights stay float32."""
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)

@@ -1,0 +1,157 @@
+"""The one training loop: pre-training, SFT, preferences, RL and distillation all run here.
+
+A step asks its source for batches, sums the loss terms over them (each over its global denominator, see terms.py), clips,
+and updates. The source is asked for step s by number: whoever makes data from (seed, step) alone, as all stages here do,
+resumes exactly. The loop saves a checkpoint every so many steps and when asked to stop; started again on the same folder
+it goes on from the newest one, and metrics after it are cut, so that the record reads as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ingot.model.checkpoint import save_checkpoint
+from ingot.model.transformer import Transformer
+from ingot.optim.adamw import make_adamw
+from ingot.optim.schedule import learning_rate_share
+from ingot.tokens.batch import Batch
+from ingot.train.config import TrainingConfig
+from ingot.train.device import choose_device, choose_precision, precision_context
+from ingot.train.logprobs import score
+from ingot.train.resume import latest_checkpoint, prune_checkpoints, restore, training_state
+from ingot.train.terms import LossTerm
+from ingot.workspace.errors import CheckFailed, Interrupted
+from ingot.workspace.stage import StageFolder
+
+
+class Source(Protocol):
+    """Where a step's data comes from."""
+
+    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
+        """The micro-batches of step `step`, and numbers about them worth logging."""
+
+
+AfterStep = Callable[[int, dict[str, Any]], dict[str, float]]  # (step, its metrics) -> more metrics
+
+
+class Trainer:
+    """Runs `config.steps` steps of `terms` over `source` in a stage's folder."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        terms: Sequence[LossTerm],
+        source: Source,
+        config: TrainingConfig,
+        folder: StageFolder,
+        *,
+        after_step: AfterStep | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        self.device = choose_device(config.device)
+        self.dtype = choose_precision(config.precision, self.device)
+        self.model, self.source, self.config, self.folder = model.to(self.device), source, config, folder
+        self.terms = [term for term in terms if term.coefficient != 0]
+        self.optimizer = make_adamw(self.model, config.optimizer)
+        self.after_step, self.temperature = after_step, temperature
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end and write the stage's final checkpoint; returns the last step's metrics."""
+        first, tokens = self._resume()
+        self._announce(first)
+        progress, metrics, last = self.folder.progress, self.folder.metrics, dict[str, Any]()
+        progress.start(self.config.steps, done=first)
+        for step in range(first, self.config.steps):
+            began = time.monotonic()
+            last, step_tokens = self._step(step)
+            tokens += step_tokens
+            seconds = time.monotonic() - began
+            last |= {"tokens": tokens, "tokens_per_second": step_tokens / seconds, "seconds": seconds}
+            if self.after_step is not None:
+                last |= self.after_step(step, last)
+            if step % self.config.log_every == 0 or step + 1 == self.config.steps:
+                metrics.append(step, last)
+            shown = {"loss": last["loss"], "tokens/s": last["tokens_per_second"]}
+            progress.advance(step + 1, **shown)
+            finished = step + 1 == self.config.steps
+            if not finished and (self.folder.stop.requested or (step + 1) % self.config.checkpoint_every == 0):
+                self._save(step + 1, tokens)
+            if not finished and self.folder.stop.requested:
+                raise Interrupted
+        save_checkpoint(self.folder.artifact("checkpoint"), self.model)
+        prune_checkpoints(self.folder.path, keep=0)
+        return {"steps": self.config.steps, **last}
+
+    def _step(self, step: int) -> tuple[dict[str, Any], int]:
+        batches, logged = self.source.batches(step)
+        batches = [batch.to(self.device) for batch in batches]
+        denominators = {}
+        for term in self.terms:
+            total = torch.stack([term.denominator(batch.streams) for batch in batches]).sum()
+            if not total > 0:
+                raise CheckFailed(
+                    f"step {step} has nothing to learn from: the denominator of the loss term {term.name!r} is {float(total)}",
+                    fix="check the loss mask of the data",
+                )
+            denominators[term.name] = total
+        share = learning_rate_share(self.config.schedule, step, self.config.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.optimizer.lr * share
+        sums: dict[str, Tensor] = {}
+        for batch in batches:
+            with precision_context(self.device, self.dtype):
+                scored = score(self.model, batch, self.temperature)
+            loss = torch.zeros((), device=self.device)
+            for term in self.terms:
+                numerator, details = term.numerator(scored)
+                value = numerator / denominators[term.name]
+                loss = loss + term.coefficient * value
+                for name, detail in {term.name: value.detach(), **details}.items():
+                    part = detail if name == term.name else detail / denominators[term.name]
+                    sums[name] = sums.get(name, torch.zeros((), device=self.device)) + part
+            loss.backward()  # type: ignore[no-untyped-call]
+            sums["loss"] = sums.get("loss", torch.zeros((), device=self.device)) + loss.detach()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
+        self._check_finite(step, sums["loss"], norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        result = {name: float(value) for name, value in sums.items()}
+        result |= {"learning_rate": self.config.optimizer.lr * share, "gradient_norm": float(norm), **logged}
+        return result, sum(batch.token_count for batch in batches)
+
+    def _check_finite(self, step: int, loss: Tensor, norm: Tensor) -> None:
+        if torch.isfinite(loss) and torch.isfinite(norm):
+            return
+        named = self.model.named_parameters()
+        bad = [name for name, p in named if p.grad is not None and not torch.isfinite(p.grad).all()]
+        raise CheckFailed(
+            f"step {step}: loss {float(loss)}, gradient norm {float(norm)}; first parameters with a bad gradient: {bad[:3]}",
+            place=str(self.folder.path),
+            fix="lower the learning rate or look at the step's data; the last checkpoint is intact",
+        )
+
+    def _announce(self, first: int) -> None:
+        """Say what is trained with what, so that a term that is silently off can be seen to be off."""
+        terms = ", ".join(f"{term.name} × {term.coefficient:g}" for term in self.terms)
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        precision = str(self.dtype).removeprefix("torch.")
+        start = f"from step {first}" if first else "from the start"
+        self.folder.progress.say(f"{count:,} parameters on {self.device} in {precision}; loss = {terms}; {start}")
+
+    def _save(self, step: int, tokens: int) -> None:
+        state = training_state(self.model, self.optimizer)
+        path = self.folder.path / "steps" / f"step-{step:07d}"
+        save_checkpoint(path, self.model, optimizer_state=state, training={"step": step, "tokens": tokens})
+        prune_checkpoints(self.folder.path, keep=self.config.keep_checkpoints)
+
+    def _resume(self) -> tuple[int, int]:
+        """Load the newest intact checkpoint of an interrupted run; returns (next step, tokens seen)."""
+        found = latest_checkpoint(self.folder.path, self.folder.progress)
+        training = restore(found, self.model, self.optimizer) if found is not None else {"step": 0, "tokens": 0}
+        self.folder.metrics.cut(training["step"])
+        return training["step"], training["tokens"]

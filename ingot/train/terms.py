@@ -1,0 +1,159 @@
+"""The terms a loss is made of: sums over scored tokens, each divided by its own global denominator.
+
+    loss = Σ_terms  coefficient · (Σ over all scored tokens of the step) / (denominator of the whole step)
+
+The denominator is counted over every micro-batch (and every rank) of the step before the first backward pass, so the loss
+and its gradient do not depend on packing, on micro-batching, on the order of sequences or on the number of processes.
+A term looks only at token log-probabilities and per-token streams; what those numbers mean is the business of whoever
+stamped them (post/ stamps them for SFT, DPO, GRPO and distillation).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ingot.workspace.errors import CheckFailed
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scored tokens of a micro-batch, flattened: n log-probabilities and n values of each stream."""
+
+    logprobs: Tensor
+    streams: Mapping[str, Tensor]
+
+
+class LossTerm(ABC):
+    """One summand of the loss. `needs` are the streams it reads."""
+
+    name: str
+    coefficient: float = 1.0
+    needs: tuple[str, ...]
+
+    @abstractmethod
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        """What the sum is divided by, counted from the streams of one micro-batch; added up over the step."""
+
+    @abstractmethod
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum over one micro-batch, and sums of things worth logging (divided by the same denominator)."""
+
+
+@dataclass(frozen=True)
+class CrossEntropy(LossTerm):
+    """−Σ w_t log p_t / Σ w_t: pre-training and SFT. Stream `weight`."""
+
+    name: str = "cross_entropy"
+    coefficient: float = 1.0
+    needs: tuple[str, ...] = ("weight",)
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        return streams["weight"].sum()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        return -(scored.streams["weight"] * scored.logprobs).sum(), {}
+
+
+@dataclass(frozen=True)
+class PolicyGradient(LossTerm):
+    """Clipped policy gradient (PPO's surrogate, arXiv 1707.06347), token-level mean over the step (DAPO, arXiv 2503.14476).
+
+    −Σ_t min(r_t A_t, clip(r_t, 1 − low, 1 + high) A_t) / (number of acting tokens),  r_t = exp(log p_t − log μ_t)
+
+    with μ the sampler's probability of the token it drew. Streams: `acting` (1 on sampled tokens), `advantage`,
+    `sampled_logprob`.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    name: str = "policy_gradient"
+    coefficient: float = 1.0
+    needs: tuple[str, ...] = ("acting", "advantage", "sampled_logprob")
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        return streams["acting"].sum()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        acting, advantage = scored.streams["acting"], scored.streams["advantage"]
+        log_ratio = (scored.logprobs - scored.streams["sampled_logprob"]) * acting
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
+        surrogate = torch.minimum(ratio * advantage, clipped * advantage)
+        was_clipped = ((clipped * advantage) < (ratio * advantage)).float()
+        logged = {
+            "ratio_mean": (ratio * acting).sum().detach(),
+            "clip_share": (was_clipped * acting).sum().detach(),
+            "sampler_divergence": ((ratio - 1 - log_ratio) * acting).sum().detach(),  # k3 estimate of KL(μ ‖ π)
+        }
+        return -(surrogate * acting).sum(), logged
+
+
+@dataclass(frozen=True)
+class ReferenceDivergence(LossTerm):
+    """Σ_t (e^{d_t} − 1 − d_t) / (acting tokens), d = log ref − log p: the k3 estimate of KL(π ‖ ref).
+
+    J. Schulman, "Approximating KL divergence". Streams: `acting`, `reference_logprob`.
+    """
+
+    coefficient: float = 0.0
+    name: str = "reference_divergence"
+    needs: tuple[str, ...] = ("acting", "reference_logprob")
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        return streams["acting"].sum()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        acting = scored.streams["acting"]
+        difference = (scored.streams["reference_logprob"] - scored.logprobs) * acting
+        return ((difference.exp() - 1 - difference) * acting).sum(), {}
+
+
+@dataclass(frozen=True)
+class Preference(LossTerm):
+    """Direct preference optimisation (arXiv 2305.18290), length-normalised by default (as in Tülu 3 and OLMo 3).
+
+    −Σ_pairs log σ( β (D_w/|y_w| − D_l/|y_l|) ) / pairs,   D = Σ_t log p_t − log ref_t  over a completion's tokens
+
+    Streams: `chosen` and `rejected` carry the pair's number plus one on the tokens of the completion and 0 elsewhere;
+    `reference_logprob`. Both completions of a pair must be in the same micro-batch.
+    """
+
+    beta: float = 5.0
+    length_normalised: bool = True
+    name: str = "preference"
+    coefficient: float = 1.0
+    needs: tuple[str, ...] = ("chosen", "rejected", "reference_logprob")
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        pairs, others = streams["chosen"].unique(), streams["rejected"].unique()
+        if not torch.equal(pairs[pairs > 0], others[others > 0]):
+            raise CheckFailed("a preference pair was split over two micro-batches", fix="pack both halves together")
+        return (pairs > 0).sum().float()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        log_ratio = scored.logprobs - scored.streams["reference_logprob"]
+        chosen, rejected = (self._by_pair(log_ratio, scored.streams[name]) for name in ("chosen", "rejected"))
+        margin = self.beta * (chosen - rejected)
+        logged = {
+            "preference_accuracy": (margin > 0).float().sum().detach(),
+            "margin": margin.sum().detach(),
+            "chosen_reward": self.beta * chosen.sum().detach(),
+            "rejected_reward": self.beta * rejected.sum().detach(),
+        }
+        return -logsigmoid(margin).sum(), logged
+
+    def _by_pair(self, log_ratio: Tensor, number: Tensor) -> Tensor:
+        """D (over |y|) of every pair's completion, in the order of the pairs' numbers."""
+        member = number > 0
+        pairs, index = number[member].unique(return_inverse=True)
+        totals = torch.zeros(len(pairs), dtype=log_ratio.dtype, device=log_ratio.device)
+        totals = totals.index_add(0, index, log_ratio[member])
+        if self.length_normalised:
+            totals = totals / torch.bincount(index, minlength=len(pairs))
+        return totals

@@ -1,0 +1,28 @@
+"""The base of every typed configuration, and the hash that names a piece of work.
+
+A config is immutable, refuses keys it does not know, and documents each field where it is declared; the reference in
+docs/ is generated from these classes. Config modules import nothing heavy, so that a recipe can be checked, planned and
+explained without loading torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Config(BaseModel):
+    """Base class of every configuration: frozen, strict about unknown keys, default values validated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+def content_hash(value: Any, digits: int = 12) -> str:
+    """A short stable hash of any JSON-like value or config: the same content gives the same name on every machine."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(canonical.encode("utf-8")).hexdigest()[:digits]

@@ -1,0 +1,66 @@
+"""What a stage of the lifecycle is, and the folder it works in.
+
+A stage turns input artifacts into output artifacts: `run(config, inputs, folder)`. It reads only `inputs`, writes only
+below `folder.path`, and may be killed at any moment: called again with the same arguments it must finish the work. The
+recipe room composes stages; a stage knows nothing of recipes.
+
+Artifact kinds and where they lie below a stage's folder (a stage that makes kind K writes it to `folder.path / K`):
+
+    documents/    part-*.parquet: id, text, source, and one column per annotation
+    tokenizer/    tokenizer.json, chat_template.jinja, statistics.json
+    checkpoint/   a complete checkpoint (see ingot/train/checkpoint.py)
+    scores/       scores.json: {metric: {"value", "standard_error", "count"}}; samples.jsonl
+    verdict/      verdict.json: which claims of the recipe held
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingot.workspace.config import Config
+from ingot.workspace.interrupt import StopSignal
+from ingot.workspace.metrics import MetricsLog
+
+if TYPE_CHECKING:
+    from ingot.workspace.progress import Progress
+
+DONE = "DONE"
+
+
+@dataclass
+class StageFolder:
+    """Where a running stage writes, and how it talks to the person watching."""
+
+    path: Path
+    seed: int
+    progress: Progress
+    stop: StopSignal = field(default_factory=StopSignal)
+
+    @property
+    def metrics(self) -> MetricsLog:
+        """The stage's metrics.jsonl."""
+        return MetricsLog(self.path / "metrics.jsonl")
+
+    def artifact(self, kind: str) -> Path:
+        """Where this stage writes its artifact of `kind`."""
+        return self.path / kind
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kind of stage. `needs` maps a role ("checkpoint", "teacher") to the artifact kind that fills it.
+
+    `summary` of the result (what `run` returns) is stored in DONE and shown in tables: small, JSON-like.
+    `optional` roles may stay empty. `many` roles take every earlier artifact of their kind, as a mapping by stage name.
+    """
+
+    kind: str
+    config: type[Config]
+    needs: Mapping[str, str]
+    makes: tuple[str, ...]
+    run: Callable[[Any, Mapping[str, Any], StageFolder], dict[str, Any]]
+    optional: tuple[str, ...] = ()
+    many: tuple[str, ...] = ()

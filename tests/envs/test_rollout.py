@@ -1,0 +1,227 @@
+"""Rollouts with a scripted policy: tokens are exactly those of the chat format, limits hold, tools are fenced in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ingot.envs.config import CalculatorConfig, TaskMixConfig
+from ingot.envs.rollout import rollout
+from ingot.envs.task import Task
+from ingot.envs.tasks.calculator import Calculator
+from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.trajectory import Node
+from ingot.inference.sampling import Sampling
+from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.tokens.config import TokenizerConfig
+from ingot.tokens.train_tokenizer import train_tokenizer
+
+TEXT = "What is the calculator? It works out an expression, and tells the result of large numbers. " * 20
+CHAT = ChatFormat(train_tokenizer([TEXT], TokenizerConfig(vocabulary_size=320)))
+END = CHAT.tokenizer.special["<|im_end|>"]
+MIX = TaskMix()
+
+
+@dataclass
+class Reply:
+    tokens: list[int]
+    logprobs: list[float]
+    versions: list[int]
+
+
+class Scripted:
+    """Writes the turn that a conversation has after the prompt, and insists that the prompt is that conversation's."""
+
+    def __init__(self, tasks: Sequence[Task], answer: Callable[[Task], list[Message]]) -> None:
+        self.sequences: list[tuple[list[int], list[int]]] = []
+        for task in tasks:
+            messages = [*task.messages, *answer(task)]
+            self.sequences.append(CHAT.conversation(messages, task.tools or None, task.thinking))
+        self.samplings: list[Sampling] = []
+        self.calls = 0
+
+    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Reply]:
+        self.samplings += samplings
+        self.calls += 1
+        return [self.reply(prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+
+    def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
+        for tokens, mask in self.sequences:
+            start = len(prompt)
+            if tokens[:start] == prompt and mask[start]:
+                end = start + [*mask[start:], 0].index(0)
+                turn = tokens[start:end][: sampling.max_new_tokens]
+                return Reply(turn, [-0.5] * len(turn), [3] * len(turn))
+        raise AssertionError("the prompt is no prefix of any conversation")
+
+
+class Fixed:
+    """Writes the same tokens whatever it is asked."""
+
+    def __init__(self, *turns: list[int]) -> None:
+        self.turns = turns
+        self.asked: list[list[list[int]]] = []
+
+    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Reply]:
+        self.asked.append([list(prompt) for prompt in prompts])
+        turn = self.turns[min(len(self.asked), len(self.turns)) - 1]
+        cut = [turn[: sampling.max_new_tokens] for sampling in samplings]
+        return [Reply(tokens, [-1.0] * len(tokens), [0] * len(tokens)) for tokens in cut]
+
+
+def turn_tokens(message: Message, thinking: bool = True) -> list[int]:
+    tokens, mask = CHAT.conversation([Message("user", "?"), message], thinking=thinking)
+    return [token for token, one in zip(tokens, mask, strict=True) if one]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_solutions_come_back_token_for_token_with_the_training_mask(split: Any) -> None:
+    tasks = MIX.generate(3, 40, split)
+    policy = Scripted(tasks, MIX.solution)
+    trajectories = rollout(tasks, policy, CHAT, seed=1)
+    assert policy.calls == 2  # all first turns together, then those that called the tool
+    newline = len(CHAT.tokenizer.encode("\n"))
+    for trajectory, (tokens, mask) in zip(trajectories, policy.sequences, strict=True):
+        assert trajectory.score.reward == 1.0
+        assert trajectory.tokens() == tokens[: trajectory.length]
+        assert trajectory.sampled() == mask[: trajectory.length]
+        assert len(tokens) - trajectory.length == newline  # only the line end after the last turn is not asked for
+        assert trajectory.logprobs() == [-0.5 * one for one in trajectory.sampled()]
+        assert trajectory.versions() == [3 if one else -1 for one in trajectory.sampled()]
+
+
+def test_wrong_answers_earn_nothing() -> None:
+    tasks = MIX.generate(4, 40, "test")
+    rng = random.Random(0)
+    policy = Scripted(tasks, lambda task: MIX.weaker(task, rng))
+    assert [trajectory.score.reward for trajectory in rollout(tasks, policy, CHAT)] == [0.0] * 40
+
+
+def test_tools_in_the_direct_mode() -> None:
+    calculator = Calculator(CalculatorConfig(thinking=False))
+    tasks = calculator.generate(0, 5, "train")
+    trajectories = rollout(tasks, Scripted(tasks, calculator.solution), CHAT)
+    assert [trajectory.score.reward for trajectory in trajectories] == [1.0] * 5
+    assert [node.role for node in trajectories[0].nodes] == ["prompt", "assistant", "tool", "assistant"]
+
+
+def test_the_turn_limit_ends_a_policy_that_calls_forever() -> None:
+    task = Calculator().generate(0, 1, "train")[0]
+    call = turn_tokens(Message("assistant", thinking="x", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
+    policy = Fixed(call)
+    trajectory = rollout([task], policy, CHAT, max_turns=3)[0]
+    assert len(policy.asked) == 3
+    assert [node.role for node in trajectory.nodes] == ["prompt"] + ["assistant", "tool"] * 2 + ["assistant"]
+    assert trajectory.score.reward == 0.0
+    assert [message.content for message in trajectory.messages if message.role == "tool"] == ["2", "2"]
+    # what the policy is asked with is what it wrote plus what came between, nothing else
+    assert policy.asked[1][0] == [*policy.asked[0][0], *call, *trajectory.nodes[2].tokens]
+
+
+def test_the_token_limit_bounds_every_trajectory() -> None:
+    tasks = MIX.generate(5, 20, "train")
+    chatter = [CHAT.tokenizer.encode("a")[0]] * 10_000
+    limit = 150
+    for trajectory in rollout(tasks, Fixed(chatter), CHAT, max_new_tokens=10_000, max_tokens=limit):
+        assert trajectory.length <= max(limit, len(trajectory.nodes[0].tokens))
+        assert trajectory.score.reward == 0.0 and not trajectory.score.format_ok
+    call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
+    task = Calculator().generate(0, 1, "train")[0]
+    prompt = len(CHAT.prompt(task.messages, task.tools))
+    trajectory = rollout([task], Fixed(call), CHAT, max_tokens=prompt + len(call), max_turns=9)[0]
+    assert [node.role for node in trajectory.nodes] == ["prompt", "assistant", "tool"]
+
+
+def test_a_prompt_without_room_is_not_asked() -> None:
+    policy = Fixed([END])
+    trajectory = rollout(MIX.generate(0, 1, "train"), policy, CHAT, max_tokens=3)[0]
+    assert not policy.asked and trajectory.messages == [] and trajectory.score.reward == 0.0
+
+
+def test_a_right_answer_that_is_cut_off_is_malformed() -> None:
+    task = TaskMix(TaskMixConfig(weights={"no_think": 1})).generate(0, 1, "train")[0]
+    answer = CHAT.tokenizer.encode(task.answer)
+    score = rollout([task], Fixed(answer), CHAT)[0].score
+    assert score.correct and not score.format_ok and score.reward == 0.0
+    ended = rollout([task], Fixed([*answer, END]), CHAT)[0].score
+    assert ended.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    "call",
+    ['{"name": "calculator"', '{"name": "calculator", "arguments": "1+1"}', "[]", '{"name": 1, "arguments": {}}'],
+)
+def test_a_malformed_call_ends_the_trajectory(call: str) -> None:
+    special = CHAT.tokenizer.special
+    tokens = [special["<think>"], special["</think>"], special["<tool_call>"]]
+    tokens += [*CHAT.tokenizer.encode(call), special["</tool_call>"], END]
+    policy = Fixed(tokens)
+    trajectory = rollout(Calculator().generate(0, 1, "train"), policy, CHAT)[0]
+    assert len(policy.asked) == 1
+    assert (trajectory.score.reward, trajectory.score.format_ok) == (0.0, False)
+    assert trajectory.score.detail["tool_call_success"] == 0.0
+
+
+def test_tools_that_were_not_offered_cannot_be_called() -> None:
+    called: list[Mapping[str, Any]] = []
+
+    def tool(arguments: Mapping[str, Any]) -> str:
+        called.append(arguments)
+        return "secret"
+
+    message = Message("assistant", thinking="", tool_calls=[ToolCall("shell", {"command": "ls"})])
+    task = Calculator().generate(0, 1, "train")[0]
+    trajectory = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, tools={"shell": tool})[0]
+    assert not called
+    assert trajectory.messages[1].content == "error: there is no such tool"
+
+
+def test_a_tool_result_cannot_flood_the_context() -> None:
+    message = Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {})])
+    task = Calculator().generate(0, 1, "train")[0]
+    flood = {"calculator": lambda arguments: "9" * 10**6}
+    trajectory = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, tools=flood)[0]
+    assert len(trajectory.messages[1].content) == 2000
+
+
+def test_seeds_depend_on_task_sample_and_turn_not_on_the_batch() -> None:
+    tasks = MIX.generate(8, 6, "train")
+
+    def seeds(listed: Sequence[Task], seed: int = 0) -> list[int]:
+        policy = Scripted(listed, MIX.solution)
+        rollout(listed, policy, CHAT, seed=seed)
+        return [sampling.seed for sampling in policy.samplings[: len(listed)]]
+
+    doubled = [task for task in tasks for _ in range(2)]
+    assert len(set(seeds(doubled))) == 12
+    assert seeds(doubled)[::2] == seeds(tasks)
+    assert seeds(list(reversed(tasks))) == list(reversed(seeds(tasks)))
+    assert seeds(tasks, seed=1) != seeds(tasks)
+
+
+def test_record() -> None:
+    tasks = [task for task in MIX.generate(9, 20, "train") if task.kind == "calculator"][:1]
+    trajectory = rollout(tasks, Scripted(tasks, MIX.solution), CHAT)[0]
+    advantages = [0.25] * trajectory.length
+    row = trajectory.to_record(12, CHAT.tokenizer, advantages)
+    assert (row["step"], row["task_id"], row["kind"], row["reward"]) == (12, tasks[0].id, "calculator", 1.0)
+    assert row["prompt"] == tasks[0].question
+    assert "".join(piece for node in row["nodes"] for piece in node["pieces"]) == CHAT.tokenizer.decode(
+        trajectory.tokens()
+    )
+    for node in row["nodes"]:
+        expected = 0.25 if node["sampled"] else None
+        assert node["advantages"] == [expected] * len(node["pieces"])
+        assert node["logprobs"] == [-0.5 if node["sampled"] else None] * len(node["pieces"])
+    assert trajectory.to_record(0, CHAT.tokenizer)["nodes"][1]["advantages"][0] is None
+    with pytest.raises(ValueError, match="3 advantages"):
+        trajectory.to_record(0, CHAT.tokenizer, [1.0, 2.0, 3.0])
+
+
+def test_a_node_without_its_logprobs_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 log-probabilities"):
+        Node("assistant", [1, 2], True)

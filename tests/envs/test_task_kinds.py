@@ -1,0 +1,166 @@
+"""Every task kind: solutions are right, wrong answers are wrong, splits are disjoint, traces are true."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from ingot.envs.config import (
+    ArithmeticConfig,
+    CalculatorConfig,
+    NoThinkConfig,
+    StringsConfig,
+    TaskMixConfig,
+    TasksConfig,
+)
+from ingot.envs.task import TEST_SHARE, Split, TaskSet, question_split
+from ingot.envs.tasks.arithmetic import Arithmetic, work_out
+from ingot.envs.tasks.calculator import Calculator
+from ingot.envs.tasks.mix import TaskMix, task_sets
+from ingot.envs.tasks.no_think import NoThink
+from ingot.envs.tasks.strings import Strings
+from ingot.workspace.errors import DataError
+
+KIND_SETS: dict[str, TaskSet] = {str(kind): tasks for kind, tasks in task_sets(TasksConfig()).items()}
+OTHERS: dict[str, TaskSet] = {
+    "hard arithmetic": Arithmetic(ArithmeticConfig(digits_min=3, digits_max=9, multiplier_max=9)),
+    "words": Strings(StringsConfig(spelled=False, letters_max=9, alphabet="abcd")),
+    "direct calculator": Calculator(CalculatorConfig(thinking=False, digits_min=2)),
+    "sums": NoThink(NoThinkConfig(operations=("sum",))),
+}
+
+
+@pytest.mark.parametrize("name", [*KIND_SETS, *OTHERS])
+def test_solutions_earn_the_reward_and_weaker_answers_do_not(name: str) -> None:
+    tasks = (KIND_SETS | OTHERS)[name]
+    splits: tuple[Split, Split] = ("train", "test")
+    for seed in range(500):
+        for task in tasks.generate(seed, 2, splits[seed % 2]):
+            right = tasks.score(task, tasks.solution(task))
+            assert (right.reward, right.correct, right.format_ok) == (1.0, True, True), task
+            wrong = tasks.score(task, tasks.weaker(task, random.Random(seed)))
+            assert (wrong.reward, wrong.correct, wrong.format_ok) == (0.0, False, True), task
+
+
+@pytest.mark.parametrize("kind", KIND_SETS)
+def test_another_tasks_solution_is_wrong(kind: str) -> None:
+    tasks = KIND_SETS[kind]
+    first, *others = tasks.generate(5, 40, "train")
+    for other in others:
+        assert tasks.score(first, tasks.solution(other)).correct == (other.answer == first.answer)
+
+
+def test_train_and_test_questions_are_disjoint_over_kinds_seeds_and_difficulties() -> None:
+    questions: dict[Split, set[str]] = {"train": set(), "test": set()}
+    for tasks in (KIND_SETS | OTHERS).values():
+        for seed in range(20):
+            for split, found in questions.items():
+                found.update(task.question for task in tasks.generate(seed, 20, split))
+    assert len(questions["train"]) > 1000 and len(questions["test"]) > 1000
+    assert not questions["train"] & questions["test"]
+    assert all(question_split(question) == "test" for question in questions["test"])
+
+
+def test_the_test_split_is_a_fifth_of_all_questions() -> None:
+    questions = [f"What is {left} + {right}?" for left in range(100) for right in range(100)]
+    share = sum(question_split(question) == "test" for question in questions) / len(questions)
+    assert abs(share - 1 / TEST_SHARE) < 0.015  # 3.75 standard deviations of a fair draw
+
+
+def test_tasks_are_the_same_on_every_machine() -> None:
+    """Written down once: a change of these is a change of every recorded score."""
+    config = TaskMixConfig(
+        weights={"arithmetic": 0.4, "strings": 0.3, "calculator": 0.15, "no_think": 0.15},
+        arithmetic=ArithmeticConfig(operators=("+", "-", "*"), digits_min=1, digits_max=2, multiplier_max=5),
+        strings=StringsConfig(operations=("reverse", "count", "last"), letters_min=3, letters_max=5),
+        calculator=CalculatorConfig(operators=("+", "-", "*"), digits_min=3, digits_max=4),
+        no_think=NoThinkConfig(operations=("sum", "last"), largest=9, letters_min=2, letters_max=4),
+    )
+    tasks = TaskMix(config).generate(7, 6, "test")
+    assert [(task.id, task.question, task.answer) for task in tasks] == GOLDEN
+
+
+def test_seeds_differ_and_ids_are_distinct() -> None:
+    mix = TaskMix()
+    first, again, second = (mix.generate(seed, 200, "test") for seed in (1, 1, 2))
+    assert first == again
+    assert first != second
+    assert len({task.id for task in first}) == 200
+
+
+def test_the_mixture_holds_exact_shares() -> None:
+    mix = TaskMix(TaskMixConfig(weights={"arithmetic": 2, "calculator": 1}))
+    assert mix.counts(100) == {"arithmetic": 67, "strings": 0, "calculator": 33, "no_think": 0}
+    kinds = [task.kind for task in mix.generate(0, 100, "train")]
+    assert kinds.count("arithmetic") == 67 and kinds.count("calculator") == 33
+    assert kinds != sorted(kinds)
+
+
+def test_weights_must_make_sense() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        TaskMixConfig(weights={"arithmetic": 0})
+    with pytest.raises(ValueError, match="larger than digits_max"):
+        ArithmeticConfig(digits_min=3)
+
+
+def test_more_test_tasks_than_questions_is_an_error_and_train_repeats() -> None:
+    few = NoThink(NoThinkConfig(operations=("sum",), largest=3))  # 16 facts in 6 wordings: about 96 questions
+    with pytest.raises(DataError, match="asked for 100 distinct test tasks"):
+        few.generate(0, 100, "test")
+    assert len(few.generate(0, 300, "train")) == 300
+
+
+def test_arithmetic_answers_and_every_step_are_true() -> None:
+    for left in range(100):
+        for right in range(100):
+            _check_steps(left, "+", right, left + right)
+            if left >= right:
+                _check_steps(left, "-", right, left - right)
+        for right in range(2, 10):
+            _check_steps(left, "*", right, left * right)
+
+
+def _check_steps(left: int, operator: str, right: int, expected: int) -> None:
+    trace, answer = work_out(left, operator, right)
+    assert answer == str(expected)
+    for step in trace.split(" "):
+        given, outcome = step.split("=")
+        first, second, carry = map(int, re.split(r"[-+*]", given))
+        assert max(first, second, carry) <= 9  # single-digit facts only
+        value = {"+": first + second + carry, "-": first - second - carry, "*": first * second + carry}[operator]
+        result = int(outcome) if operator != "-" else int(outcome.split("-")[0]) - int(outcome.split("-")[1])
+        assert value == result, step
+
+
+def test_string_answers_agree_with_python() -> None:
+    for task in Strings().generate(3, 600, "train"):
+        command, _, spelled = task.question.partition(": ")
+        word = spelled.split(" ")
+        if command == "Reverse":
+            assert task.answer.split(" ") == list(reversed(word))
+        elif command == "Last letter":
+            assert task.answer == word[-1]
+        else:
+            assert task.answer == str(len([letter for letter in word if letter == command[-1]]))
+
+
+def test_calculator_reward_needs_the_call() -> None:
+    tasks = Calculator()
+    task = tasks.generate(0, 1, "train")[0]
+    call, result, answer = tasks.solution(task)
+    without_tool = tasks.score(task, [answer])
+    assert (without_tool.reward, without_tool.correct, without_tool.detail["tool_call_success"]) == (0.0, True, 0.0)
+    without_answer = tasks.score(task, [call, result])
+    assert (without_answer.reward, without_answer.correct, without_answer.detail["tool_call_success"]) == (0, False, 1)
+
+
+GOLDEN = [
+    ("calculator-bad5dc363ec1", "What is 659 - 835?", "-176"),
+    ("strings-274362d8c085", "Reverse: z x z w", "w z x z"),
+    ("arithmetic-7a8b0dbcf8d3", "What is 9 + 92?", "101"),
+    ("arithmetic-cbea8d3bd8f6", "What is 86 + 95?", "181"),
+    ("no_think-b0e012c39b43", "What is 6 + 8?", "14"),
+    ("strings-49d6138f29a3", "Last letter: s c t", "t"),
+]

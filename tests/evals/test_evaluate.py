@@ -1,0 +1,174 @@
+"""The task suite with policies whose scores are known, and the stage from checkpoint to scores."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ingot.envs.task import Task
+from ingot.envs.tasks.mix import TaskMix, task_sets
+from ingot.evals.config import EvalConfig, NeedleConfig, TaskSuiteConfig
+from ingot.evals.evaluate import STAGE
+from ingot.evals.scores import load_scores
+from ingot.evals.suites.tasks import measure_tasks
+from ingot.inference.sampling import Sampling
+from ingot.tokens.chat import ChatFormat, Message
+from ingot.workspace.files import read_json, read_jsonl
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+
+from .conftest import World
+
+MIX = TaskMix()
+SUITES = (
+    TaskSuiteConfig(kind="arithmetic", count=6, samples=4),
+    TaskSuiteConfig(kind="strings", count=5, samples=4),
+    TaskSuiteConfig(kind="calculator", count=4, samples=4),
+    TaskSuiteConfig(kind="no_think", count=3, samples=4),
+)
+CONFIG = EvalConfig(tasks=SUITES, temperature=1.0, max_new_tokens=200, max_tokens=800, kept_samples=2)
+
+
+@dataclass
+class Reply:
+    tokens: list[int]
+    logprobs: list[float]
+    versions: list[int]
+
+
+class Scripted:
+    """Plays the conversation that `answer` gives for (task, number of the sample) on the held-out tasks of CONFIG."""
+
+    def __init__(self, chat: ChatFormat, answer: Callable[[Task, int], list[Message]]) -> None:
+        self.turns: dict[tuple[int, ...], list[list[int]]] = {}
+        self.used: dict[tuple[int, ...], int] = {}
+        for suite in SUITES:
+            for task in task_sets(CONFIG.difficulty)[suite.kind].generate(CONFIG.task_seed, suite.count, "test"):
+                for number in range(suite.samples):
+                    messages = [*task.messages, *answer(task, number)]
+                    tokens, mask = chat.conversation(messages, task.tools or None, task.thinking)
+                    for start in range(1, len(tokens)):
+                        if mask[start] and not mask[start - 1]:
+                            end = start + [*mask[start:], 0].index(0)
+                            self.turns.setdefault(tuple(tokens[:start]), []).append(tokens[start:end])
+
+    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Reply]:
+        replies = []
+        for prompt in prompts:
+            key = tuple(prompt)
+            number = self.used.get(key, 0)
+            self.used[key] = number + 1
+            turn = self.turns[key][number]
+            replies.append(Reply(turn, [0.0] * len(turn), [0] * len(turn)))
+        return replies
+
+
+def test_a_solver_scores_one_everywhere(world: World) -> None:
+    policy = Scripted(world.chat, lambda task, number: MIX.solution(task))
+    metrics, samples = measure_tasks(CONFIG, policy, world.chat, seed=0)
+    names = [f"{measure}/{suite.kind}" for suite in SUITES for measure in ("accuracy", "format")]
+    assert [metric.name for metric in metrics] == [
+        *names,
+        "accuracy/all",
+        "format/all",
+        "tool_call_success",
+        "pass@4/all",
+        "pass^4/all",
+    ]
+    assert {metric.estimate.value for metric in metrics} == {1.0}
+    assert {metric.estimate.standard_error for metric in metrics} == {0.0}
+    assert [metric.estimate.count for metric in metrics[:9:2]] == [6, 5, 4, 3, 18]
+    assert len(samples) == 8 and all(sample["correct"] for sample in samples)
+    assert {"task_id", "kind", "prompt", "completion", "expected", "correct"} == set(samples[0])
+    assert samples[0]["completion"].startswith("<think>")
+
+
+def test_a_solver_that_is_right_sometimes(world: World) -> None:
+    """Right in the first 3 of 4 samples on arithmetic, never on strings, always on the others."""
+
+    def answer(task: Task, number: int) -> list[Message]:
+        right = {"arithmetic": number < 3, "strings": False}.get(task.kind, True)
+        return MIX.solution(task) if right else MIX.weaker(task, random.Random(0))
+
+    metrics = {m.name: m for m in measure_tasks(CONFIG, Scripted(world.chat, answer), world.chat, seed=0)[0]}
+    assert metrics["accuracy/arithmetic"].estimate.value == pytest.approx(0.75)
+    assert metrics["accuracy/arithmetic"].estimate.standard_error == 0.0  # every task has the same mean
+    assert metrics["accuracy/strings"].estimate.value == 0.0
+    assert metrics["format/strings"].estimate.value == 1.0
+    means = [0.75] * 6 + [0.0] * 5 + [1.0] * 7
+    assert metrics["accuracy/all"].estimate.value == pytest.approx(sum(means) / 18)
+    assert sorted(metrics["accuracy/all"].units.values()) == sorted(means)
+    assert metrics["pass@4/all"].estimate.value == pytest.approx(13 / 18)
+    assert metrics["pass^4/all"].estimate.value == pytest.approx(7 / 18)
+
+
+def stage_config(**changes: object) -> EvalConfig:
+    values: dict[str, object] = {
+        "tasks": [{"kind": kind, "count": 3} for kind in ("arithmetic", "calculator", "no_think")],
+        "max_new_tokens": 12,
+        "slots": 8,
+        "sequence_length": 64,
+        "validation_rows": 8,
+        "needle": NeedleConfig(lengths=(96,), count=2).model_dump(),
+        "prompts": ["def main", "The"],
+        "prompt_tokens": 5,
+        "device": "cpu",
+    }
+    return EvalConfig.model_validate({**values, **changes})
+
+
+def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Path) -> None:
+    inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
+    config = stage_config(temperature=1.0)
+    written = []
+    for name, seed in (("first", 5), ("second", 5), ("third", 6)):
+        summary = STAGE.run(config, inputs, StageFolder(tmp_path / name, seed, Progress()))
+        scores = tmp_path / name / "scores"
+        assert summary == {metric: row["value"] for metric, row in read_json(scores / "scores.json").items()}
+        written.append([(scores / file).read_bytes() for file in ("scores.json", "tasks.json", "samples.jsonl")])
+    assert written[0] == written[1]
+    assert written[0][2] != written[2][2]  # another seed samples other replies …
+    first, third = load_scores(tmp_path / "first"), load_scores(tmp_path / "third")
+    assert all(first[name].units.keys() == third[name].units.keys() for name in first)  # … to the same tasks
+    assert set(first) == {
+        *(
+            f"{measure}/{kind}"
+            for measure in ("accuracy", "format")
+            for kind in ("arithmetic", "calculator", "no_think")
+        ),
+        *(
+            "accuracy/all",
+            "format/all",
+            "tool_call_success",
+            "bits_per_byte",
+            "unigram_bits_per_byte",
+            "unigram_token_bits_per_byte",
+        ),
+        *("needle/96", "needle_exact/96"),
+    }
+    samples = read_jsonl(tmp_path / "first" / "scores" / "samples.jsonl")
+    assert [sample["kind"] for sample in samples] == ["arithmetic"] * 3 + ["calculator"] * 3 + ["no_think"] * 3 + [
+        "continuation"
+    ] * 2
+    assert samples[-1]["prompt"] == "The" and samples[-1]["correct"] is None
+
+
+def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
+    config = stage_config(tasks=[], needle=None, prompts=[])
+    summary = STAGE.run(
+        config, {"checkpoint": world.checkpoint, "shards": world.shards}, StageFolder(tmp_path, 0, Progress())
+    )
+    assert set(summary) == {"bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"}
+
+
+def test_options_that_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="need a temperature above 0"):
+        EvalConfig(tasks=(TaskSuiteConfig(kind="strings", samples=2),))
+    with pytest.raises(ValueError, match="listed twice"):
+        EvalConfig(tasks=(TaskSuiteConfig(kind="strings"), TaskSuiteConfig(kind="strings")))
+    with pytest.raises(ValueError, match="96 tokens or more"):
+        NeedleConfig(lengths=(32,))

@@ -1,0 +1,140 @@
+"""Claims: when they hold, when they fail, and that a failure says its numbers after writing them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingot.evals.config import ClaimConfig, VerdictConfig
+from ingot.evals.scores import Metric, load_scores, metric_of_units, save_scores
+from ingot.evals.statistics import Estimate
+from ingot.evals.verdict import STAGE, judge
+from ingot.workspace.errors import ArtifactError, CheckFailed, RecipeError
+from ingot.workspace.files import read_json
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+
+
+def accuracy(*values: float) -> dict[str, Metric]:
+    units = {f"task-{number}": value for number, value in enumerate(values)}
+    return {"accuracy/all": metric_of_units("accuracy/all", units, "Accuracy")}
+
+
+def text(bits: float, baseline: float) -> dict[str, Metric]:
+    rows = [-0.1, 0.0, 0.1]
+    return {
+        name: metric_of_units(name, {str(row): value + shift for row, shift in enumerate(rows)}, name, False)
+        for name, value in (("bits_per_byte", bits), ("unigram_bits_per_byte", baseline))
+    }
+
+
+def claim(**values: Any) -> ClaimConfig:
+    return ClaimConfig.model_validate({"metric": "accuracy/all", "stage": "rl", **values})
+
+
+SCORES = {"sft": accuracy(0, 1, 0, 1, 0), "rl": accuracy(1, 1, 1, 1, 0)}
+# per task: 1 0 1 0 0: mean 0.4, sd sqrt(0.3), standard error sqrt(0.06) = 0.2449
+
+
+def test_paired_numbers_by_hand() -> None:
+    row = judge(claim(above="sft", sigmas=1.6), SCORES)
+    assert row["held"] and row["difference"] == pytest.approx(0.4)
+    assert row["standard_error"] == pytest.approx(0.06**0.5)
+    assert not judge(claim(above="sft", sigmas=1.7), SCORES)["held"]  # 0.4 / 0.2449 = 1.633
+    assert judge(claim(above="sft", sigmas=1, by=0.15), SCORES)["held"]  # 0.25 > 0.2449
+    assert not judge(claim(above="sft", sigmas=1, by=0.16), SCORES)["held"]
+    assert not judge(claim(below="sft", sigmas=0), SCORES)["held"]
+
+
+def test_against_a_number() -> None:
+    assert judge(claim(above=0.5, sigmas=1), SCORES)["held"]  # 0.8 ± 0.2
+    assert not judge(claim(above=0.5, sigmas=2), SCORES)["held"]
+    assert judge(claim(below=0.95, sigmas=0), SCORES)["held"]
+
+
+def test_other_tasks_are_compared_as_independent() -> None:
+    other = metric_of_units("accuracy/all", {"x": 0.0, "y": 0.2}, "Accuracy")
+    row = judge(claim(above="sft"), {**SCORES, "sft": {"accuracy/all": other}})
+    assert row["standard_error"] == pytest.approx((0.04 + 0.01) ** 0.5)
+
+
+def test_equal_scores_are_no_gain_even_with_zero_error() -> None:
+    same = {"sft": accuracy(1, 1, 1), "rl": accuracy(1, 1, 1)}
+    assert not judge(claim(above="sft", sigmas=0), same)["held"]
+    assert not judge(claim(above="sft", sigmas=3), same)["held"]
+
+
+def test_unknown_error_never_holds() -> None:
+    single = {"rl": {"accuracy/all": Metric("accuracy/all", Estimate(1.0, float("inf"), 1), "Accuracy")}}
+    row = judge(claim(above=0.1), single)
+    assert not row["held"] and row["standard_error"] is None
+
+
+def test_the_unigram_baseline_is_paired_on_the_same_rows() -> None:
+    row = judge(claim(metric="bits_per_byte", below="unigram", by=1.0, sigmas=3), {"rl": text(2.5, 4.6)})
+    assert row["held"] and row["standard_error"] == pytest.approx(0.0, abs=1e-9)
+    assert not judge(claim(metric="bits_per_byte", below="unigram", by=2.2), {"rl": text(2.5, 4.6)})["held"]
+    with pytest.raises(RecipeError, match="'unigram_token_bits_per_byte', which the evaluation of rl does not have"):
+        judge(claim(metric="bits_per_byte", below="unigram_token"), {"rl": text(2.5, 4.6)})
+    assert claim(above="sft").reference_stage == "sft" and claim(above=1).reference_stage is None
+    assert claim(metric="bits_per_byte", below="unigram").reference_stage is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "either above or below"),
+        ({"above": 1, "below": 2}, "either above or below"),
+        ({"above": "unigram"}, "unigram is a baseline of bits_per_byte"),
+        ({"above": "sft", "sigma": 2}, "Extra inputs"),
+        ({"above": "sft", "sigmas": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_claims_that_make_no_sense(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        claim(**values)
+
+
+def test_unknown_names_are_errors_with_the_nearest_right_one() -> None:
+    with pytest.raises(RecipeError, match="did you mean 'sft'"):
+        judge(claim(above="sfft"), SCORES)
+    with pytest.raises(RecipeError, match="did you mean 'accuracy/all'"):
+        judge(claim(metric="acuracy/all", above="sft"), SCORES)
+
+
+def folders(tmp_path: Path) -> dict[str, Path]:
+    for stage, metrics in SCORES.items():
+        save_scores(tmp_path / stage / "scores", metrics.values(), [])
+    return {stage: tmp_path / stage / "scores" for stage in SCORES}
+
+
+def test_scores_survive_the_disk(tmp_path: Path) -> None:
+    unknown = Metric("one", Estimate(1.0, float("inf"), 1), "One")
+    save_scores(tmp_path / "scores", [*SCORES["rl"].values(), unknown], [{"task_id": "x"}])
+    assert load_scores(tmp_path / "scores") == {**SCORES["rl"], "one": unknown}
+    assert load_scores(tmp_path) == load_scores(tmp_path / "scores")
+    assert "Infinity" not in (tmp_path / "scores" / "scores.json").read_text(encoding="utf-8")
+    with pytest.raises(ArtifactError, match="no scores here"):
+        load_scores(tmp_path / "nothing")
+
+
+def test_the_stage_writes_first_and_then_fails(tmp_path: Path) -> None:
+    folder = StageFolder(tmp_path / "verdict-1", 0, Progress())
+    good = {"metric": "accuracy/all", "stage": "rl", "above": "sft", "sigmas": 1}
+    bad = {**good, "sigmas": 9}
+    config = VerdictConfig.model_validate({"claims": [good, bad]})
+    with pytest.raises(CheckFailed, match="1 of 2 claims did not hold") as caught:
+        STAGE.run(config, {"scores": folders(tmp_path)}, folder)
+    assert "+0.4000 ± 0.2449" in str(caught.value)
+    written = read_json(folder.artifact("verdict") / "verdict.json")
+    assert [row["held"] for row in written["claims"]] == [True, False]
+    assert (written["held"], written["failed"]) == (1, 1)
+
+
+def test_the_stage_passes(tmp_path: Path) -> None:
+    folder = StageFolder(tmp_path / "verdict-1", 0, Progress())
+    config = VerdictConfig(claims=(claim(above="sft", sigmas=1),))
+    summary = STAGE.run(config, {"scores": folders(tmp_path)}, folder)
+    assert summary["held"] == 1 and summary["claims"][0].startswith("held: accuracy/all of rl above sft")

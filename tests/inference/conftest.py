@@ -1,0 +1,69 @@
+"""Tiny models for the tests of sampling, and the reference that needs no cache: the full forward pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig, RopeConfig
+from ingot.model.transformer import Transformer, initialise
+
+VOCABULARY = 97
+CONTEXT = 64
+
+
+def tiny_config(**attention: object) -> ModelConfig:
+    """Two layers of width 32 with four query heads on two key heads, everything else by default."""
+    parts = {"heads": 4, "key_value_heads": 2, "head_width": 8, **attention}
+    block = BlockConfig(
+        attention=AttentionConfig.model_validate(parts), feed_forward=FeedForwardConfig(width=48, activation="silu")
+    )
+    return ModelConfig(vocabulary_size=VOCABULARY, width=32, depth=2, blocks=(block,), context=CONTEXT, initial_std=0.2)
+
+
+def tiny_model(config: ModelConfig | None = None, seed: int = 0) -> Transformer:
+    """A model with random weights, large enough that its distributions are far from uniform."""
+    model = Transformer(config or tiny_config())
+    initialise(model, seed)
+    return model
+
+
+def mixed_config() -> ModelConfig:
+    """A layer with a window, query/key norms and biases, and a layer without positions."""
+    window = AttentionConfig(
+        heads=4, key_value_heads=1, head_width=8, window=5, query_key_norm=True, query_key_value_bias=True
+    )
+    plain = AttentionConfig(heads=4, key_value_heads=4, head_width=8, rope=None)
+    rotated = AttentionConfig(heads=4, key_value_heads=2, head_width=8, rope=RopeConfig(base=500.0))
+    blocks = tuple(
+        BlockConfig(attention=attention, feed_forward=FeedForwardConfig(width=48))
+        for attention in (window, plain, rotated)
+    )
+    return ModelConfig(
+        vocabulary_size=VOCABULARY,
+        width=32,
+        depth=3,
+        blocks=blocks,
+        context=CONTEXT,
+        tied_embeddings=False,
+        initial_std=0.2,
+    )
+
+
+@torch.no_grad()
+def reference_logprobs(model: Transformer, prompt: list[int], tokens: list[int], temperature: float) -> list[float]:
+    """log softmax(logits / temperature) of `tokens` after `prompt`, by one full forward pass in float64."""
+    logits = model(torch.tensor([prompt + tokens]))[0].double() / (temperature or 1.0)
+    table = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+    return [float(row[token]) for row, token in zip(table, tokens, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Tiny products are slower on more threads."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return tiny_model()

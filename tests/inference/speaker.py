@@ -1,0 +1,71 @@
+"""A model that has learnt three conversations by heart: enough to talk to, in about a second of training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig
+from ingot.model.transformer import Transformer, initialise
+from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.tokens.config import TokenizerConfig
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.tokens.train_tokenizer import train_tokenizer
+
+SCHEMA: dict[str, Any] = {"name": "times", "parameters": {"type": "object"}}
+QUESTION, GREETING, FAREWELL = "What is 12*34?", "Hello", "Bye"
+
+
+def train_small_tokenizer() -> Tokenizer:
+    """Little more than the bytes; digits are tokens of their own."""
+    return train_tokenizer(
+        ["the sum of the numbers is the sum of the numbers. " * 20], TokenizerConfig(vocabulary_size=300)
+    )
+
+
+def speaker_config(tokenizer: Tokenizer, context: int = 256) -> ModelConfig:
+    """Two layers of width 64."""
+    block = BlockConfig(
+        attention=AttentionConfig(heads=4, key_value_heads=2, head_width=16), feed_forward=FeedForwardConfig(width=128)
+    )
+    return ModelConfig(vocabulary_size=tokenizer.vocabulary_size, width=64, depth=2, blocks=(block,), context=context)
+
+
+def conversations(chat: ChatFormat) -> list[list[int]]:
+    """A tool call with thinking, a greeting without thinking, and a farewell after the tool call."""
+    asked = [
+        Message("user", QUESTION),
+        Message("assistant", "", thinking="call it", tool_calls=[ToolCall("times", {"a": 12, "b": 34})]),
+        Message("tool", "408"),
+        Message("assistant", "It is 408 — ja.", thinking="done"),
+    ]
+    farewell = [Message("user", FAREWELL), Message("assistant", "See you", thinking="")]
+    greeted = [Message("user", GREETING), Message("assistant", "Good day", thinking=None)]
+    return [
+        chat.conversation(asked + farewell, [SCHEMA], thinking=True)[0],
+        chat.conversation(greeted, [SCHEMA], thinking=False)[0],
+        chat.conversation(farewell, [SCHEMA], thinking=True)[0],
+    ]
+
+
+def train_speaker(tokenizer: Tokenizer, steps: int = 120) -> Transformer:
+    """Fit the conversations until the loss is near zero."""
+    torch.set_num_threads(1)
+    model = Transformer(speaker_config(tokenizer))
+    initialise(model, seed=0)
+    model.tokenizer = tokenizer
+    rows = conversations(ChatFormat(tokenizer))
+    tokens = torch.full((len(rows), max(map(len, rows))), tokenizer.pad)
+    for row, ids in enumerate(rows):
+        tokens[row, : len(ids)] = torch.tensor(ids)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(steps):
+        logits = model(tokens[:, :-1])
+        loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=tokenizer.pad)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    assert loss.item() < 0.02, "the conversations were not learnt"
+    return model

@@ -1,0 +1,51 @@
+"""What the browser tests share: where chromium is, and how a page is read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .example_run import FOLDERS
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SECTIONS = ("flow", "evals", "data", "tokenizer", "curves", "generations", "rollouts", "stages")
+WIDE, NARROW = 1280, 390
+
+Open = Callable[..., Any]
+
+
+def texts(page: Any, selector: str) -> list[str]:
+    """What a person reads in the elements, hidden helpers left out."""
+    found: list[str] = page.locator(selector).all_inner_texts()
+    return [re.sub(r"\s+", " ", text).strip() for text in found]
+
+
+def rows_of(run: Path, stage: str, file: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for line in (run / FOLDERS[stage] / file).read_text(encoding="utf-8").split("\n")
+        if line.strip()
+    ]
+
+
+def overflow(page: Any) -> int:
+    """How many pixels the page is wider than the window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+def four_digits(value: float) -> str:
+    return f"{float(f'{value:.4g}'):g}".replace("-", "−")

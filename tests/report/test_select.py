@@ -1,0 +1,92 @@
+"""Selection: bounded, fair, and honest about what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ingot.report.records import FunnelStep, Generation, RemovedDocument, Rollout, RolloutNode, StageRecord
+from ingot.report.select import (
+    REMOVED_PER_STEP,
+    ROLLOUT_STEPS,
+    ROLLOUT_TOKENS,
+    ROLLOUTS_PER_STEP,
+    TASKS,
+    generations_by_task,
+    removed_by_step,
+    rollouts_by_step,
+    round_robin,
+    rule_of,
+    spread,
+)
+
+
+def test_a_rare_group_is_seen_beside_a_common_one() -> None:
+    chosen = round_robin(["a1", "a2", "a3", "a4", "b1", "c1", "c2"], lambda item: item[0], 5)
+    assert chosen == ["a1", "b1", "c1", "a2", "c2"]
+    assert round_robin([], str, 5) == []
+
+
+def test_spread_keeps_both_ends() -> None:
+    assert spread(list(range(100)), 4) == [0, 33, 66, 99]
+    assert spread([1, 2], 4) == [1, 2]
+
+
+def test_removed_samples_are_spread_over_rules() -> None:
+    reasons = {"too_short": 900, "too": 50, "rare": 1}
+    step = FunnelStep(step="rules", documents_in=2, documents_out=1, bytes_in=2, bytes_out=1, reasons=reasons)
+    documents = [
+        RemovedDocument(id=str(index), step="rules", reason=f"rules: too_short {index}") for index in range(100)
+    ]
+    documents.append(RemovedDocument(id="r", step="rules", reason="rules: rare"))
+    removed = removed_by_step(documents, [step])["rules"]
+    assert removed["total"] == 101 and len(removed["samples"]) == REMOVED_PER_STEP
+    assert Counter(sample["rule"] for sample in removed["samples"]) == {"too_short": REMOVED_PER_STEP - 1, "rare": 1}
+    assert removed["samples"][0]["reason"] == "too_short 0"
+
+
+def test_a_rule_is_not_mistaken_for_one_that_begins_alike() -> None:
+    document = RemovedDocument(id="x", step="rules", reason="rules: too_short 3 words")
+    assert rule_of(document, ["too", "too_short"]) == "too_short"
+    assert rule_of(document, ["too_sho"]) == "too_short 3 words"
+
+
+def test_tasks_do_not_depend_on_whether_answers_were_right() -> None:
+    """The same tasks are shown for a run that got everything wrong as for one that got everything right."""
+
+    def evaluations(correct: bool) -> list[tuple[str, StageRecord]]:
+        rows = [
+            Generation(task_id=f"{kind}-{index}", kind=kind, completion="x", correct=correct)
+            for index in range(60)
+            for kind in "ab"
+        ]
+        return [("sft", StageRecord("eval-sft", "eval", "done", generations=rows))]
+
+    right, wrong = generations_by_task(evaluations(True)), generations_by_task(evaluations(False))
+    assert [task["id"] for task in right["tasks"]] == [task["id"] for task in wrong["tasks"]]
+    assert len(right["tasks"]) == TASKS and right["total"] == 120
+    assert Counter(task["kind"] for task in right["tasks"]) == {"a": TASKS // 2, "b": TASKS // 2}
+    assert right["tasks"][0]["answers"]["sft"] == {"right": 1, "judged": 1, "texts": [["x", True]]}
+
+
+def test_tasks_that_all_checkpoints_answered_come_first() -> None:
+    def record(ids: list[str]) -> StageRecord:
+        return StageRecord("eval", "eval", "done", generations=[Generation(task_id=id, correct=None) for id in ids])
+
+    chosen = generations_by_task([("base", record(["only", "both"])), ("sft", record(["both"]))])
+    assert [task["id"] for task in chosen["tasks"]] == ["both", "only"]
+    assert chosen["tasks"][0]["answers"]["sft"]["judged"] == 0
+
+
+def test_rollouts_are_bounded_in_every_direction() -> None:
+    node = RolloutNode(
+        role="assistant", pieces=["x"] * 300, sampled=True, advantages=[0.5] * 300, logprobs=[-0.25, float("nan")]
+    )
+    rollouts = [Rollout(step=step, nodes=[node, node]) for step in range(40) for _ in range(20)]
+    chosen = rollouts_by_step(rollouts)
+    assert len(chosen) == ROLLOUT_STEPS and (chosen[0]["step"], chosen[-1]["step"]) == (0, 39)
+    assert all(step["total"] == 20 and len(step["rollouts"]) == ROLLOUTS_PER_STEP for step in chosen)
+    first = chosen[0]["rollouts"][0]
+    assert [len(each["pieces"]) for each in first["nodes"]] == [300, ROLLOUT_TOKENS - 300]
+    assert first["cut"] == 600 - ROLLOUT_TOKENS
+    assert first["nodes"][0]["advantages"] == 0.5  # one number for all tokens
+    assert first["nodes"][0]["logprobs"][:3] == [-0.25, None, None]

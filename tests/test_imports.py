@@ -1,0 +1,162 @@
+"""Which module imports which: rooms only import from rooms above them, and starting up imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ingot
+
+PACKAGE = Path(ingot.__file__).parent
+ROOMS = (
+    "workspace",
+    "data",
+    "tokens",
+    "model",
+    "optim",
+    "train",
+    "inference",
+    "envs",
+    "post",
+    "evals",
+    "recipe",
+    "lab",
+    "report",
+    "cli",
+)
+HEAVY = ("torch", "numpy", "pyarrow", "tokenizers", "pydantic", "transformers", "jinja2", "yaml")
+FILES = sorted(PACKAGE.rglob("*.py"))
+START_UP_SECONDS = 1.0
+
+
+def room_of(path: Path) -> str | None:
+    """The room a file is in; None for the two files of the package itself."""
+    parts = path.relative_to(PACKAGE).parts
+    room = parts[0].removesuffix(".py")
+    return None if room in ("__init__", "__main__") else room
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every module of ours that a file imports, with the line: also inside functions and under TYPE_CHECKING."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "ingot")
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield node.lineno, "." * node.level + (node.module or "")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ingot":
+            inside = (node.module or "").count(".") > 0
+            yield from ((node.lineno, str(node.module) if inside else f"ingot.{a.name}") for a in node.names)
+
+
+def wrong_imports(source: str, room: str | None) -> list[str]:
+    """The imports in a file of `room` that it may not have."""
+    wrong = []
+    for line, module in imported(ast.parse(source)):
+        parts = module.split(".")
+        if module.startswith("."):
+            wrong.append(f"line {line}: relative import {module}")
+        elif (
+            room is None or module == "ingot.__version__"
+        ):  # the package's own file imports nothing when it is imported
+            continue
+        elif len(parts) < 2 or parts[1] not in ROOMS:
+            wrong.append(f"line {line}: {module} is in no room")
+        elif ROOMS.index(parts[1]) > ROOMS.index(room):
+            wrong.append(f"line {line}: {room} imports from {parts[1]}, which is below it")
+    return wrong
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_import_only_from_rooms_above(path: Path) -> None:
+    room = room_of(path)
+    assert room is None or room in ROOMS, f"{path.name} is in no room"
+    assert wrong_imports(path.read_text(encoding="utf-8"), room) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "room", "count"),
+    [
+        ("import ingot.post.sft", "train", 1),
+        ("def f():\n    from ingot.recipe import flow", "data", 1),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ingot.report.build import build", "recipe", 1),
+        ("from ingot import report", "recipe", 1),
+        ("from . import sibling", "model", 1),
+        ("import ingot", "model", 1),
+        ("import ingot.nowhere", "cli", 1),
+        ("from ingot import __version__", "recipe", 0),
+        ("from ingot.workspace.files import PARTIAL\nfrom ingot.model import config\nimport numpy", "model", 0),
+        ("from ingot.report.build import build", "cli", 0),
+    ],
+)
+def test_the_check_itself(source: str, room: str, count: int) -> None:
+    assert len(wrong_imports(source, room)) == count
+
+
+def test_rooms_are_lazy() -> None:
+    """The `__init__` of a room says what the room is, and imports nothing."""
+    for room in ROOMS:
+        path = PACKAGE / room / "__init__.py"
+        if not path.parent.is_dir():
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert ast.get_docstring(tree), f"{path} has no docstring"
+        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert all(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in top), f"{path} imports"
+
+
+def modules_after(code: str) -> tuple[set[str], float]:
+    """The top-level modules that are loaded after `code` ran in a fresh interpreter, and how long that took."""
+    report = "\nimport sys\nsys.stderr.write(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code + report],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)},
+    )
+    return set(done.stderr.split()), time.perf_counter() - began
+
+
+HELP = """
+import sys
+from ingot.cli import main
+sys.argv = ["ingot", "--help"]
+try:
+    main()
+except SystemExit as stop:
+    assert stop.code == 0
+"""
+
+
+@pytest.mark.parametrize("code", ["import ingot", HELP], ids=["import ingot", "ingot --help"])
+def test_starting_up_is_quick_and_imports_nothing_heavy(code: str) -> None:
+    modules, seconds = modules_after(code)
+    assert "ingot" in modules
+    assert modules.isdisjoint(HEAVY), modules & set(HEAVY)
+    seconds = min([seconds, *(modules_after(code)[1] for _ in range(2))])  # the quickest: other work on the machine
+    assert seconds < START_UP_SECONDS
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("config.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_config_modules_import_nothing_heavy(path: Path) -> None:
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    modules, _ = modules_after(f"import {name}")
+    assert modules.isdisjoint({"torch", "pyarrow", "tokenizers", "transformers"})
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = PACKAGE.parent / "pyproject.toml"
+    if not project.exists():
+        pytest.skip("pyproject.toml is not there: the package is installed")
+    assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == ingot.__version__
+    assert (PACKAGE / "py.typed").exists()

@@ -1,0 +1,54 @@
+"""The computed shuffle: a permutation for every size, different for every key, and close to uniform."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingot.tokens.permutation import Permutation
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(size=st.integers(1, 300), key=st.text())
+def test_every_value_exactly_once(size: int, key: str) -> None:
+    permutation = Permutation(size, key)
+    assert sorted(map(permutation, range(size))) == list(range(size))
+
+
+def test_keys_give_different_orders() -> None:
+    orders = {tuple(map(Permutation(50, f"key {number}"), range(50))) for number in range(200)}
+    assert len(orders) == 200
+
+
+def test_constant_memory_for_huge_sizes() -> None:
+    permutation = Permutation(10**15, "k")
+    values = [permutation(index) for index in range(2000)]
+    assert len(set(values)) == 2000
+    assert all(0 <= value < 10**15 for value in values)
+    mean = sum(values) / 2000 / 10**15
+    assert abs(mean - 0.5) < 5 / (12 * 2000) ** 0.5
+
+
+def test_close_to_uniform() -> None:
+    """Chi-square over keys: where index 3 of 10 goes, and where the successor of 3 goes relative to it."""
+    draws = 5000
+    places: Counter[int] = Counter()
+    steps: Counter[int] = Counter()
+    for number in range(draws):
+        permutation = Permutation(10, str(number))
+        places[permutation(3)] += 1
+        steps[(permutation(4) - permutation(3)) % 10] += 1
+    square = sum((places[value] - draws / 10) ** 2 / (draws / 10) for value in range(10))
+    assert square < 33.7, "chi-square with 9 degrees of freedom at p = 1e-4"
+    square = sum((steps[value] - draws / 9) ** 2 / (draws / 9) for value in range(1, 10))
+    assert square < 32.0, "8 degrees of freedom"
+
+
+def test_bounds() -> None:
+    with pytest.raises(IndexError):
+        Permutation(5, "k")(5)
+    with pytest.raises(ValueError, match="0 things"):
+        Permutation(0, "k")
