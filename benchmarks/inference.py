@@ -1,8 +1,8 @@
 """Sampling speed: Ingot's engine and transformers' generate, on models of one shape, in turns on the same machine.
 
 Cases: every request of the same length at batch 1, 8 and 64; groups of eight samples of one prompt (what RL asks for);
-and requests that end at different times, where the peer's batch runs until its longest request is done. Tokens per second
-count the tokens that were asked for, prompts read included in the time.
+and requests that end at different times, where the peer's batch runs until its longest request is done. Tokens per
+second count the tokens that were asked for, prompts read included in the time.
 
     python benchmarks/inference.py [--device cpu|cuda] [--quick] [--threads N]
 """

@@ -92,6 +92,9 @@ def report(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its name.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    tensorboard: Annotated[
+        Path | None, typer.Option("--tensorboard", metavar="DIR", help="Write the curves as TensorBoard events too.")
+    ] = None,
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,6 +105,10 @@ def report(
     if not folder.is_dir():
         raise RecipeError(f"there is no run {run_folder}", fix=f"give a run folder, such as {runs}/NAME")
     page = build(folder, out)
+    if tensorboard is not None:
+        from ingot.report.tensorboard import export_tensorboard
+
+        export_tensorboard(folder, tensorboard)
     if as_json:
         print_json({"report": str(page)})
     else:

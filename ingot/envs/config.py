@@ -19,9 +19,9 @@ class ArithmeticConfig(Config):
     """Sums, differences and small products, worked out column by column in the thinking trace."""
 
     operators: tuple[Literal["+", "-", "*"], ...] = Field(
-        ("+", "-", "*"), min_length=1, description="operators to draw from, each equally often"
+        ("+",), min_length=1, description="operators to draw from, each equally often"
     )
-    digits_min: int = Field(1, ge=1, le=9, description="digits of the smallest numbers")
+    digits_min: int = Field(2, ge=1, le=9, description="digits of the smallest numbers")
     digits_max: int = Field(2, ge=1, le=9, description="digits of the largest numbers")
     multiplier_max: int = Field(5, ge=2, le=9, description="the right side of a product is drawn from 2 to this digit")
 
@@ -36,10 +36,10 @@ class StringsConfig(Config):
     """Reverse a word, count a letter in it, name its last letter; the trace spells the word letter by letter."""
 
     operations: tuple[Literal["reverse", "count", "last"], ...] = Field(
-        ("reverse", "count", "last"), min_length=1, description="operations to draw from, each equally often"
+        ("reverse", "last"), min_length=1, description="operations to draw from, each equally often"
     )
-    letters_min: int = Field(3, ge=2, le=9, description="letters of the shortest words")
-    letters_max: int = Field(5, ge=2, le=9, description="letters of the longest words")
+    letters_min: int = Field(4, ge=2, le=9, description="letters of the shortest words")
+    letters_max: int = Field(4, ge=2, le=9, description="letters of the longest words")
     alphabet: str = Field("abcdefghijklmnopqrstuvwxyz", min_length=4, description="letters that words are made of")
     spelled: bool = Field(
         True, description="write the word in the question with spaces between letters, so that a letter is one token"
@@ -61,7 +61,7 @@ class CalculatorConfig(Config):
         ("+", "-", "*"), min_length=1, description="operators to draw from, each equally often"
     )
     digits_min: int = Field(3, ge=2, le=9, description="digits of the smallest numbers")
-    digits_max: int = Field(4, ge=2, le=9, description="digits of the largest numbers")
+    digits_max: int = Field(3, ge=2, le=9, description="digits of the largest numbers")
     thinking: bool = Field(True, description="think before the call; without, the call comes directly")
 
     @model_validator(mode="after")
@@ -75,7 +75,7 @@ class NoThinkConfig(Config):
     """Questions so easy that the answer comes directly: one-digit sums and the last letter of a word."""
 
     operations: tuple[Literal["sum", "last"], ...] = Field(
-        ("sum", "last"), min_length=1, description="operations to draw from, each equally often"
+        ("sum",), min_length=1, description="operations to draw from, each equally often"
     )
     largest: int = Field(9, ge=3, le=9, description="largest number in a sum")
     letters_min: int = Field(2, ge=1, le=9, description="letters of the shortest words")
@@ -101,7 +101,7 @@ class TaskMixConfig(TasksConfig):
     """Which task kinds, how often each, and how hard."""
 
     weights: dict[Kind, float] = Field(
-        {"arithmetic": 0.4, "strings": 0.3, "calculator": 0.15, "no_think": 0.15},
+        {"arithmetic": 0.4, "strings": 0.2, "calculator": 0.3, "no_think": 0.1},
         description="share of each task kind; need not sum to 1, a kind that is left out does not appear",
     )
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-import torch
 from rich.console import Console
 
 from ingot.inference.conversation import Conversation, Tool
@@ -20,6 +19,7 @@ from ingot.inference.sampling import Sampling
 from ingot.model.checkpoint import load_model
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
+from ingot.train.device import choose_device
 from ingot.workspace.errors import ArtifactError, IngotError
 
 HELP = """/think   let the model think first, or not any more
@@ -44,7 +44,7 @@ def chat(
     `tools` maps a tool's name to its schema and its function from arguments to text.
     """
     console = console or Console(highlight=False)
-    model = load_model(path, device="cuda" if torch.cuda.is_available() else "cpu")
+    model = load_model(path, device=choose_device("auto"))
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ingot.inference.checksum import state_checksum, weights_checksum
 from ingot.inference.prefill import plan_passes
-from ingot.inference.products import matrix_products
+from ingot.inference.products import fast_products
 from ingot.inference.sampling import Controls, Sampling, draw
 from ingot.inference.slots import Slots
 from ingot.model.transformer import Transformer
@@ -187,7 +187,7 @@ class Engine:
     def step(self) -> None:
         """Let waiting requests join, and give every active one a token."""
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), fast_products(self.model.embedding.weight):
                 self._join()
                 if self._active:
                     self._sample()
@@ -199,16 +199,14 @@ class Engine:
         if self._batch is None:
             self._batch = _Batch(self._active, self._device)
         batch = self._batch
-        with matrix_products(self.model.embedding.weight, rows=len(self._active)):
-            states_B1D = self.model.hidden(
-                batch.tokens_B[:, None],
-                batch.positions_B[:, None],
-                caches=self._slots.leading,
-                slots=batch.slots_B,
-                reach=batch.reach,
-            )
-            logits_BV = self.model.head(states_B1D[:, 0])
-        ids_B, logprobs_B = draw(logits_BV, batch.controls, batch.steps_B)
+        states_B1D = self.model.hidden(
+            batch.tokens_B[:, None],
+            batch.positions_B[:, None],
+            caches=self._slots.leading,
+            slots=batch.slots_B,
+            reach=batch.reach,
+        )
+        ids_B, logprobs_B = draw(self.model.head(states_B1D[:, 0]), batch.controls, batch.steps_B)
         batch.advance(ids_B)
         tokens, logprobs = torch.stack((ids_B.double(), logprobs_B)).tolist()  # ids are exact in float64
         if not math.isfinite(sum(logprobs)):
@@ -271,14 +269,13 @@ class Engine:
             skips = torch.tensor([skip for _, _, skip in group])
             # padding may run over the end; the last position is free, because a start is shorter than the slot
             positions = (skips[:, None] + torch.arange(padded)).clamp_(max=self.length - 1)
-            with matrix_products(self.model.embedding.weight, rows=tokens.numel()):
-                self.model.hidden(
-                    tokens.to(self._device),
-                    positions.to(self._device),
-                    caches=self._slots.caches,
-                    slots=torch.tensor([row for row, _, _ in group], device=self._device),
-                    reach=min(int(skips.max()) + padded, self.length),
-                )
+            self.model.hidden(
+                tokens.to(self._device),
+                positions.to(self._device),
+                caches=self._slots.caches,
+                slots=torch.tensor([row for row, _, _ in group], device=self._device),
+                reach=min(int(skips.max()) + padded, self.length),
+            )
 
     def _leave(self, rows: Sequence[int]) -> None:
         """Take requests out; those at the end take the places that become free, so that no gap is left.

@@ -1,9 +1,9 @@
-"""Which library multiplies small matrices on an ARM CPU.
+"""Which library multiplies matrices on an ARM CPU.
 
 Torch sends a float32 `linear` on ARM to oneDNN with the ARM Compute Library, which rearranges the whole weight matrix
-at every call. For the few hundred rows of a prompt that pays off; for the rows of a decoding step it does not. OpenBLAS
-reads the matrix as it is: on two Neoverse N1 cores, 64 rows times the matrices of a 3M-parameter model take 6.5 ms a
-step instead of 9.3 ms. Other processors and types are left alone.
+at every call: a waste for the few rows of a decoding step. OpenBLAS reads the matrix as it is. On two Neoverse N1 cores
+the products in the layers of a 3M-parameter model take, for 64 rows, 5.4 ms instead of 7.8 ms, and for 2048 rows 137 ms
+instead of 146 ms; matrices of width 1024 are also 5 to 30 % faster. Other processors and types are left alone.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-ROWS = 256  # from here on both libraries take the same time
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
 @contextmanager
-def matrix_products(weight: Tensor, rows: int) -> Iterator[None]:
-    """While inside, products of `rows` rows with matrices like `weight` take the faster way."""
-    if not (IS_ARM and rows < ROWS and weight.dtype == torch.float32 and weight.device.type == "cpu"):
+def fast_products(weight: Tensor) -> Iterator[None]:
+    """While inside, products with matrices like `weight` take the faster way."""
+    if not (IS_ARM and weight.dtype == torch.float32 and weight.device.type == "cpu"):
         yield
         return
-    before = torch.backends.mkldnn.set_flags(False, _fp32_precision=None)[0]  # type: ignore[no-untyped-call]
+    before = torch.backends.mkldnn.set_flags(False, _fp32_precision=None)[0]
     try:
         yield
     finally:
-        torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # type: ignore[no-untyped-call]
+        torch.backends.mkldnn.set_flags(before, _fp32_precision=None)

@@ -8,7 +8,7 @@
       manifest.json     sha256 of every other file
 
 A checkpoint is written under a temporary name and renamed, so one with its final name is complete; the manifest finds a
-file that was damaged later.
+file that was damaged later. Loading a model also takes a plain Hugging Face folder (huggingface.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_distribu
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from ingot.model.config import ModelConfig
+from ingot.model.huggingface import import_huggingface, is_huggingface
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
@@ -58,10 +59,20 @@ def verify_checkpoint(folder: Path) -> None:
     """Raise an error that names the first file which is missing or not what was written."""
     manifest = folder / MANIFEST
     if not manifest.exists():
-        raise ArtifactError("this is no checkpoint: it has no manifest.json", place=str(folder))
-    for name, digest in read_json(manifest).items():
+        raise ArtifactError(
+            "this is no checkpoint: it has no manifest.json", place=str(folder), fix="use an earlier checkpoint"
+        )
+    try:
+        digests = dict(read_json(manifest))
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(
+            f"the file is damaged: {error}", place=str(manifest), fix="use an earlier checkpoint"
+        ) from error
+    for name, digest in digests.items():
         if not (folder / name).exists():
-            raise ArtifactError("a file of the checkpoint is missing", place=str(folder / name))
+            raise ArtifactError(
+                "a file of the checkpoint is missing", place=str(folder / name), fix="use an earlier checkpoint"
+            )
         if file_sha256(folder / name) != digest:
             raise ArtifactError(
                 "the file is damaged: its sha256 is not the one in manifest.json",
@@ -71,20 +82,23 @@ def verify_checkpoint(folder: Path) -> None:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint folder at `path`: the folder itself, or the `checkpoint` of a finished stage."""
+    """The checkpoint or Hugging Face folder at `path`: the folder itself, or the `checkpoint` of a finished stage."""
     for candidate in (path, path / "checkpoint"):
-        if (candidate / CONFIG).exists() and (candidate / STATE).exists():
+        if (candidate / CONFIG).exists() and ((candidate / STATE).exists() or is_huggingface(candidate)):
             return candidate
     raise ArtifactError(
         "no checkpoint here",
         place=str(path),
-        fix="give a checkpoint folder, or the folder of a finished training stage (RUNS/NAME/STAGE-HASH)",
+        fix="give a checkpoint folder, the folder of a finished training stage (RUNS/NAME/STAGE-HASH), or a Hugging Face "
+        "folder with config.json and safetensors weights",
     )
 
 
 def load_model(path: str | Path, *, device: str | torch.device = "cpu") -> Transformer:
-    """The model of a checkpoint or of a finished stage, with its tokenizer attached."""
+    """The model of a checkpoint, of a finished stage or of a Hugging Face folder, with its tokenizer attached."""
     folder = find_checkpoint(Path(path))
+    if is_huggingface(folder):
+        return import_huggingface(folder).to(device)
     verify_checkpoint(folder)
     model = Transformer(ModelConfig.model_validate(read_json(folder / CONFIG)))
     load_state({"model": model.state_dict()}, folder)

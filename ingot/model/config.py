@@ -101,19 +101,19 @@ class ModelConfig(Config):
         return embeddings + sum(self.layer_parameters(layer) for layer in range(self.depth)) + self.width
 
     def training_flops_per_token(self, length: int) -> int:
-        """Forward and backward: 6 per matrix parameter, plus attention scores and values over half the length."""
+        """Forward and backward: 6 per matrix parameter, plus attention scores and values over the keys in sight.
+
+        A query sees length / 2 keys on average; with a window w of the length T it is w − w²/2T.
+        """
         if self.vocabulary_size is None:
             raise ValueError("vocabulary_size is not known yet: it comes from the tokenizer")
         matrices = sum(self.layer_parameters(layer) - 2 * self.width for layer in range(self.depth))
         matrices += self.vocabulary_size * self.width
-        attention = sum(
-            12
-            * self.block(layer).attention.heads
-            * self.block(layer).attention.head_width
-            * min(self.block(layer).attention.window or length, length)
-            // 2
-            for layer in range(self.depth)
-        )
+        attention = 0
+        for layer in range(self.depth):
+            part = self.block(layer).attention
+            window = min(part.window or length, length)
+            attention += 12 * part.heads * part.head_width * window * (2 * length - window) // (2 * length)
         return 6 * matrices + attention
 
     def cache_bytes_per_token(self, bytes_per_value: int = 2) -> int:

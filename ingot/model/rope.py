@@ -23,5 +23,5 @@ def rope_angles(positions_BT: Tensor, head_width: int, base: float) -> tuple[Ten
 
 def rotate(x_BHTD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate every head's channels; keeps the dtype of `x`."""
-    first, second = x_BHTD.float().chunk(2, dim=-1)
+    first, second = x_BHTD.to(torch.promote_types(x_BHTD.dtype, torch.float32)).chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x_BHTD.dtype)

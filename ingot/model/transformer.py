@@ -92,8 +92,9 @@ class Transformer(nn.Module):
         return self.norm(x_BTD)
 
     def head(self, states_BTD: Tensor) -> Tensor:
-        """Logits in float32 from states after the last norm."""
-        return (states_BTD @ self.head_weight_VD.to(states_BTD.dtype).T).float()
+        """Logits in float32 (float64 of a float64 model) from states after the last norm."""
+        logits = states_BTD @ self.head_weight_VD.to(states_BTD.dtype).T
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def make_caches(self, slots: int, length: int) -> list[KeyValueCache]:
         """An empty cache per layer for `slots` sequences of at most `length` tokens."""

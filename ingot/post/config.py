@@ -42,6 +42,11 @@ class PreferConfig(TrainingConfig):
     batch_pairs: int = Field(16, gt=0, description="pairs in one optimizer step")
     beta: float = Field(5.0, gt=0, description="β: how strongly the policy is held to the reference")
     length_normalised: bool = Field(True, description="divide each answer's log-ratio by its length")
+    anchor: float = Field(
+        0.2,
+        ge=0,
+        description="weight of cross-entropy on the chosen answers, which keeps them likely (Llama 3 uses 0.2)",
+    )
 
 
 class RlConfig(SamplingConfig):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence as SequenceOf
-from pathlib import Path
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tasks.mix import TaskMix
@@ -16,7 +14,9 @@ from ingot.train.batches import split_rows
 from ingot.workspace.errors import DataError
 
 
-def task_conversations(mix: TaskMixConfig, chat: ChatFormat, count: int, seed: int) -> list[Sequence]:
+def task_conversations(
+    mix: TaskMixConfig, chat: ChatFormat, count: int, seed: int, longest: int | None = None
+) -> list[Sequence]:
     """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for."""
     tasks = TaskMix(mix)
     sequences = []
@@ -24,39 +24,24 @@ def task_conversations(mix: TaskMixConfig, chat: ChatFormat, count: int, seed: i
         solution = tasks.solution(task)
         if tasks.score(task, solution).reward != 1:
             raise DataError(f"the worked solution of {task.question!r} does not pass its own verifier", place=task.id)
-        sequences.append(as_sequence(chat, [*task.messages, *solution], list(task.tools), task.thinking))
+        sequences.append(as_sequence(chat, [*task.messages, *solution], list(task.tools), task.thinking, longest))
     return sequences
 
 
-def file_conversations(path: Path, chat: ChatFormat) -> list[Sequence]:
-    """Conversations of a JSONL file; a broken line is an error that names it."""
-    sequences = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"not JSON: {error}", place=place, fix="write one JSON object a line") from error
-        if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
-            raise DataError(
-                "no list `messages` in this row", place=place, fix='write {"messages": [{"role", "content"}]}'
-            )
-        try:
-            messages = [Message.from_dict(message) for message in row["messages"]]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"a message lacks or misspells a part: {error!r}", place=place) from error
-        try:
-            sequences.append(as_sequence(chat, messages, row.get("tools") or [], row.get("thinking", True)))
-        except DataError as error:
-            raise DataError(error.problem, place=place, fix=error.fix) from error
-    return sequences
-
-
-def as_sequence(chat: ChatFormat, messages: list[Message], tools: list[dict[str, object]], thinking: bool) -> Sequence:
-    """One conversation with the stream `weight`: 1 on the assistant's tokens."""
+def as_sequence(
+    chat: ChatFormat,
+    messages: list[Message],
+    tools: list[dict[str, object]],
+    thinking: bool,
+    longest: int | None = None,
+) -> Sequence:
+    """One conversation with the stream `weight`: 1 on the assistant's tokens. Longer than `longest` tokens is an error."""
     tokens, mask = chat.conversation(messages, tools, thinking)
+    if longest is not None and len(tokens) > longest:
+        raise DataError(
+            f"the conversation has {len(tokens)} tokens, a row of this stage takes {longest}",
+            fix="raise the stage's sequence_length, or leave the conversation out",
+        )
     return Sequence(tokens, {"weight": [float(one) for one in mask]})
 
 
@@ -85,9 +70,12 @@ class PoolSource:
         self.micro_batch_tokens = micro_batch_tokens
         self.pool = ShuffledPool(len(groups), seed)
 
+    def draw(self, step: int) -> list[SequenceOf[Sequence]]:
+        """The groups of a step. Where one pass ends and the next begins, a group may come twice."""
+        return [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
+
     def batches(self, step: int) -> tuple[list[Batch], dict[str, float]]:
-        chosen = [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
-        return pack_groups(chosen, self.capacity, self.micro_batch_tokens), {}
+        return pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens), {}
 
 
 def pack_groups(groups: SequenceOf[SequenceOf[Sequence]], capacity: int, micro_batch_tokens: int) -> list[Batch]:

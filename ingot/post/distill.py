@@ -23,6 +23,7 @@ from ingot.post.config import DistillConfig
 from ingot.post.policy import sequence_logprobs
 from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
+from ingot.train.device import choose_device
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient
 from ingot.workspace.errors import RecipeError
@@ -34,7 +35,7 @@ class TeacherGraded(SampledSource):
 
     def __init__(self, model: Transformer, teacher: Transformer, config: DistillConfig, folder: StageFolder) -> None:
         super().__init__(model, config, config.group, folder, slots=config.prompts_per_step * config.group)
-        self.teacher = teacher.to(model.embedding.weight.device)
+        self.teacher = teacher
 
     def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
         graded = sequence_logprobs(
@@ -51,7 +52,8 @@ class TeacherGraded(SampledSource):
 
 def run(config: DistillConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Pull the input checkpoint towards the teacher on the given tasks; makes a checkpoint."""
-    model, teacher = load_model(inputs["checkpoint"]), load_model(inputs["teacher"])
+    device = choose_device(config.device)
+    model, teacher = (load_model(inputs[role], device=device) for role in ("checkpoint", "teacher"))
     if model.config.vocabulary_size != teacher.config.vocabulary_size:
         raise RecipeError(
             f"student and teacher have different vocabularies ({model.config.vocabulary_size} and "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from itertools import groupby
 
 from ingot.envs.rollout import rollout
 from ingot.envs.tasks.mix import TaskMix
@@ -16,6 +15,7 @@ from ingot.envs.trajectory import Trajectory
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.config import PreferConfig
+from ingot.post.conversations import PoolSource
 from ingot.post.policy import chat_format, sequence_logprobs
 from ingot.tokens.batch import Sequence
 
@@ -42,15 +42,16 @@ def sample_pairs(model: Transformer, config: PreferConfig, seed: int, slots: int
         seed=seed,
         score=mix.score,
     )
-    pairs: list[Pair] = []
-    for _, group in groupby(trajectories, key=lambda each: each.task.id):
-        pairs += match(list(group), config.length_gap)[: config.pairs_per_task]
+    answers: dict[str, list[Trajectory]] = {}
+    for each in trajectories:  # by task, not by place: where questions are few, a task is drawn several times
+        answers.setdefault(each.task.id, []).append(each)
+    pairs = [pair for group in answers.values() for pair in match(group, config.length_gap)[: config.pairs_per_task]]
     return pairs, sum(each.score.reward for each in trajectories) / len(trajectories)
 
 
 def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
     """Each right answer with the unused wrong one closest in length, within the cap."""
-    wrong = [each for each in answers if each.score.reward == 0]
+    wrong = [each for each in answers if each.score.reward == 0 and each.sampled_count > 0]
     pairs = []
     for chosen in (each for each in answers if each.score.reward == 1):
         near = sorted(wrong, key=lambda each: abs(each.sampled_count - chosen.sampled_count))
@@ -61,18 +62,33 @@ def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
 
 
 def pair_sequences(pairs: SequenceOf[Pair], reference: Transformer, capacity: int) -> list[list[Sequence]]:
-    """For each pair its two sequences with the streams `chosen`, `rejected` (the pair's number plus one) and
-    `reference_logprob` on the sampled tokens."""
+    """For each pair its two sequences, marked by the streams `chosen` and `rejected` (1 on the sampled tokens of one
+    half, 0 in the other), with `weight` on those of the chosen half and `reference_logprob` on those of both."""
     halves = [half for pair in pairs for half in (pair.chosen, pair.rejected)]
     logprobs = sequence_logprobs(reference, [Sequence(half.tokens()) for half in halves], capacity)
     sequences = []
     for index, (half, row) in enumerate(zip(halves, logprobs, strict=True)):
-        number, is_rejected = divmod(index, 2)
-        marks = [float((number + 1) * one) for one in half.sampled()]
+        is_rejected = index % 2
+        marks = [float(one) for one in half.sampled()]
         streams = {
             "rejected" if is_rejected else "chosen": marks,
             "chosen" if is_rejected else "rejected": [0.0] * len(row),
         }
+        streams["weight"] = [0.0 if is_rejected else float(one) for one in half.sampled()]
         streams["reference_logprob"] = [value * one for value, one in zip(row, half.sampled(), strict=True)]
         sequences.append(Sequence(half.tokens(), streams))
     return [sequences[index : index + 2] for index in range(0, len(sequences), 2)]
+
+
+class PairSource(PoolSource):
+    """Steps of pairs. Within a step each pair has its own number in `chosen` and `rejected`, also one that comes twice:
+    by a number of the pair itself its two copies would be added up as one longer pair."""
+
+    def draw(self, step: int) -> list[SequenceOf[Sequence]]:
+        groups = enumerate(super().draw(step), start=1)
+        return [[_numbered(sequence, number) for sequence in group] for number, group in groups]
+
+
+def _numbered(sequence: Sequence, number: int) -> Sequence:
+    marks = {name: [number * one for one in sequence.streams[name]] for name in ("chosen", "rejected")}
+    return Sequence(sequence.tokens, {**sequence.streams, **marks})

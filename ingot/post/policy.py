@@ -27,7 +27,9 @@ def chat_format(model: Transformer) -> ChatFormat:
 
 
 @torch.no_grad()
-def sequence_logprobs(model: Transformer, sequences: SequenceOf[Sequence], capacity: int) -> list[list[float]]:
+def sequence_logprobs(
+    model: Transformer, sequences: SequenceOf[Sequence], capacity: int, temperature: float = 1.0
+) -> list[list[float]]:
     """log p of every token given those before it; the first token of a sequence has none and gets 0."""
     result = [[0.0] * len(sequence.tokens) for sequence in sequences]
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
@@ -41,7 +43,7 @@ def sequence_logprobs(model: Transformer, sequences: SequenceOf[Sequence], capac
     assert total < 1 << 24, "places must stay exact in float32"
     values = torch.zeros(total, dtype=torch.float32)
     for batch in split_rows(make_batch(numbered, capacity), ROWS):
-        scored = score(model, batch.to(model.embedding.weight.device))
+        scored = score(model, batch.to(model.embedding.weight.device), temperature)
         values[scored.streams["place"].long().cpu()] = scored.logprobs.float().cpu()
     for row, start in zip(result, starts, strict=True):
         row[1:] = values[start + 1 : start + len(row)].tolist()

@@ -2,8 +2,9 @@
 
     −log σ( β (D_w/|y_w| − D_l/|y_l|) ),   D = Σ_t log π(y_t) − log ref(y_t)      (arXiv 2305.18290; Tülu 3, arXiv 2411.15124)
 
-The reference is the input checkpoint; its log-probabilities are computed once. Pairs are a pure function of the input
-checkpoint and the seed, so an interrupted stage finds the same ones again.
+plus, with a small weight, cross-entropy on the chosen answer: DPO alone may lower both likelihoods as long as the gap
+grows (Llama 3, arXiv 2407.21783, section 4.1.4). The reference is the input checkpoint; its log-probabilities are computed
+once. Pairs are a pure function of the input checkpoint and the seed, so an interrupted stage finds the same ones again.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from typing import Any
 
 from ingot.model.checkpoint import load_model
 from ingot.post.config import PreferConfig
-from ingot.post.conversations import PoolSource
-from ingot.post.pairs import pair_sequences, sample_pairs
+from ingot.post.pairs import PairSource, pair_sequences, sample_pairs
 from ingot.train.device import choose_device
 from ingot.train.loop import Trainer
-from ingot.train.terms import Preference
+from ingot.train.terms import CrossEntropy, Preference
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_jsonl
 from ingot.workspace.stage import Stage, StageFolder
@@ -50,9 +50,9 @@ def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -
         ],
     )
     groups = pair_sequences(pairs, model, config.sequence_length)
-    source = PoolSource(groups, config.batch_pairs, config.sequence_length, config.micro_batch_tokens, folder.seed)
-    term = Preference(beta=config.beta, length_normalised=config.length_normalised)
-    last = Trainer(model, [term], source, config, folder).run()
+    source = PairSource(groups, config.batch_pairs, config.sequence_length, config.micro_batch_tokens, folder.seed)
+    terms = [Preference(config.beta, config.length_normalised), CrossEntropy(coefficient=config.anchor)]
+    last = Trainer(model, terms, source, config, folder).run()
     return {"pairs": len(pairs), **{name: last[name] for name in ("loss", "preference_accuracy", "margin")}}
 
 

@@ -25,6 +25,7 @@ from ingot.post.config import RlConfig
 from ingot.post.policy import sequence_logprobs
 from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
+from ingot.train.device import choose_device
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient, ReferenceDivergence
 from ingot.workspace.stage import Stage, StageFolder
@@ -69,12 +70,15 @@ class GroupRelative(SampledSource):
     def more_streams(self, sequences: SequenceOf[Sequence]) -> dict[str, list[list[float]]]:
         if self.reference is None:
             return {}
-        return {"reference_logprob": sequence_logprobs(self.reference, sequences, self.config.sequence_length)}
+        rows = sequence_logprobs(self.reference, sequences, self.config.sequence_length, self.config.temperature)
+        acting = [sequence.streams["acting"] for sequence in sequences]  # the prompt need not pass through the head
+        pairs = zip(rows, acting, strict=True)
+        return {"reference_logprob": [[a * b for a, b in zip(row, mask, strict=True)] for row, mask in pairs]}
 
 
 def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Improve the input checkpoint on tasks with verifiable answers; makes a checkpoint."""
-    model = load_model(inputs["checkpoint"])
+    model = load_model(inputs["checkpoint"], device=choose_device(config.device))
     source = GroupRelative(model, config, folder)
     terms = [PolicyGradient(config.clip_low, config.clip_high), ReferenceDivergence(config.reference_weight)]
     trainer = Trainer(

@@ -2,8 +2,9 @@
 
 Step s samples tasks drawn with seed (stage seed, s) from the weights of step s, stamps every sampled token with an
 advantage, and hands the trajectories to the trainer as they are: tokens are never decoded and encoded again. One optimizer
-step per batch of samples, so the policy that is updated is the one that sampled; the ratio between the two is therefore 1
-at every step, and a run where it is not has a sampler that computes something else than the trainer.
+step per batch of samples, so the policy π that is updated is the sampler μ; their ratio is therefore 1 for every token, and
+a run where it is not has a sampler that computes something else than the trainer. The mean ratio alone cannot show this:
+the expectation of π/μ over what μ samples is 1 for any two distributions. So the divergence of the two is checked as well.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence as SequenceOf
 from typing import Any
+
+import torch
 
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Task
@@ -23,11 +26,13 @@ from ingot.post.config import SamplingConfig
 from ingot.post.conversations import pack_groups
 from ingot.post.policy import chat_format
 from ingot.tokens.batch import Batch, Sequence
+from ingot.train.device import choose_device, choose_precision
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_text
 from ingot.workspace.stage import StageFolder
 
-RATIO_TOLERANCE = 0.02  # the sampler and the trainer sum in different orders: a little in float32, more in bfloat16
+RATIO_TOLERANCE = 0.02
+DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by the trainer's precision
 RECORDED = 16  # trajectories kept of a recorded step
 
 
@@ -39,6 +44,7 @@ class SampledSource(ABC):
         self.chat = chat_format(model)
         self.mix = TaskMix(config.tasks)
         self.engine = Engine(model, slots=slots, length=config.sequence_length)
+        self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
 
     @abstractmethod
     def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
@@ -97,10 +103,11 @@ class SampledSource(ABC):
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
         """After a step: the trainer must have seen the probabilities that the sampler reported."""
-        ratio = metrics["ratio_mean"]
-        if abs(ratio - 1) > RATIO_TOLERANCE:
+        ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
+        if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
             raise CheckFailed(
-                f"step {step}: the mean ratio of trainer to sampler probabilities is {ratio:.4f}, it must be 1",
+                f"step {step}: the trainer does not see the probabilities that the sampler reported: their mean ratio is "
+                f"{ratio:.4f} (it must be 1), their divergence {divergence:.2g} a token (at most {self.tolerance:g})",
                 place=str(self.folder.path),
                 fix="the sampler runs other weights, another temperature or another mask than the trainer",
             )

@@ -13,7 +13,8 @@ from typing import Any
 
 from ingot.model.checkpoint import load_model
 from ingot.post.config import SftConfig
-from ingot.post.conversations import PoolSource, file_conversations, task_conversations
+from ingot.post.conversation_file import file_conversations
+from ingot.post.conversations import PoolSource, task_conversations
 from ingot.post.policy import chat_format
 from ingot.train.loop import Trainer
 from ingot.train.terms import CrossEntropy
@@ -25,9 +26,10 @@ def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> d
     """Fine-tune the input checkpoint; makes a checkpoint."""
     model = load_model(inputs["checkpoint"])
     chat = chat_format(model)
-    conversations = [each for name in config.files for each in file_conversations(Path(name), chat)]
+    longest = config.sequence_length + 1  # the last token is only predicted
+    conversations = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
     if config.tasks is not None:
-        conversations += task_conversations(config.tasks, chat, config.task_conversations, folder.seed)
+        conversations += task_conversations(config.tasks, chat, config.task_conversations, folder.seed, longest)
     if not conversations:
         raise RecipeError("sft has no conversations", fix="give `tasks` with task_conversations > 0, or `files`")
     groups = [[conversation] for conversation in conversations]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ingot.evals.config import UNIGRAM, VerdictConfig
+from ingot.evals.config import VerdictConfig
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
 from ingot.recipe.problems import Problems, suggestion
@@ -59,9 +59,8 @@ def _check_claims(declared: Sequence[Declared], inputs: Mapping[str, Inputs], pr
         if not isinstance(stage.config, VerdictConfig) or not isinstance(scores, Mapping):
             continue
         for number, claim in enumerate(stage.config.claims):
-            named = [claim.stage] + ([claim.reference] if isinstance(claim.reference, str) else [])
-            for name in named:
-                if name not in scores and name != UNIGRAM:
+            for name in (claim.stage, claim.reference_stage):
+                if name is not None and name not in scores:
                     problem = f"{stage.name}.claims.{number}: no stage {name} is evaluated before"
                     problems.add(problem, place=stage.place, fix=suggestion(name, scores, "evaluated stages"))
 

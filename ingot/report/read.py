@@ -211,7 +211,7 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
                 f"stage {name}: its folder {entry.get('folder') or '(not named in run.json)'} is gone"
             )
         return stage
-    stage.folder, stage.bytes = folder.name, folder_bytes(folder)
+    stage.folder, stage.bytes = folder.name, _size(folder)
 
     done = reader.mapping(folder / DONE)
     if (folder / DONE).exists():
@@ -251,6 +251,14 @@ def _stage_folder(root: Path, folder: Any) -> Path | None:
         return None
     path = root / folder
     return path if path.is_dir() else root / Path(folder).name
+
+
+def _size(folder: Path) -> int | None:
+    """Bytes below a folder; a stage at work may take a file away between listing and measuring it."""
+    try:
+        return folder_bytes(folder)
+    except OSError:
+        return None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ingot.model.checkpoint import save_checkpoint
+from ingot.model.checkpoint import load_state, save_checkpoint, verify_checkpoint
 from ingot.model.transformer import Transformer
 from ingot.optim.adamw import make_adamw
 from ingot.optim.schedule import learning_rate_share
@@ -25,7 +25,8 @@ from ingot.train.device import choose_device, choose_precision, precision_contex
 from ingot.train.logprobs import score
 from ingot.train.resume import latest_checkpoint, prune_checkpoints, restore, training_state
 from ingot.train.terms import LossTerm
-from ingot.workspace.errors import CheckFailed, Interrupted
+from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted
+from ingot.workspace.files import fsync_file
 from ingot.workspace.stage import StageFolder
 
 
@@ -62,6 +63,9 @@ class Trainer:
 
     def run(self) -> dict[str, Any]:
         """Train to the end and write the stage's final checkpoint; returns the last step's metrics."""
+        finished_before = self._finished()
+        if finished_before is not None:
+            return {"steps": self.config.steps, **finished_before}
         first, tokens = self._resume()
         self._announce(first)
         progress, metrics, last = self.folder.progress, self.folder.metrics, dict[str, Any]()
@@ -72,16 +76,17 @@ class Trainer:
             tokens += step_tokens
             seconds = time.monotonic() - began
             last |= {"tokens": tokens, "tokens_per_second": step_tokens / seconds, "seconds": seconds}
-            if self.after_step is not None:
-                last |= self.after_step(step, last)
-            if step % self.config.log_every == 0 or step + 1 == self.config.steps:
+            measured = self.after_step(step, last) if self.after_step is not None else {}
+            last |= measured
+            finished = step + 1 == self.config.steps
+            if step % self.config.log_every == 0 or measured or finished:
                 metrics.append(step, last)
             shown = {"loss": last["loss"], "tokens/s": last["tokens_per_second"]}
             progress.advance(step + 1, **shown)
-            finished = step + 1 == self.config.steps
-            if not finished and (self.folder.stop.requested or (step + 1) % self.config.checkpoint_every == 0):
+            stop = self.folder.stop.requested  # read once: a signal that comes later must not skip the save
+            if not finished and (stop or (step + 1) % self.config.checkpoint_every == 0):
                 self._save(step + 1, tokens)
-            if not finished and self.folder.stop.requested:
+            if not finished and stop:
                 raise Interrupted
         save_checkpoint(self.folder.artifact("checkpoint"), self.model)
         prune_checkpoints(self.folder.path, keep=0)
@@ -92,6 +97,7 @@ class Trainer:
         batches = [batch.to(self.device) for batch in batches]
         denominators = {}
         for term in self.terms:
+            self._check_streams(step, term, batches)
             total = torch.stack([term.denominator(batch.streams) for batch in batches]).sum()
             if not total > 0:
                 raise CheckFailed(
@@ -114,7 +120,7 @@ class Trainer:
                 for name, detail in {term.name: value.detach(), **details}.items():
                     part = detail if name == term.name else detail / denominators[term.name]
                     sums[name] = sums.get(name, torch.zeros((), device=self.device)) + part
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             sums["loss"] = sums.get("loss", torch.zeros((), device=self.device)) + loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
         self._check_finite(step, sums["loss"], norm)
@@ -123,6 +129,14 @@ class Trainer:
         result = {name: float(value) for name, value in sums.items()}
         result |= {"learning_rate": self.config.optimizer.lr * share, "gradient_norm": float(norm), **logged}
         return result, sum(batch.token_count for batch in batches)
+
+    def _check_streams(self, step: int, term: LossTerm, batches: Sequence[Batch]) -> None:
+        missing = {name for batch in batches for name in term.needs if name not in batch.streams}
+        if missing:
+            raise CheckFailed(
+                f"step {step}: the loss term {term.name!r} reads {', '.join(sorted(missing))}, which a batch does not have",
+                fix=f"stamp the sequences with the streams {', '.join(term.needs)}",
+            )
 
     def _check_finite(self, step: int, loss: Tensor, norm: Tensor) -> None:
         if torch.isfinite(loss) and torch.isfinite(norm):
@@ -144,10 +158,27 @@ class Trainer:
         self.folder.progress.say(f"{count:,} parameters on {self.device} in {precision}; loss = {terms}; {start}")
 
     def _save(self, step: int, tokens: int) -> None:
+        if self.folder.metrics.path.exists():
+            fsync_file(self.folder.metrics.path)  # a power cut must not leave a checkpoint without its record
         state = training_state(self.model, self.optimizer)
         path = self.folder.path / "steps" / f"step-{step:07d}"
         save_checkpoint(path, self.model, optimizer_state=state, training={"step": step, "tokens": tokens})
         prune_checkpoints(self.folder.path, keep=self.config.keep_checkpoints)
+
+    def _finished(self) -> dict[str, Any] | None:
+        """The last step's metrics if an earlier run wrote the final checkpoint and was killed just after that."""
+        path, rows = self.folder.artifact("checkpoint"), self.folder.metrics.read()
+        if not path.exists() or not rows or rows[-1]["step"] + 1 != self.config.steps:
+            return None
+        try:
+            verify_checkpoint(path)
+        except ArtifactError as error:
+            self.folder.progress.say(f"the final checkpoint is damaged and made again: {error}")
+            return None
+        load_state({"model": self.model.state_dict()}, path)
+        prune_checkpoints(self.folder.path, keep=0)
+        self.folder.progress.say("the training was finished already")
+        return {name: value for name, value in rows[-1].items() if name != "step"}
 
     def _resume(self) -> tuple[int, int]:
         """Load the newest intact checkpoint of an interrupted run; returns (next step, tokens seen)."""

@@ -27,9 +27,7 @@ def training_state(model: Transformer, optimizer: torch.optim.Optimizer) -> dict
 
 def latest_checkpoint(folder: Path, progress: Progress) -> Path | None:
     """The newest intact checkpoint of the stage in `folder`, or None."""
-    for path in sorted((folder / "steps").glob("step-*"), reverse=True):
-        if path.name.endswith(PARTIAL):
-            continue
+    for path in _newest_first(folder):
         try:
             verify_checkpoint(path)
         except ArtifactError as error:
@@ -48,7 +46,16 @@ def restore(path: Path, model: Transformer, optimizer: torch.optim.Optimizer) ->
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints of the stage."""
-    paths = sorted((folder / "steps").glob("step-*"), reverse=True)
-    for path in paths[keep:]:
+    """Delete all but the newest `keep` checkpoints of the stage, and what a killed process left half written."""
+    for path in (folder / "steps").glob(f"step-*{PARTIAL}"):
         shutil.rmtree(path)
+    for path in _newest_first(folder)[keep:]:
+        aside = path.with_name(path.name + PARTIAL)  # killed while deleting, it is not taken for a checkpoint
+        path.replace(aside)
+        shutil.rmtree(aside)
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    """The checkpoints with their final name."""
+    paths = (folder / "steps").glob("step-*")
+    return sorted((path for path in paths if not path.name.endswith(PARTIAL)), reverse=True)

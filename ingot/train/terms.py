@@ -96,14 +96,16 @@ class PolicyGradient(LossTerm):
 
 @dataclass(frozen=True)
 class ReferenceDivergence(LossTerm):
-    """Σ_t (e^{d_t} − 1 − d_t) / (acting tokens), d = log ref − log p: the k3 estimate of KL(π ‖ ref).
+    """Σ_t r_t (e^{d_t} − 1 − d_t) / (acting tokens), d = log ref − log p: the k3 estimate of KL(π ‖ ref).
 
-    J. Schulman, "Approximating KL divergence". Streams: `acting`, `reference_logprob`.
+    J. Schulman, "Approximating KL divergence". The ratio r_t of PolicyGradient is 1 in value while the policy is the
+    sampler, but not in gradient: with it the expected gradient is that of KL(π ‖ ref) (DeepSeek-V3.2, arXiv 2512.02556),
+    without it that of KL(ref ‖ π). Streams: `acting`, `sampled_logprob`, `reference_logprob`.
     """
 
     coefficient: float = 0.0
     name: str = "reference_divergence"
-    needs: tuple[str, ...] = ("acting", "reference_logprob")
+    needs: tuple[str, ...] = ("acting", "sampled_logprob", "reference_logprob")
 
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
         return streams["acting"].sum()
@@ -111,7 +113,8 @@ class ReferenceDivergence(LossTerm):
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         acting = scored.streams["acting"]
         difference = (scored.streams["reference_logprob"] - scored.logprobs) * acting
-        return ((difference.exp() - 1 - difference) * acting).sum(), {}
+        ratio = ((scored.logprobs - scored.streams["sampled_logprob"]) * acting).exp()
+        return (ratio * (difference.exp() - 1 - difference) * acting).sum(), {}
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,8 @@ class Preference(LossTerm):
 
     −Σ_pairs log σ( β (D_w/|y_w| − D_l/|y_l|) ) / pairs,   D = Σ_t log p_t − log ref_t  over a completion's tokens
 
-    Streams: `chosen` and `rejected` carry the pair's number plus one on the tokens of the completion and 0 elsewhere;
-    `reference_logprob`. Both completions of a pair must be in the same micro-batch.
+    Streams: `chosen` and `rejected` carry the pair's number within the step, from 1, on the tokens of the completion and
+    0 elsewhere; `reference_logprob`. Both completions of a pair must be in the same micro-batch.
     """
 
     beta: float = 5.0

@@ -133,8 +133,10 @@ class TerminalProgress(Progress):
             self.bar.update(self.task, completed=done, values=format_values(values))
 
     def say(self, text: str) -> None:
-        self.bar.console.print(f"[bold]{self.name}[/bold] " if self.name else "", end="")
-        self.bar.console.print(text, markup=False, highlight=False)
+        from rich.text import Text
+
+        name = Text(f"{self.name} " if self.name else "", style="bold")
+        self.bar.console.print(name + Text(text, style="not bold"))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -30,7 +30,9 @@ def speaker_config(tokenizer: Tokenizer, context: int = 256) -> ModelConfig:
     block = BlockConfig(
         attention=AttentionConfig(heads=4, key_value_heads=2, head_width=16), feed_forward=FeedForwardConfig(width=128)
     )
-    return ModelConfig(vocabulary_size=tokenizer.vocabulary_size, width=64, depth=2, blocks=(block,), context=context)
+    return ModelConfig(
+        vocabulary_size=tokenizer.vocabulary_size, width=64, depth=2, blocks=(block,), context=context, initial_std=0.1
+    )
 
 
 def conversations(chat: ChatFormat) -> list[list[int]]:
@@ -50,7 +52,7 @@ def conversations(chat: ChatFormat) -> list[list[int]]:
     ]
 
 
-def train_speaker(tokenizer: Tokenizer, steps: int = 120) -> Transformer:
+def train_speaker(tokenizer: Tokenizer) -> Transformer:
     """Fit the conversations until the loss is near zero."""
     torch.set_num_threads(1)
     model = Transformer(speaker_config(tokenizer))
@@ -60,12 +62,13 @@ def train_speaker(tokenizer: Tokenizer, steps: int = 120) -> Transformer:
     tokens = torch.full((len(rows), max(map(len, rows))), tokenizer.pad)
     for row, ids in enumerate(rows):
         tokens[row, : len(ids)] = torch.tensor(ids)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    for _ in range(steps):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.8, 0.9), weight_decay=0.0)
+    for _ in range(150):
         logits = model(tokens[:, :-1])
         loss = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=tokenizer.pad)
+        if loss.item() < 0.01:
+            return model
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-    assert loss.item() < 0.02, "the conversations were not learnt"
-    return model
+    raise AssertionError("the conversations were not learnt")

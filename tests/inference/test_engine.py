@@ -63,7 +63,7 @@ def check_against_forward(
 @pytest.mark.parametrize("make_config", [tiny_config, mixed_config])
 def test_decoding_equals_the_full_forward_pass(slots: int, make_config: Callable[[], ModelConfig]) -> None:
     model = tiny_model(make_config())
-    prompts, samplings = random_requests(30, seed=slots)
+    prompts, samplings = random_requests(20, seed=slots)
     engine = Engine(model, slots=slots, length=50)
     check_against_forward(model, prompts, samplings, engine.complete(prompts, samplings), 50)
     # again, now that the slots hold what earlier requests left
@@ -96,14 +96,14 @@ def test_requests_that_come_and_go_at_random(model: Transformer, seed: int) -> N
 
 
 def test_the_text_of_a_request_does_not_depend_on_its_neighbours(model: Transformer) -> None:
-    prompts, samplings = random_requests(40, seed=7)
+    prompts, samplings = random_requests(30, seed=7)
     alone = [Engine(model, slots=1).complete([p], [s])[0] for p, s in zip(prompts, samplings, strict=True)]
     for slots in (4, 64):
         together = Engine(model, slots=slots).complete(prompts, samplings)
         assert [each.tokens for each in together] == [each.tokens for each in alone]
         for one, other in zip(together, alone, strict=True):
             assert one.logprobs == pytest.approx(other.logprobs, abs=TOLERANCE)
-    order = random.Random(0).sample(range(40), 40)
+    order = random.Random(0).sample(range(30), 30)
     shuffled = Engine(model, slots=6).complete([prompts[i] for i in order], [samplings[i] for i in order])
     assert [each.tokens for each in shuffled] == [alone[i].tokens for i in order]
 
@@ -310,24 +310,30 @@ def test_streams_give_the_same_tokens_and_free_their_slot(model: Transformer) ->
     assert single.complete([[2, 2]], [samplings[1]])[0].tokens == expected[1]
 
 
-def test_an_interrupted_call_leaves_nothing_behind(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", range(5))
+def test_an_interrupted_call_leaves_nothing_behind(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
     sampling = Sampling(max_new_tokens=10, seed=1)
-    expected = Engine(model, slots=2).complete([[1, 2, 3]], [sampling])[0].tokens
-    engine = Engine(model, slots=2)
-    stream = engine.stream([1, 2, 3], sampling)
-    begun = [next(stream), next(stream)]
-    inner, calls = model.hidden, iter(range(100))
+    prompts = [[1] * 20, [2] * 20]
+    expected = [each.tokens for each in Engine(model, slots=2).complete(prompts, [sampling] * 2)]
+    engine = Engine(model, slots=3)
+    begun = engine.stream(prompts[0], sampling)
+    first = [next(begun), next(begun)]
+    waiting = engine.stream(prompts[1], sampling)  # joins in the step that is interrupted
+    inner, calls = model.hidden, iter(range(1000))
 
     def interrupted(*args: Tensor, **options: Tensor) -> Tensor:
-        if next(calls) == 3:
+        if next(calls) == moment:
             raise KeyboardInterrupt
         return inner(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(model, "hidden", interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine.complete([[4] * 30, [5] * 3, [6]], [sampling] * 3)
-    assert begun + list(stream) == expected
-    assert engine.complete([[1, 2, 3]], [sampling])[0].tokens == expected
+    assert first + list(begun) == expected[0]
+    assert list(waiting) == expected[1]
+    assert [each.tokens for each in engine.complete(prompts, [sampling] * 2)] == expected
 
 
 def test_weights_that_are_not_numbers_are_reported(model: Transformer) -> None:

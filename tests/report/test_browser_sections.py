@@ -32,6 +32,18 @@ def test_funnel(open_page: Open, report_page: Path) -> None:
         assert page.locator("#data .browser h3").inner_text() == f"Removed by {step['step'].replace('_', ' ')}"
     assert texts(page, ".totals")[0].startswith("11,004 documents (126 MB) kept of 18,412 (186 MB)")
 
+    def kept_share() -> list[float]:
+        """Lengths of the bars of documents as parts of their tracks."""
+        measure = "const bar = row.querySelector('.kept'); return bar.offsetWidth / bar.parentElement.offsetWidth;"
+        shares: list[float] = rows.evaluate_all(f"rows => rows.map(row => {{ {measure} }})")
+        return shares
+
+    assert kept_share() == pytest.approx(
+        [step["documents_out"] / funnel()[0]["documents_in"] for step in funnel()], abs=0.01
+    )
+    page.get_by_text("each step's input").click()
+    assert kept_share() == pytest.approx([step["documents_out"] / step["documents_in"] for step in funnel()], abs=0.01)
+
     rows.nth(6).click()  # decontaminate: spans behind emoji
     assert page.locator("#data mark.span").all_inner_texts() == ["What is 17 * 24 ?", "408"]
 

@@ -26,11 +26,15 @@ function funnelView(funnel) {
     buttons.forEach((button, index) => button.setAttribute("aria-pressed", String(steps[index] === step)));
     browser.replaceChildren(...removedView(step, funnel.removed[step.step]));
   };
-  const opened =
-    steps.find((step) =>
-      (funnel.removed[step.step] || { samples: [] }).samples.some((sample) => "duplicate_text" in sample),
-    ) || steps.find((step) => funnel.removed[step.step]);
+  // Open the step with the most pairs to compare.
+  const differs = (sample) => "duplicate_text" in sample && sample.duplicate_text !== sample.text;
+  const pairs = (step) => (funnel.removed[step.step] || { samples: [] }).samples.filter(differs).length;
+  const most = steps.reduce((best, step) => (pairs(step) > (best ? pairs(best) : 0) ? step : best), null);
+  const opened = most || steps.find((step) => funnel.removed[step.step]);
   if (opened) select(opened);
+  // Where little is left, bars measured against the start are too short to compare.
+  const against = first && last.documents_out < first.documents_in / 4 ? "own" : "start";
+  const table = h("div", { class: `card funnel-steps ${against}` });
   return h(
     "div",
     { class: "funnel" },
@@ -46,9 +50,23 @@ function funnelView(funnel) {
         h("strong", {}, percent(last.bytes_out / first.bytes_in)),
         " of bytes.",
       ),
-    h(
-      "div",
-      { class: "card funnel-steps" },
+    first &&
+      h(
+        "div",
+        { class: "controls" },
+        choice(
+          "Bars against",
+          [
+            ["start", "the start"],
+            ["own", "each step's input"],
+          ],
+          against,
+          (value) => {
+            table.className = `card funnel-steps ${value}`;
+          },
+        ),
+      ),
+    fill(table, {}, [
       h(
         "div",
         { class: "funnel-head", "aria-hidden": "true" },
@@ -58,7 +76,7 @@ function funnelView(funnel) {
         h("span", {}, "Time"),
       ),
       buttons,
-    ),
+    ]),
     h("div", { class: "card" }, browser),
   );
 }
@@ -69,15 +87,17 @@ function funnelRow(step, first, removed, select) {
       out = step[`${unit}_out`];
     if (!isNumber(into)) return h("span", {});
     const whole = Math.max(first[`${unit}_in`], into, out, 1),
+      own = Math.max(into, 1),
       lost = into - out;
+    const widths = (amount) => ({ "--start": `${(100 * amount) / whole}%`, "--own": `${(100 * amount) / own}%` });
     return h(
       "span",
       { class: "bar-cell" },
       h(
         "span",
         { class: "track" },
-        h("span", { class: "kept", style: { width: `${(100 * Math.min(out, into)) / whole}%` } }),
-        h("span", { class: "lost", style: { width: `${(100 * Math.max(lost, 0)) / whole}%` } }),
+        h("span", { class: "kept", style: widths(Math.min(out, into)) }),
+        h("span", { class: "lost", style: widths(Math.max(lost, 0)) }),
       ),
       h(
         "span",
@@ -211,7 +231,8 @@ function ruleBars(reasons, samples, select) {
 }
 
 function removedSample(sample) {
-  const pair = typeof sample.duplicate_text === "string";
+  const same = sample.duplicate_text === sample.text; // nothing to compare: once is enough
+  const pair = typeof sample.duplicate_text === "string" && !same;
   const head = h(
     "div",
     { class: "sample-head" },
@@ -225,7 +246,8 @@ function removedSample(sample) {
       "article",
       { class: "sample" },
       head,
-      sample.duplicate_of && h("p", { class: "faint" }, "duplicate of ", h("code", {}, sample.duplicate_of)),
+      sample.duplicate_of &&
+        h("p", { class: "faint" }, same ? "same text as " : "duplicate of ", h("code", {}, sample.duplicate_of)),
       h("pre", { class: "text", tabindex: "0" }, highlighted(sample.text, sample.spans || [])),
     );
   const [left, right] = difference(sample.text, sample.duplicate_text);
@@ -249,7 +271,5 @@ function removedSample(sample) {
         h("pre", { class: "text", tabindex: "0" }, marked(right, "only-right")),
       ),
     ),
-    sample.text === sample.duplicate_text &&
-      h("p", { class: "faint" }, "The two texts are identical as far as they are shown."),
   );
 }

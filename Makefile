@@ -1,0 +1,47 @@
+# The commands of the repository. `make run` and `make test` work on a bare machine with Python 3.11+.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test test-all lint docs docs-check reference clean
+
+run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this machine's CPU
+	$(BIN)/ingot run recipes/quickstart.yaml
+
+test: $(VENV)/.dev lint docs-check  ## everything that CI checks, in minutes
+	tools/system-programs
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.dev lint docs-check  ## the slow checks too
+	tools/system-programs
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+reference: $(VENV)/.dev  ## write the option reference of docs/ from the config classes
+	$(BIN)/python tools/reference.py
+
+docs-check: $(VENV)/.dev  ## fail if the option reference is not what the config classes say
+	$(BIN)/python tools/reference.py --check
+
+docs: reference  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[dev]"
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) site build *.egg-info

@@ -1,0 +1,119 @@
+"""Checkpoints: what was saved is what is loaded, and damage is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+
+import ingot
+from ingot.model.checkpoint import find_checkpoint, load_model, load_state, save_checkpoint, verify_checkpoint
+from ingot.model.transformer import Transformer
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import ArtifactError
+from ingot.workspace.files import read_json
+from tests.model.tiny import config, mixed_config, random_model, random_tokens
+
+
+def assert_same_weights(one: Transformer, other: Transformer) -> None:
+    assert one.state_dict().keys() == other.state_dict().keys()
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_configuration_and_tokenizer_come_back(tied: bool, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = random_model(mixed_config(tied_embeddings=tied))
+    model.tokenizer = tokenizer
+    save_checkpoint(tmp_path / "stage" / "checkpoint", model)
+    for place in (tmp_path / "stage", tmp_path / "stage" / "checkpoint"):
+        again = ingot.load(place)
+        assert again.config == model.config
+        assert_same_weights(again, model)
+        assert again.tokenizer is not None
+        assert again.tokenizer.encode("the sum") == tokenizer.encode("the sum")
+    tokens = random_tokens(2, 9)
+    assert torch.equal(again(tokens), model(tokens))
+
+
+def test_a_checkpoint_replaces_the_one_before(tmp_path: Path) -> None:
+    first, second = random_model(config(), seed=1), random_model(config(), seed=2)
+    save_checkpoint(tmp_path / "checkpoint", first)
+    save_checkpoint(tmp_path / "checkpoint", second)
+    assert_same_weights(load_model(tmp_path), second)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def trained(seed: int, steps: int) -> tuple[Transformer, torch.optim.AdamW]:
+    model = random_model(config(), seed=seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    for step in range(steps):
+        model(random_tokens(2, 5, seed=step)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+
+def test_the_state_of_the_optimizer_survives_to_the_bit(tmp_path: Path) -> None:
+    model, optimizer = trained(seed=1, steps=3)
+    state = dict(get_optimizer_state_dict(model, optimizer))
+    save_checkpoint(tmp_path / "step", model, optimizer_state=state, training={"step": 3})
+    other, fresh = trained(seed=2, steps=0)
+    loaded = {"model": other.state_dict(), "optimizer": dict(get_optimizer_state_dict(other, fresh))}
+    load_state(loaded, tmp_path / "step")
+    set_optimizer_state_dict(other, fresh, loaded["optimizer"])
+    assert_same_weights(other, model)
+    assert read_json(tmp_path / "step" / "training.json") == {"step": 3}
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        moments, again = optimizer.state[one], fresh.state[two]
+        assert moments.keys() == again.keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(moments[name], again[name]) for name in moments)
+        assert float(again["step"]) == 3
+
+
+@pytest.fixture
+def checkpoint(tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    model = random_model(config())
+    model.tokenizer = tokenizer
+    save_checkpoint(tmp_path / "checkpoint", model)
+    return tmp_path / "checkpoint"
+
+
+def test_every_damaged_file_is_named(checkpoint: Path) -> None:
+    files = [file for file in sorted(checkpoint.rglob("*")) if file.is_file() and file.name != "manifest.json"]
+    assert {"config.json", ".metadata", "__0_0.distcp", "tokenizer.json"} <= {file.name for file in files}
+    verify_checkpoint(checkpoint)
+    for file in files:
+        content = file.read_bytes()
+        middle = len(content) // 2
+        file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        with pytest.raises(ArtifactError) as caught:
+            load_model(checkpoint)
+        assert str(caught.value).startswith(f"{file}: the file is damaged: its sha256")
+        assert "use an earlier checkpoint" in str(caught.value)
+        file.write_bytes(content)
+    verify_checkpoint(checkpoint)
+
+
+def test_a_missing_file_and_a_missing_or_torn_manifest(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer" / "chat_template.jinja").unlink()
+    with pytest.raises(ArtifactError, match=r"chat_template\.jinja: a file of the checkpoint is missing"):
+        load_model(checkpoint)
+    for content in ("", '{"config.json": "12', "[1, 2]"):
+        (checkpoint / "manifest.json").write_text(content)
+        with pytest.raises(ArtifactError, match=r"manifest\.json: the file is damaged"):
+            load_model(checkpoint)
+    (checkpoint / "manifest.json").unlink()
+    with pytest.raises(ArtifactError, match=r"this is no checkpoint: it has no manifest\.json"):
+        load_model(checkpoint)
+
+
+def test_a_folder_that_is_no_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.rmtree(checkpoint / "state")
+    for place in (checkpoint, tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ArtifactError) as caught:
+            find_checkpoint(place)
+        assert str(caught.value).startswith(f"{place}: no checkpoint here")
+        assert "give a checkpoint folder" in str(caught.value)

@@ -1,0 +1,60 @@
+"""A tiny tokenizer, tiny models and stage folders for the tests of post-training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from ingot.optim.config import AdamWConfig
+from ingot.post import sft
+from ingot.post.config import SftConfig
+from ingot.tokens.chat import ChatFormat
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+from tests.post.making import SUMS, checkpoint_of, tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Tiny products are slower on more threads."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return tiny_tokenizer()
+
+
+@pytest.fixture
+def chat(tokenizer: Tokenizer) -> ChatFormat:
+    return ChatFormat(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def schooled(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> StageFolder:
+    """The folder of a finished SFT stage whose model gets about a third of the smallest world's sums right."""
+    torch.set_num_threads(1)
+    place = tmp_path_factory.mktemp("schooled")
+    base = checkpoint_of(tiny_model(tokenizer, std=0.05), place / "base")
+    folder = StageFolder(place / "sft", seed=1, progress=Progress())
+    config = SftConfig(
+        steps=60,
+        sequence_length=64,
+        tasks=SUMS,
+        task_conversations=200,
+        optimizer=AdamWConfig(lr=1e-2),
+        precision="float32",
+        device="cpu",
+    )
+    sft.run(config, {"checkpoint": base}, folder)
+    return folder
+
+
+@pytest.fixture
+def make_folder(tmp_path: Path) -> Callable[[str], StageFolder]:
+    """Stage folders by name below the test's own folder."""
+    return lambda name: StageFolder(tmp_path / name, seed=1, progress=Progress())

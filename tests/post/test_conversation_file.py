@@ -1,0 +1,90 @@
+"""Conversation files: what is read, and the error of every broken row, with file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingot.post.conversation_file import file_conversations
+from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.workspace.errors import DataError
+
+USER: dict[str, Any] = {"role": "user", "content": "12 * 12?"}
+ANSWER: dict[str, Any] = {"role": "assistant", "content": "144"}
+
+
+def call(arguments: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"function": {"name": "calculator", "arguments": arguments}}]}
+
+
+def test_rows_become_sequences(tmp_path: Path, chat: ChatFormat) -> None:
+    path = tmp_path / "rows.jsonl"
+    tools = [{"name": "calculator"}]
+    rows = [
+        {"messages": [USER, ANSWER], "thinking": False, "source": "an unknown key of a row is ignored"},
+        {"messages": [USER, call({"expression": "12*12"}), {"role": "tool", "content": "144"}, ANSWER], "tools": tools},
+        {"messages": [{"role": "user", "content": "line\u2028separator"}, {**ANSWER, "thinking": "times"}]},
+    ]
+    text = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\r\n"
+    path.write_bytes(text.encode("utf-8"))
+    sequences = file_conversations(path, chat)
+    question, answer = Message("user", "12 * 12?"), Message("assistant", "144")
+    calling = Message("assistant", tool_calls=[ToolCall("calculator", {"expression": "12*12"})])
+    expected = [
+        chat.conversation([question, answer], thinking=False),
+        chat.conversation([question, calling, Message("tool", "144"), answer], tools),
+        chat.conversation([Message("user", "line\u2028separator"), Message("assistant", "144", "times")]),
+    ]
+    assert [(each.tokens, each.streams["weight"]) for each in sequences] == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("{oops", "not JSON"),
+        ([1], "no list `messages`"),
+        ({"conversation": []}, "no list `messages`"),
+        ({"messages": {"role": "user"}}, "no list `messages`"),
+        ({"messages": ["hello"]}, "message 0: not a mapping with a `role`"),
+        ({"messages": [USER, {"content": "x"}]}, "message 1: not a mapping with a `role`"),
+        ({"messages": [{**USER, "role": "bot"}]}, "message 0: unknown role 'bot'"),
+        ({"messages": [USER, ANSWER, {"role": "system", "content": "x"}]}, "message 2: a system turn after the first"),
+        ({"messages": [USER, {**ANSWER, "reasoning": "x"}]}, "message 1: unknown part 'reasoning'"),
+        ({"messages": [USER, {**ANSWER, "content": 144}]}, "message 1: `content` is not a text"),
+        ({"messages": [{**USER, "content": [{"type": "text", "text": "x"}]}, ANSWER]}, "0: `content` is not a text"),
+        ({"messages": [USER, {**ANSWER, "thinking": ["x"]}]}, "message 1: `thinking` is not a text"),
+        ({"messages": [USER, call('{"expression": "1"}')]}, "message 1: `tool_calls` is not a list of calls"),
+        ({"messages": [USER, {"role": "assistant", "tool_calls": [{"name": "x"}]}]}, "`tool_calls` is not a list"),
+        ({"messages": [USER, {"role": "assistant", "tool_calls": "x"}]}, "`tool_calls` is not a list of calls"),
+        ({"messages": [{**USER, "thinking": "x"}, ANSWER]}, "message 0: a user turn with thinking or tool calls"),
+        ({"messages": [USER, {**ANSWER, "thinking": "x"}], "thinking": False}, "1: a thinking trace in a conversation"),
+        ({"messages": [USER, ANSWER], "thinking": "no"}, "`thinking` of the row is 'no'"),
+        ({"messages": [USER, ANSWER], "tools": {"name": "x"}}, "`tools` is not a list of tool schemas"),
+        ({"messages": [USER]}, "the assistant mask is all zero"),
+        ({"messages": []}, "the assistant mask is all zero"),
+        ({"messages": [USER, {**ANSWER, "content": "long " * 50}]}, "tokens, a row of this stage takes 100"),
+    ],
+)
+def test_a_broken_row_is_named(tmp_path: Path, chat: ChatFormat, row: Any, problem: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    line = row if isinstance(row, str) else json.dumps(row)
+    path.write_text(json.dumps({"messages": [USER, ANSWER]}) + "\n\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        file_conversations(path, chat, longest=100)
+    assert str(caught.value).startswith(f"{path}:3")
+    assert problem in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path, chat: ChatFormat) -> None:
+    path = tmp_path / "latin.jsonl"
+    path.write_bytes(b'\n{"messages": [{"role": "user", "content": "caf\xe9"}]}\n')
+    with pytest.raises(DataError, match=r"latin\.jsonl:2: not UTF-8: .* at byte 46 of the line"):
+        file_conversations(path, chat)
+
+
+def test_a_missing_file_is_named(tmp_path: Path, chat: ChatFormat) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.jsonl: there is no such file"):
+        file_conversations(tmp_path / "nowhere.jsonl", chat)

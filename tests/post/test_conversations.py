@@ -1,0 +1,107 @@
+"""The pool of sequences and its micro-batches: order, completeness, and groups that stay together."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingot.envs.config import KINDS, TaskMixConfig
+from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
+from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.chat import ChatFormat
+from ingot.workspace.errors import DataError
+
+
+@settings(deadline=None, max_examples=50)
+@given(size=st.integers(1, 40), seed=st.integers(0, 5), passes=st.integers(1, 4))
+def test_every_pass_is_a_permutation(size: int, seed: int, passes: int) -> None:
+    pool = ShuffledPool(size, seed)
+    for number in range(passes):
+        assert sorted(pool[number * size + i] for i in range(size)) == list(range(size))
+
+
+def test_an_item_is_a_pure_function_of_seed_and_index() -> None:
+    """Asked in any order, by fresh pools or one: the same items; another seed or pass has another order."""
+    forward = ShuffledPool(20, 3)
+    expected = [forward[index] for index in range(100)]
+    backward = ShuffledPool(20, 3)
+    assert [backward[index] for index in reversed(range(100))] == expected[::-1]
+    assert [ShuffledPool(20, 3)[index] for index in range(100)] == expected
+    assert expected[:20] != expected[20:40]
+    assert [ShuffledPool(20, 4)[index] for index in range(20)] != expected[:20]
+
+
+def numbered_groups(lengths: list[list[int]]) -> list[list[Sequence]]:
+    """Groups of sequences of given lengths; the stream `group` carries the group's number on every token."""
+    return [
+        [Sequence([7] * length, {"group": [float(number)] * length}) for length in group]
+        for number, group in enumerate(lengths, start=1)
+    ]
+
+
+def places(batch: Batch) -> Counter[int]:
+    """How many predicted tokens of each group a batch holds."""
+    return Counter(int(value) for value in batch.streams["group"].flatten().tolist() if value)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    lengths=st.lists(st.tuples(st.integers(2, 30), st.integers(2, 30)).map(list), min_size=1, max_size=12),
+    micro_batch_tokens=st.integers(1, 200),
+)
+def test_pairs_stay_together_and_nothing_is_lost(lengths: list[list[int]], micro_batch_tokens: int) -> None:
+    batches = pack_groups(numbered_groups(lengths), 30, micro_batch_tokens)
+    held = [places(batch) for batch in batches]
+    for number, group in enumerate(lengths, start=1):
+        assert max(counts[number] for counts in held) == sum(length - 1 for length in group)
+        assert sum(counts[number] > 0 for counts in held) == 1
+    for batch, counts in zip(batches, held, strict=True):
+        assert len(counts) == 1 or batch.token_count <= micro_batch_tokens
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=st.lists(st.integers(2, 30), min_size=1, max_size=20), micro_batch_tokens=st.integers(1, 200))
+def test_single_sequences_are_cut_by_rows(lengths: list[int], micro_batch_tokens: int) -> None:
+    batches = pack_groups(numbered_groups([[length] for length in lengths]), 30, micro_batch_tokens)
+    total = sum((places(batch) for batch in batches), Counter[int]())
+    assert total == Counter({number: length - 1 for number, length in enumerate(lengths, start=1)})
+    assert all(len(batch.tokens) == 1 or batch.tokens.numel() <= micro_batch_tokens for batch in batches)
+
+
+def test_a_step_draws_the_next_groups_of_the_pool() -> None:
+    groups = numbered_groups([[5]] * 7)
+    source = PoolSource(groups, 3, 30, 1000, seed=2)
+    pool = ShuffledPool(7, 2)
+    for step in (4, 0, 2):
+        drawn = Counter(pool[step * 3 + i] + 1 for i in range(3))
+        (batch,), metrics = source.batches(step)
+        assert places(batch) == Counter({number: 4 * times for number, times in drawn.items()})
+        assert metrics == {}
+
+
+def test_conversations_of_all_task_kinds_are_masked_to_the_assistant(chat: ChatFormat) -> None:
+    """Every kind is there; what is weighted ends turns and never the prompt; the text is the worked solution."""
+    end = chat.tokenizer.special["<|im_end|>"]
+    sequences = task_conversations(TaskMixConfig(weights=dict.fromkeys(KINDS, 1.0)), chat, 40, seed=1)
+    assert len(sequences) == 40
+    for sequence in sequences:
+        weights = sequence.streams["weight"]
+        assert set(weights) == {0.0, 1.0}
+        learnt = [token for token, weight in zip(sequence.tokens, weights, strict=True) if weight]
+        turns = chat.tokenizer.decode(sequence.tokens).count("<|im_start|>assistant")
+        assert learnt.count(end) == turns >= 1
+        first = weights.index(1.0)
+        assert chat.tokenizer.decode(sequence.tokens[:first]).endswith(("assistant\n", "<think></think>"))
+
+
+def test_the_same_seed_gives_the_same_conversations(chat: ChatFormat) -> None:
+    made = [task_conversations(TaskMixConfig(), chat, 10, seed) for seed in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_conversation_longer_than_a_row_is_refused_before_training(chat: ChatFormat) -> None:
+    with pytest.raises(DataError, match=r"has \d+ tokens, a row of this stage takes 20"):
+        task_conversations(TaskMixConfig(), chat, 10, 1, longest=20)

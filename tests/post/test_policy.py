@@ -1,0 +1,38 @@
+"""Log-probabilities of finished sequences against transformers, one unpadded sequence at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ingot.post.policy import chat_format, sequence_logprobs
+from ingot.tokens.batch import Sequence
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import ArtifactError
+from tests.post.making import random_tokens, tiny_model
+from tests.post.peers import llama
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_sequence_logprobs_equal_transformers(tokenizer: Tokenizer, temperature: float) -> None:
+    """More sequences than one pass of rows takes, of all lengths, packed in rows of 40."""
+    model = tiny_model(tokenizer)
+    peer = llama(model)
+    generator = torch.Generator().manual_seed(0)
+    lengths = [2, 41, 3, *range(5, 41), *[30] * 12]
+    sequences = [Sequence(random_tokens(length, tokenizer.vocabulary_size, generator)) for length in lengths]
+    result = sequence_logprobs(model, sequences, 40, temperature)
+    for sequence, values in zip(sequences, result, strict=True):
+        ids = torch.tensor([sequence.tokens])
+        with torch.no_grad():
+            table = (peer(ids).logits[0, :-1].double() / temperature).log_softmax(-1)
+        expected = table.gather(-1, ids[0, 1:, None])[:, 0].tolist()
+        assert values[0] == 0
+        assert values[1:] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_model_without_tokenizer_is_refused(tokenizer: Tokenizer) -> None:
+    model = tiny_model(tokenizer)
+    model.tokenizer = None
+    with pytest.raises(ArtifactError, match="no tokenizer"):
+        chat_format(model)

@@ -1,0 +1,89 @@
+"""An interrupted stage that runs again ends exactly as if it had not been interrupted: metrics, weights, records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ingot.model.checkpoint import load_model
+from ingot.post import distill, prefer, rl, sft
+from ingot.workspace.errors import Interrupted
+from ingot.workspace.files import read_jsonl
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import Stage, StageFolder
+from tests.post.making import SUMS, checkpoint_of, nudged
+
+COMMON: dict[str, Any] = {
+    "steps": 5,
+    "sequence_length": 64,
+    "tasks": SUMS,
+    "optimizer": {"lr": 3e-3},
+    "checkpoint_every": 100,
+    "precision": "float32",
+    "device": "cpu",
+}
+SAMPLING: dict[str, Any] = {"prompts_per_step": 8, "group": 4, "max_new_tokens": 4, "record_every": 2}
+STAGES: dict[str, tuple[Stage, dict[str, Any]]] = {
+    "sft": (sft.STAGE, {"task_conversations": 50, "batch_conversations": 8}),
+    "prefer": (prefer.STAGE, {"prompts": 60, "samples": 4, "max_new_tokens": 4, "batch_pairs": 8}),
+    "rl": (rl.STAGE, SAMPLING | {"reference_weight": 0.05, "temperature": 0.9}),
+    "distill": (distill.STAGE, SAMPLING | {"group": 2}),
+}
+
+
+class StopAfter(Progress):
+    """Asks for a stop when so many steps are done, as Ctrl-C would."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.folder: StageFolder | None = None
+
+    def advance(self, done: int, **values: Any) -> None:
+        if done == self.steps and self.folder is not None:
+            self.folder.stop.request()
+
+
+def run_interrupted(stage: Stage, config: Any, inputs: dict[str, Path], path: Path, stops: list[int]) -> dict[str, Any]:
+    """Run to the end, interrupted after each of the given steps."""
+    for steps in stops:
+        progress = StopAfter(steps)
+        progress.folder = StageFolder(path, seed=1, progress=progress)
+        with pytest.raises(Interrupted):
+            stage.run(config, inputs, progress.folder)
+        assert not (path / "checkpoint").exists()
+    return stage.run(config, inputs, StageFolder(path, seed=1, progress=Progress()))
+
+
+def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Metrics without what depends on the clock."""
+    return [{name: row[name] for name in row if name not in ("seconds", "tokens_per_second")} for row in rows]
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_resuming_changes_nothing(
+    kind: str, schooled: StageFolder, make_folder: Callable[[str], StageFolder], tmp_path: Path
+) -> None:
+    stage, options = STAGES[kind]
+    config = stage.config.model_validate(COMMON | options)
+    student = checkpoint_of(nudged(load_model(schooled.path), 0.02, seed=3), tmp_path / "student")
+    inputs = {"checkpoint": student, "teacher": schooled.path}
+    inputs = {role: inputs[role] for role in stage.needs}
+    straight = make_folder("straight")
+    summary = stage.run(config, inputs, straight)
+    again = run_interrupted(stage, config, inputs, tmp_path / "stopped", [1, 3])
+    stopped = make_folder("stopped")
+    assert again == summary
+    assert timeless(stopped.metrics.read()) == timeless(straight.metrics.read())
+    assert [row["step"] for row in straight.metrics.read()] == list(range(config.model_dump()["steps"]))
+    weights, others = (load_model(folder.path).state_dict() for folder in (straight, stopped))
+    before = load_model(student).state_dict()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert not all(torch.equal(weights[name], before[name]) for name in weights)
+    for name in ("trajectories.jsonl", "pairs.jsonl"):
+        records = [read_jsonl(folder.path / name) for folder in (straight, stopped) if (folder.path / name).exists()]
+        assert len(records) == (2 if (name[0], kind) in {("t", "rl"), ("t", "distill"), ("p", "prefer")} else 0)
+        assert not records or records[0] == records[1]

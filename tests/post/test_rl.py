@@ -1,0 +1,58 @@
+"""Rewards and advantages of GRPO, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingot.envs.task import Score
+from ingot.envs.trajectory import Trajectory
+from ingot.post.config import RlConfig
+from ingot.post.rl import GroupRelative, group_advantages
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.stage import StageFolder
+from tests.post.making import CONTEXT, SUMS, tiny_model, trajectory
+
+
+@settings(deadline=None)
+@given(
+    groups=st.lists(st.lists(st.floats(-2, 2, width=16), min_size=3, max_size=3), min_size=1, max_size=6),
+    divide=st.booleans(),
+)
+def test_group_advantages(groups: list[list[float]], divide: bool) -> None:
+    table = np.array(groups)
+    expected = table - table.mean(axis=1, keepdims=True)
+    if divide:
+        expected = expected / (table.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+    assert group_advantages(table.flatten().tolist(), 3, divide) == pytest.approx(expected.flatten().tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("divide", [False, True])
+def test_a_group_of_equal_rewards_teaches_nothing(divide: bool) -> None:
+    assert group_advantages([1.0, 1.0, 1.0, 0.0, 0.0, 0.0], 3, divide) == [0.0] * 6
+
+
+def scored(reward: float, format_ok: bool) -> Trajectory:
+    made = trajectory([("prompt", [5, 6]), ("assistant", [7, 8, 9])])
+    return Trajectory(made.task, made.nodes, [], Score(reward, reward == 1, format_ok))
+
+
+def test_rewards_and_their_spread(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
+    """A well-formed wrong answer earns the format reward, a right one no more than 1; one of two groups is mixed."""
+    config = RlConfig(
+        steps=1, sequence_length=CONTEXT, tasks=SUMS, prompts_per_step=2, group=3, format_reward=0.25, device="cpu"
+    )
+    source = GroupRelative(tiny_model(tokenizer), config, make_folder("rl"))
+    made = [scored(1.0, True), scored(0.0, True), scored(0.0, False), *[scored(0.0, True)] * 3]
+    assert [source.reward(each) for each in made] == [1.0, 0.25, 0.0, 0.25, 0.25, 0.25]
+    rows, metrics = source.advantages(made)
+    mean = 1.25 / 3
+    expected = [1 - mean, 0.25 - mean, -mean, 0.0, 0.0, 0.0]
+    for row, value in zip(rows, expected, strict=True):
+        assert row == pytest.approx([value] * 5)
+    assert metrics["mixed_groups"] == 0.5
+    assert metrics["reward_std"] == pytest.approx(np.std([1.0, 0.25, 0.0]) / 2)

@@ -1,0 +1,200 @@
+"""Sampler and trainer compute the same probabilities at every step, and a run in which they do not is stopped.
+
+The learning rate is as good as zero: whatever moves is not the policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+
+import pytest
+
+from ingot.envs.config import KINDS, TaskMixConfig
+from ingot.envs.task import Task
+from ingot.envs.trajectory import Node, Trajectory
+from ingot.inference.engine import Engine
+from ingot.inference.sampling import Sampling
+from ingot.optim.config import AdamWConfig
+from ingot.post.config import RlConfig
+from ingot.post.rl import GroupRelative
+from ingot.post.sampling import RATIO_TOLERANCE, step_seed
+from ingot.tokens.chat import Message
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.loop import Trainer
+from ingot.train.terms import PolicyGradient
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.stage import StageFolder
+from tests.post.making import CONTEXT, SUMS, nudged, tiny_model
+
+STILL = AdamWConfig(lr=1e-12, weight_decay=0.0)
+
+
+class EvenLast(GroupRelative):
+    """An untrained model earns nothing on tasks; this reward it gets half of the time, so that there is a gradient."""
+
+    def reward(self, trajectory: Trajectory) -> float:
+        return float(trajectory.tokens()[-1] % 2 == 0)
+
+
+def make_config(**options: object) -> RlConfig:
+    parts: dict[str, object] = {
+        "steps": 4,
+        "sequence_length": CONTEXT,
+        "tasks": SUMS,
+        "prompts_per_step": 6,
+        "group": 4,
+        "max_new_tokens": 12,
+        "optimizer": STILL,
+        "precision": "float32",
+        "device": "cpu",
+    }
+    return RlConfig.model_validate(parts | options)
+
+
+def make_trainer(source: GroupRelative, temperature: float = 1.0) -> Trainer:
+    return Trainer(
+        source.model,
+        [PolicyGradient()],
+        source,
+        source.rl,
+        source.folder,
+        after_step=source.check_ratio,
+        temperature=temperature,
+    )
+
+
+@pytest.mark.parametrize(
+    ("learning_rate", "temperature", "micro_batch_tokens"), [(1e-12, 1.0, 300), (1e-12, 0.7, 10_000), (1e-2, 1.3, 300)]
+)
+def test_the_ratio_stays_one(
+    tokenizer: Tokenizer,
+    make_folder: Callable[[str], StageFolder],
+    learning_rate: float,
+    temperature: float,
+    micro_batch_tokens: int,
+) -> None:
+    """All task kinds, several steps; also with a real learning rate, because each step samples from its own weights."""
+    config = make_config(
+        tasks=TaskMixConfig(weights=dict.fromkeys(KINDS, 1.0)),
+        sequence_length=400,
+        optimizer={"lr": learning_rate},
+        temperature=temperature,
+        micro_batch_tokens=micro_batch_tokens,
+    )
+    folder = make_folder("rl")
+    source = EvenLast(tiny_model(tokenizer), config, folder)
+    make_trainer(source, temperature).run()
+    rows = folder.metrics.read()
+    assert len(rows) == config.steps
+    assert all(abs(row["ratio_mean"] - 1) < 1e-4 for row in rows)
+    assert all(abs(row["sampler_divergence"]) < 1e-6 for row in rows)
+    assert all(row["clip_share"] == 0 and row["gradient_norm"] > 0 for row in rows)
+
+
+class WithTool(EvenLast):
+    """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
+
+    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+        first = super().sample(tasks, step)
+        reply = self.chat.continuation([Message("tool", "42")])
+        prompts = [each.tokens() + reply for each in first]
+        samplings = [Sampling(max_new_tokens=8, seed=step * 1000 + index) for index in range(len(tasks))]
+        made = []
+        for each, completion in zip(first, self.engine.complete(prompts, samplings), strict=True):
+            second = Node("assistant", completion.tokens, True, completion.logprobs, completion.versions)
+            made.append(dataclasses.replace(each, nodes=[*each.nodes, Node("tool", reply, False), second]))
+        return made
+
+
+def test_the_ratio_stays_one_across_tool_turns(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
+    folder = make_folder("rl")
+    make_trainer(WithTool(tiny_model(tokenizer), make_config(optimizer={"lr": 1e-2}), folder)).run()
+    rows = folder.metrics.read()
+    assert all(row["response_length"] > 8 and row["gradient_norm"] > 0 for row in rows)
+    assert all(abs(row["ratio_mean"] - 1) < 1e-4 and abs(row["sampler_divergence"]) < 1e-6 for row in rows)
+
+
+def test_other_weights_in_the_sampler_are_found(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """A sampler that is slightly off has a mean ratio of almost 1, as every sampler has: the divergence tells."""
+    config = make_config(prompts_per_step=16, group=8)
+    source = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    source.engine = Engine(nudged(source.model, 0.002, seed=9), slots=128, length=CONTEXT)
+    trainer = make_trainer(source)
+    seen: dict[str, float] = {}
+
+    def watch(step: int, metrics: dict[str, float]) -> dict[str, float]:
+        seen.update(metrics)
+        return source.check_ratio(step, metrics)
+
+    trainer.after_step = watch
+    with pytest.raises(CheckFailed, match="step 0: the trainer does not see the probabilities that the sampler"):
+        trainer.run()
+    assert abs(seen["ratio_mean"] - 1) < RATIO_TOLERANCE
+    assert seen["sampler_divergence"] > 1e-5
+
+
+def test_another_temperature_in_the_sampler_is_found(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    source = EvenLast(tiny_model(tokenizer), make_config(temperature=0.9), make_folder("rl"))
+    with pytest.raises(CheckFailed, match="another temperature"):
+        make_trainer(source, temperature=1.0).run()
+
+
+def test_weights_of_the_step_before_are_found(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
+    """The trained weights never reach the sampler: the first step is right, the second is not."""
+    config = make_config(optimizer={"lr": 1e-2, "weight_decay": 0.0})
+    folder = make_folder("rl")
+    source = EvenLast(tiny_model(tokenizer), config, folder)
+    source.engine = Engine(nudged(source.model, 0.0, seed=0), slots=24, length=CONTEXT)
+    with pytest.raises(CheckFailed, match="step 1: "):
+        make_trainer(source).run()
+    assert [row["step"] for row in folder.metrics.read()] == [0]
+
+
+def test_steps_sample_their_own_tasks_and_streams_fit_the_trajectories(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """A step is a pure function of seed and step; every sampled token is acting, no other one is."""
+    config = make_config(record_every=2, reference_weight=0.1)
+    source = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    again = EvenLast(tiny_model(tokenizer), config, make_folder("again"))
+    batches, metrics = source.batches(0)
+    repeated, repeated_metrics = again.batches(0)
+    assert metrics == repeated_metrics
+    assert [batch.tokens.tolist() for batch in batches] == [batch.tokens.tolist() for batch in repeated]
+    assert [batch.tokens.tolist() for batch in source.batches(1)[0]] != [batch.tokens.tolist() for batch in batches]
+    acting = sum(int(batch.streams["acting"].sum()) for batch in batches)
+    assert acting == round(metrics["response_length"] * config.prompts_per_step * config.group)
+    for batch in batches:
+        for name in ("advantage", "sampled_logprob", "reference_logprob"):
+            assert not batch.streams[name][batch.streams["acting"] == 0].any()
+        assert (batch.streams["sampled_logprob"][batch.streams["acting"] == 1] < 0).all()
+
+
+def test_recorded_trajectories(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
+    """Every second step is kept; running a step again replaces it and what came after."""
+    config = make_config(record_every=2)
+    source = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    path = source.folder.path / "trajectories.jsonl"
+    for step in range(4):
+        source.batches(step)
+    first = path.read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in first.strip().split("\n")]
+    assert {row["step"] for row in rows} == {0, 2}
+    for row in rows:
+        for node in row["nodes"]:
+            assert len(node["pieces"]) == len(node["advantages"]) == len(node["logprobs"])
+            assert all((value is not None) == node["sampled"] for value in node["advantages"])
+    again = EvenLast(tiny_model(tokenizer), config, source.folder)
+    again.batches(2)
+    assert path.read_text(encoding="utf-8") == first
+
+
+def test_step_seeds_differ() -> None:
+    assert len({step_seed(seed, step) for seed in range(5) for step in range(1000)}) == 5000

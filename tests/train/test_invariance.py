@@ -1,0 +1,219 @@
+"""The loss and its gradient do not depend on packing, micro-batching or the order of sequences.
+
+Each loss term is run through the real trainer on the same sequences cut in many ways, and compared with its formula on
+every sequence by itself, both in float64, so that a difference is a mistake and not a rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.packing import make_batch
+from ingot.train.batches import split_rows
+from ingot.train.terms import CrossEntropy, LossTerm, PolicyGradient, Preference, ReferenceDivergence
+from tests.model.tiny import VOCABULARY, mixed_config, random_model
+from tests.train.toy import loss_and_gradients, stage_folder
+
+Group = list[Text]  # sequences that must share a micro-batch
+Reference = Callable[[list[Tensor], list[dict[str, Tensor]]], Tensor]  # of log p and streams of every sequence
+PAIRS, LONGEST = 7, 14
+
+
+def make_groups() -> list[Group]:
+    """Pairs of sequences with every stream that a term reads; some tokens are scored by one term and not by another."""
+    rng, groups = random.Random(3), []
+    for pair in range(PAIRS):
+        group = []
+        for half in ("chosen", "rejected"):
+            length = rng.randint(3, LONGEST)
+            prompt = rng.randint(1, length - 1)
+            answer = [0.0] * prompt + [1.0] * (length - prompt)
+            streams = {
+                "weight": [rng.choice((0.0, 0.5, 1.0, 2.0)) for _ in range(length)],
+                "acting": answer,
+                "advantage": [one * rng.gauss(0, 1) for one in answer],
+                "sampled_logprob": [one * rng.gauss(-4, 1) for one in answer],
+                "reference_logprob": [one * rng.gauss(-4, 1) for one in answer],
+                "chosen": [one * (pair + 1) * (half == "chosen") for one in answer],
+                "rejected": [one * (pair + 1) * (half == "rejected") for one in answer],
+            }
+            group.append(Text([rng.randrange(VOCABULARY) for _ in range(length)], streams))
+        groups.append(group)
+    return groups
+
+
+GROUPS = make_groups()
+UNSCORED = Text([5, 6, 7, 8], {name: [0.0] * 4 for name in GROUPS[0][0].streams})
+
+
+def micro_batches(sizes: Sequence[int], capacity: int, order: Sequence[int]) -> list[Batch]:
+    """The groups in `order`, so many of them in each micro-batch."""
+    groups = iter([GROUPS[index] for index in order])
+    return [
+        make_batch([text for group in itertools.islice(groups, size) for text in group], capacity) for size in sizes
+    ]
+
+
+FORWARD, BACKWARD, MIXED = range(PAIRS), range(PAIRS)[::-1], (3, 0, 6, 2, 5, 1, 4)
+TOTAL = sum(len(text.tokens) for group in GROUPS for text in group)
+CUTS = {
+    "one row": micro_batches([PAIRS], TOTAL, FORWARD),
+    "short rows": micro_batches([PAIRS], LONGEST, FORWARD),
+    "long rows, backward": micro_batches([PAIRS], 40, BACKWARD),
+    "two micro-batches": micro_batches([4, 3], 24, MIXED),
+    "uneven micro-batches": micro_batches([1, 5, 1], 33, MIXED),
+    "a micro-batch for each pair": micro_batches([1] * PAIRS, LONGEST, BACKWARD),
+    "a micro-batch without anything scored": [
+        *micro_batches([3, 4], 20, FORWARD),
+        make_batch([UNSCORED], 8),
+    ],
+}
+
+
+assert len({tuple(tuple(batch.tokens.shape) for batch in batches) for batches in CUTS.values()}) == len(CUTS)
+
+
+def log_probabilities(model: Transformer, text: Text, temperature: float) -> Tensor:
+    """log p of tokens 1, 2, … of one sequence by itself."""
+    logits = model(torch.tensor([text.tokens[:-1]]))[0] / temperature
+    return logits.log_softmax(-1).gather(-1, torch.tensor(text.tokens[1:])[:, None])[:, 0]
+
+
+def by_itself(model: Transformer, reference: Reference, temperature: float = 1.0) -> tuple[float, dict[str, Tensor]]:
+    texts = [text for group in GROUPS for text in group]
+    streams = [{name: torch.tensor(values[1:]) for name, values in text.streams.items()} for text in texts]
+    loss = reference([log_probabilities(model, text, temperature) for text in texts], streams)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return loss.item(), dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def total(values: list[Tensor]) -> Tensor:
+    return torch.stack([value.sum() for value in values]).sum()
+
+
+def cross_entropy(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+    weighted = [-stream["weight"] * logprob for logprob, stream in zip(logprobs, streams, strict=True)]
+    return total(weighted) / total([stream["weight"] for stream in streams])
+
+
+def policy_gradient(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+    losses = []
+    for logprob, stream in zip(logprobs, streams, strict=True):
+        for place in stream["acting"].nonzero().flatten().tolist():
+            ratio, advantage = (logprob[place] - stream["sampled_logprob"][place]).exp(), stream["advantage"][place]
+            low, high = ratio.clamp(min=0.8), ratio.clamp(max=1.28)
+            losses.append(-advantage * (high if advantage > 0 else low))
+    return torch.stack(losses).mean()
+
+
+def divergence(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+    losses = []
+    for logprob, stream in zip(logprobs, streams, strict=True):
+        acting = stream["acting"] > 0
+        new, old, reference = logprob[acting], stream["sampled_logprob"][acting], stream["reference_logprob"][acting]
+        losses.append((new - old).exp() * (reference.sub(new).exp() - 1 - reference + new))
+    return torch.cat(losses).mean()
+
+
+def preference(normalised: bool) -> Reference:
+    def loss(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+        losses = []
+        for first in range(0, len(logprobs), 2):
+            rewards = []
+            for index in (first, first + 1):
+                answer = streams[index]["acting"] > 0
+                ratio = (logprobs[index] - streams[index]["reference_logprob"])[answer]
+                rewards.append(ratio.mean() if normalised else ratio.sum())
+            losses.append(-logsigmoid(0.7 * (rewards[0] - rewards[1])))
+        return torch.stack(losses).mean()
+
+    return loss
+
+
+def all_terms(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+    pieces = cross_entropy, policy_gradient, divergence, preference(True)
+    weights = 0.5, 1.0, 0.2, 2.0
+    return sum((w * piece(logprobs, streams) for w, piece in zip(weights, pieces, strict=True)), torch.zeros(()))
+
+
+CASES: dict[str, tuple[list[LossTerm], Reference]] = {
+    "cross-entropy": ([CrossEntropy()], cross_entropy),
+    "policy gradient": ([PolicyGradient()], policy_gradient),
+    "reference divergence": ([ReferenceDivergence(coefficient=1.0)], divergence),
+    "preference": ([Preference(beta=0.7)], preference(True)),
+    "preference, summed": ([Preference(beta=0.7, length_normalised=False)], preference(False)),
+    "all together": (
+        [
+            CrossEntropy(coefficient=0.5),
+            PolicyGradient(),
+            ReferenceDivergence(coefficient=0.2),
+            Preference(beta=0.7, coefficient=2.0),
+        ],
+        all_terms,
+    ),
+}
+
+
+def relative(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """The largest difference of any gradient, relative to the largest entry of its parameter's gradient."""
+    assert found.keys() == expected.keys()
+    return max(float((found[name] - value).abs().max() / value.abs().max()) for name, value in expected.items())
+
+
+@pytest.mark.parametrize(("terms", "reference"), CASES.values(), ids=CASES.keys())
+def test_every_cut_gives_the_loss_of_sequences_apart(
+    terms: list[LossTerm], reference: Reference, tmp_path: Path
+) -> None:
+    model = random_model(mixed_config()).double()
+    loss, gradients = by_itself(model, reference)
+    logged = []
+    for name, batches in CUTS.items():
+        metrics, found = loss_and_gradients(model, terms, batches, stage_folder(tmp_path / name))
+        assert metrics["loss"] == pytest.approx(loss, rel=1e-12), name
+        assert relative(found, gradients) < 1e-12, name
+        logged.append({key: value for key, value in metrics.items() if key != "tokens"})
+    for values in logged[1:]:
+        assert values == pytest.approx(logged[0], rel=1e-6, abs=1e-9)
+
+
+def test_single_precision_is_as_good_as_its_rounding(tmp_path: Path) -> None:
+    model = random_model(mixed_config())
+    loss, gradients = by_itself(model, cross_entropy)
+    for name, batches in CUTS.items():
+        metrics, found = loss_and_gradients(model, [CrossEntropy()], batches, stage_folder(tmp_path / name))
+        assert metrics["loss"] == pytest.approx(loss, rel=1e-6), name
+        assert relative(found, gradients) < 5e-6, name
+
+
+def test_the_temperature_divides_the_logits(tmp_path: Path) -> None:
+    model = random_model(mixed_config()).double()
+    loss, gradients = by_itself(model, policy_gradient, temperature=0.6)
+    metrics, found = loss_and_gradients(
+        model, [PolicyGradient()], CUTS["two micro-batches"], stage_folder(tmp_path), temperature=0.6
+    )
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-12)
+    assert relative(found, gradients) < 1e-12
+
+
+def test_rows_of_a_batch_as_micro_batches(tmp_path: Path) -> None:
+    """What the pre-training stage does with a batch of rows."""
+    model = random_model(mixed_config()).double()
+    loss, gradients = by_itself(model, cross_entropy)
+    whole = CUTS["short rows"][0]
+    for rows in (1, 2, 3, 100):
+        pieces = split_rows(whole, rows)
+        assert sum(len(piece.tokens) for piece in pieces) == len(whole.tokens)
+        metrics, found = loss_and_gradients(model, [CrossEntropy()], pieces, stage_folder(tmp_path / str(rows)))
+        assert metrics["loss"] == pytest.approx(loss, rel=1e-12)
+        assert relative(found, gradients) < 1e-12

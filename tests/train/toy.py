@@ -1,0 +1,138 @@
+"""A trainer in milliseconds: a tiny model, data made from the step's number, and a progress that remembers lines."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.packing import make_batch
+from ingot.train.batches import split_rows
+from ingot.train.config import TrainingConfig
+from ingot.train.loop import AfterStep, Trainer
+from ingot.train.terms import CrossEntropy, LossTerm
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+from tests.model.tiny import VOCABULARY, config, random_model
+
+TIMES = ("seconds", "tokens_per_second")
+
+
+class Listener(Progress):
+    """Keeps what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def stage_folder(path: Path, progress: Progress | None = None) -> StageFolder:
+    return StageFolder(path, seed=1, progress=progress or Progress())
+
+
+class StepSource:
+    """Random sequences of step s, from the number s alone; `before` is called with it first."""
+
+    def __init__(self, before: Callable[[int], None] = lambda step: None) -> None:
+        self.before = before
+
+    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
+        self.before(step)
+        rng = random.Random(step)
+        texts = []
+        for _ in range(6):
+            tokens = [rng.randrange(VOCABULARY) for _ in range(rng.randint(2, 12))]
+            texts.append(Text(tokens, {"weight": [1.0] * len(tokens)}))
+        return split_rows(make_batch(texts, 16), 2), {"drawn": float(step)}
+
+
+class FixedSource:
+    """The same batches in every step."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.given = batches
+
+    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
+        return self.given, {}
+
+
+def training_config(**changes: Any) -> TrainingConfig:
+    parts = {
+        "steps": 12,
+        "sequence_length": 16,
+        "optimizer": {"lr": 0.01},
+        "checkpoint_every": 3,
+        "precision": "float32",
+        "device": "cpu",
+    }
+    return TrainingConfig.model_validate({**parts, **changes})
+
+
+def make_trainer(
+    folder: StageFolder,
+    *,
+    source: StepSource | FixedSource | None = None,
+    terms: Sequence[LossTerm] = (CrossEntropy(),),
+    model: Transformer | None = None,
+    after_step: AfterStep | None = None,
+    temperature: float = 1.0,
+    **changes: Any,
+) -> Trainer:
+    """A trainer of a fresh tiny model, always the same one."""
+    return Trainer(
+        model or random_model(config()),
+        terms,
+        source or StepSource(),
+        training_config(**changes),
+        folder,
+        after_step=after_step,
+        temperature=temperature,
+    )
+
+
+def loss_and_gradients(
+    model: Transformer,
+    terms: Sequence[LossTerm],
+    batches: Sequence[Batch],
+    folder: StageFolder,
+    temperature: float = 1.0,
+) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """Metrics and gradients of one real step of the trainer; the model itself is left as it was."""
+    trainer = make_trainer(
+        folder,
+        source=FixedSource(batches),
+        terms=terms,
+        model=copy.deepcopy(model),
+        temperature=temperature,
+        steps=1,
+        optimizer={"clip": 1e12},
+    )
+    gradients: dict[str, Tensor] = {}
+
+    def keep(*_: object) -> None:
+        for name, parameter in trainer.model.named_parameters():
+            assert parameter.grad is not None
+            gradients[name] = parameter.grad.clone()
+
+    trainer.optimizer.register_step_pre_hook(keep)
+    metrics = trainer.run()
+    return {name: value for name, value in metrics.items() if name not in TIMES}, gradients
+
+
+def records(folder: StageFolder) -> list[dict[str, Any]]:
+    """The metrics of a run without the times."""
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in folder.metrics.read()]
+
+
+def same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
