@@ -24,7 +24,7 @@ LENGTHS = (7, 1, 12, 2, 5, 9, 3)
 ROWS = (((0, 1), 2), ((2, 3), 0), ((4,), 0), ((5, 6), 4))  # documents of a row, and padding before the last one
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
+@pytest.fixture(params=list(SHAPES.values()), ids=list(SHAPES))
 def shape(request: pytest.FixtureRequest) -> ModelConfig:
     chosen: ModelConfig = request.param
     return chosen

@@ -11,7 +11,8 @@ import torch
 import transformers
 
 import ingot
-from ingot.inference.engine import Engine, Sampling
+from ingot.inference.engine import Engine
+from ingot.inference.sampling import Sampling
 from ingot.model.config import AttentionConfig, ModelConfig, RopeConfig
 from ingot.model.huggingface import export_huggingface, import_huggingface, layout
 from ingot.model.transformer import Transformer

@@ -132,6 +132,19 @@ def test_rl_raises_the_reward(schooled: StageFolder, make_folder: MakeFolder) ->
     assert {row["step"] for row in read_jsonl(folder.path / "trajectories.jsonl")} == {0, 10, 20}
 
 
+def test_rl_measures_the_divergence_from_its_input_checkpoint(schooled: StageFolder, make_folder: MakeFolder) -> None:
+    """Zero at the first step, also at a temperature; not any more when the policy has moved."""
+    folder = make_folder("rl")
+    parts = {"steps": 4, "tasks": SUMS, "prompts_per_step": 8, "group": 4, "max_new_tokens": 4}
+    config = RlConfig.model_validate(
+        SHORT | parts | {"optimizer": {"lr": 1e-2}, "reference_weight": 0.1, "temperature": 0.7}
+    )
+    rl.run(config, {"checkpoint": schooled.path}, folder)
+    divergences = [row["reference_divergence"] for row in folder.metrics.read()]
+    assert abs(divergences[0]) < 1e-6
+    assert min(divergences[1:]) > 1e-4
+
+
 def test_distillation_brings_a_student_back_to_its_teacher(
     schooled: StageFolder, make_folder: MakeFolder, tmp_path: Path
 ) -> None:

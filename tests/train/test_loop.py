@@ -32,6 +32,23 @@ def test_every_step_is_logged_with_what_the_report_reads(folder: StageFolder) ->
     assert last == {"steps": 12, **{name: value for name, value in rows[-1].items() if name != "step"}}
 
 
+def test_the_learning_rate_of_the_step_is_the_one_used(folder: StageFolder) -> None:
+    """AdamW's first update moves every weight with a gradient by the learning rate: here a quarter of the peak."""
+    trainer = make_trainer(
+        folder,
+        steps=4,
+        schedule={"kind": "constant", "warmup": 0.75},
+        source=StepSource(lambda step: seen.append(gain())),
+    )
+    seen: list[torch.Tensor] = []
+
+    def gain() -> torch.Tensor:
+        return trainer.model.norm.gain.detach().clone()
+
+    trainer.run()
+    assert (seen[1] - seen[0]).abs().tolist() == pytest.approx([0.01 / 4] * len(seen[0]), rel=1e-3)
+
+
 def test_training_learns(folder: StageFolder) -> None:
     """The same few sequences again and again are learnt by heart."""
     batches, _ = StepSource().batches(0)
@@ -102,7 +119,7 @@ def test_a_pair_in_two_micro_batches_is_an_error(folder: StageFolder) -> None:
 def test_numbers_that_are_not_finite_stop_the_run(folder: StageFolder) -> None:
     model = random_model(config())
     with torch.no_grad():
-        model.blocks[1].feed_forward.down.weight[0, 0] = torch.inf  # type: ignore[union-attr,index,operator]
+        model.get_parameter("blocks.1.feed_forward.down.weight")[0, 0] = torch.inf
     with pytest.raises(CheckFailed) as caught:
         make_trainer(folder, model=model).run()
     assert "step 0: loss nan" in str(caught.value)

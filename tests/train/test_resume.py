@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,10 @@ def test_half_written_checkpoints_do_not_count(folder: StageFolder) -> None:
     interrupt(folder.path, 4)
     steps = folder.path / "steps"
     for name in ("step-0000009.partial", "step-0000003.old.partial", "step-0000005.partial"):
-        (steps / name / "state").mkdir(parents=True)
-    assert latest_checkpoint(folder.path, Listener()) == steps / "step-0000005"
+        shutil.copytree(steps / "step-0000005", steps / name)
+    listener = Listener()
+    assert latest_checkpoint(folder.path, listener) == steps / "step-0000005"
+    assert listener.lines == [], "they are no damaged checkpoints either"
     prune_checkpoints(folder.path, keep=1)
     assert [path.name for path in steps.iterdir()] == ["step-0000005"]
 
