@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -131,10 +132,19 @@ def wait_for_step(process: ForkServerProcess, path: Path, step: int) -> None:
         time.sleep(0.001)
 
 
-def wait_for_save(process: ForkServerProcess, path: Path) -> None:
+def half_written(path: Path, since: float) -> bool:
+    """Whether a checkpoint lies half written that was begun after `since`; older ones are what an earlier kill left."""
+    for folder in (path / "steps").glob("*.partial"):
+        with suppress(FileNotFoundError):  # it was finished between the two looks
+            if folder.stat().st_ctime > since:
+                return True
+    return False
+
+
+def wait_for_save(process: ForkServerProcess, path: Path, since: float) -> None:
     """Until a checkpoint is being written."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not any((path / "steps").glob("*.partial")):
+    while not half_written(path, since):
         assert process.is_alive(), f"the training ended without a save, with exit code {process.exitcode}"
         assert time.monotonic() < deadline, f"no checkpoint was written in {DEADLINE_SECONDS} s"
         time.sleep(0.0005)

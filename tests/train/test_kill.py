@@ -19,6 +19,7 @@ from tests.train.pretraining import (
     STEPS,
     STOPPED,
     finish,
+    half_written,
     last_step,
     start,
     wait_for_save,
@@ -80,16 +81,17 @@ def test_ten_kills_at_random_moments_change_nothing(
     path, rng = tmp_path / "stage", random.Random(time.time_ns())
     during_saves = 0
     for kill in range(KILLS):
+        began = time.time()
         process = start(path, inputs)
         if kill % 3 == 2:
-            wait_for_save(process, path)
-            time.sleep(rng.uniform(0, 0.03))
+            wait_for_save(process, path, began)
+            time.sleep(rng.uniform(0, 0.03) if kill > 2 else 0)
         else:  # between two steps, in a step, in a save, or while it is starting: wherever the time falls
-            wait_for_step(process, path, rng.randrange(3 * kill, 3 * kill + 4))
-            time.sleep(rng.uniform(0, 0.1))
+            wait_for_step(process, path, rng.randrange(2 * kill, 2 * kill + 5))
+            time.sleep(rng.uniform(0, 0.04))
         process.kill()
         assert finish(process) == -signal.SIGKILL
-        during_saves += any((path / "steps").glob("*" + PARTIAL))
+        during_saves += half_written(path, began)
         assert_nothing_looks_finished(path)
     assert during_saves, "some kills must hit a save"
     assert finish(start(path, inputs)) == 0
