@@ -42,7 +42,7 @@ def page() -> str:
     parts, shown = [HEAD], list[type[BaseModel]]()
     for kind in STAGES.values():
         config = kind.config()
-        needs = ", ".join(f"`{role}`" for role in kind.needs) or "nothing"
+        needs = ", ".join(f"`{role}`" + " (optional)" * (role in kind.optional) for role in kind.needs) or "nothing"
         makes = ", ".join(f"`{made}`" for made in kind.makes)
         parts.append(f"## {kind.kind}\n\n{kind.does} Needs {needs}; makes {makes}.\n\n{table(config)}")
         shown += [nested for nested in nested_configs(config) if nested not in shown]
@@ -74,7 +74,8 @@ def default(field: FieldInfo) -> str:
         return "**required**"
     if isinstance(field.default, BaseModel):
         return "its defaults"
-    if isinstance(field.default, tuple | list) and any(isinstance(item, BaseModel) for item in field.default):
+    items = list(field.default.values()) if isinstance(field.default, dict) else field.default
+    if isinstance(items, tuple | list) and any(isinstance(item, BaseModel) for item in items):
         return "see the class"
     if field.default is None:
         return "`null`"

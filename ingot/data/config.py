@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from ingot.workspace.config import Config
+from ingot.workspace.files import fingerprint
 
 
 class PythonSource(Config):
@@ -38,7 +39,7 @@ class FilesSource(Config):
     """Files of the user: jsonl, jsonl.gz and parquet (one document a row), txt, md and rst (one document a file)."""
 
     files: str | list[str] = Field(description="path or glob, or a list of them, relative to the working directory")
-    name: str = Field(default="files", description="the `source` column, and later the name of the token shard")
+    name: str = Field(default="files", description="the `source` column of its documents")
     text: str = Field(default="text", description="the column of jsonl and parquet files that holds the document")
     max_file_bytes: int = Field(
         default=1_000_000, gt=0, description="a larger txt, md or rst file is skipped and counted"
@@ -295,3 +296,20 @@ class CurateConfig(Config):
         if not any(isinstance(step, QualityStep) for step in self.steps):
             raise ValueError("the documents need a quality column: add {step: quality}")
         return self
+
+    def outside(self) -> dict[str, str]:
+        """The files of the sources and of the evals, and the versions of the installed packages if those are read."""
+        from ingot.data.sources import installed_versions, matching_files
+
+        patterns = [
+            step_pattern for step in self.steps if isinstance(step, DecontaminateStep) for step_pattern in step.against
+        ]
+        found: dict[str, str] = {}
+        for source in self.sources:
+            if isinstance(source, PythonSource):
+                found |= installed_versions()
+            else:
+                patterns += [source.files] if isinstance(source.files, str) else source.files
+        for pattern in patterns:
+            found |= {str(path): fingerprint(path) for path in matching_files(pattern, place=f"curate: {pattern}")}
+        return found

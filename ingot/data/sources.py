@@ -8,10 +8,12 @@ type (README, LICENSE, *.md, METADATA …) come before Python files: at small sc
 from __future__ import annotations
 
 import os
+import platform
 import sysconfig
 from dataclasses import dataclass
 from glob import has_magic
 from hashlib import blake2b
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal
 
@@ -87,6 +89,12 @@ def installed_files(source: PythonSource) -> list[RawFile]:
                     identity = printable(f"{source.name}:{label}{relative}/{name}")
                     files.append(_installed_file(source, f"{folder}{os.sep}{name}", identity, role))
     return files
+
+
+def installed_versions() -> dict[str, str]:
+    """The version of Python and of every installed package but our own: what `installed_files` depends on."""
+    packages = {found.name: found.version for found in distributions() if found.name != OURSELVES}
+    return {"python": platform.python_version(), **packages}
 
 
 def _installed_file(source: PythonSource, path: str, identity: str, role: Role) -> RawFile:

@@ -58,7 +58,7 @@ class CalculatorConfig(Config):
     """Numbers too large for the head: the right behaviour is to call the calculator and to repeat its result."""
 
     operators: tuple[Literal["+", "-", "*"], ...] = Field(
-        ("+", "-", "*"), min_length=1, description="operators to draw from, each equally often"
+        ("+", "-"), min_length=1, description="operators to draw from, each equally often"
     )
     digits_min: int = Field(3, ge=2, le=9, description="digits of the smallest numbers")
     digits_max: int = Field(3, ge=2, le=9, description="digits of the largest numbers")

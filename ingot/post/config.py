@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field, model_validator
 
 from ingot.envs.config import TaskMixConfig
 from ingot.train.config import TrainingConfig
+from ingot.workspace.files import fingerprint
 
 
 class SftConfig(TrainingConfig):
@@ -17,6 +20,10 @@ class SftConfig(TrainingConfig):
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
     )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
+
+    def outside(self) -> dict[str, str]:
+        """The conversation files; one that is not there is an error when the stage reads it, with the file named."""
+        return {name: fingerprint(Path(name)) for name in self.files if Path(name).is_file()}
 
 
 class SamplingConfig(TrainingConfig):

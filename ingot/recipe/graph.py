@@ -175,7 +175,7 @@ def _own_name(source: Source) -> str:
 
 
 def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
-    """The hash of every stage, by name. Reads the inputs that are given as paths."""
+    """The hash of every stage, by name. Reads the inputs that are given as paths, and the files that configs name."""
     hashes: dict[str, str] = {}
     for stage in recipe.stages:
         hashes[stage.name] = content_hash(
@@ -183,6 +183,7 @@ def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
                 "kind": stage.kind,
                 "version": table[stage.kind].version,
                 "config": stage.config.model_dump(mode="json"),
+                "outside": stage.config.outside(),
                 "seed": stage.seed,
                 "inputs": input_hashes(stage.inputs, hashes),
             }

@@ -19,6 +19,13 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
+    def outside(self) -> dict[str, str]:
+        """What the work reads besides this config and its inputs: a fingerprint by name.
+
+        It is part of the stage's hash, so that a changed data file is work to do again, not a result to reuse.
+        """
+        return {}
+
 
 def content_hash(value: Any, digits: int = 12) -> str:
     """A short stable hash of any JSON-like value or config: the same content gives the same name on every machine."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 PARTIAL = ".partial"
+FINGERPRINT_BYTES = 64_000_000  # below this a file is read whole to see whether it changed: a tenth of a second
 
 
 def fsync_folder(folder: Path) -> None:
@@ -109,6 +110,14 @@ def file_sha256(path: Path) -> str:
     """The sha256 of a file's bytes, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(path: Path) -> str:
+    """What tells whether a file has changed: its sha256, or for a large one its size and time of change."""
+    status = path.stat()
+    if status.st_size <= FINGERPRINT_BYTES:
+        return file_sha256(path)
+    return f"{status.st_size} bytes, changed at {status.st_mtime_ns}"
 
 
 def folder_bytes(folder: Path) -> int:
