@@ -15,7 +15,10 @@ class SftConfig(TrainingConfig):
     """Supervised fine-tuning on conversations, loss on assistant tokens only."""
 
     tasks: TaskMixConfig | None = Field(TaskMixConfig(), description="generated, verified conversations; null for none")
-    task_conversations: int = Field(4000, ge=0, description="how many conversations are generated")
+    task_conversations: int = Field(4000, ge=0, description="how many tasks are generated")
+    follow_ups: float = Field(
+        0.3, ge=0, le=1, description="share of the tasks that are asked as a second question in the conversation before"
+    )
     files: tuple[str, ...] = Field(
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
     )

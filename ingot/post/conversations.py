@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence as SequenceOf
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.task import Task
 from ingot.envs.tasks.mix import TaskMix
 from ingot.tokens.batch import Batch, Sequence
 from ingot.tokens.chat import ChatFormat, Message
@@ -15,17 +17,35 @@ from ingot.workspace.errors import DataError
 
 
 def task_conversations(
-    mix: TaskMixConfig, chat: ChatFormat, count: int, seed: int, longest: int | None = None
+    mix: TaskMixConfig, chat: ChatFormat, count: int, seed: int, longest: int | None = None, follow_ups: float = 0.0
 ) -> list[Sequence]:
-    """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for."""
+    """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
+
+    A share of the tasks follows another one in the same conversation. There the tools of both are on offer, so the model also
+    learns to answer a question with a history before it, and one that does not need the tool it is offered.
+    """
     tasks = TaskMix(mix)
-    sequences = []
+    rng = random.Random(f"follow/{seed}")
+    conversations: list[list[Task]] = []
     for task in tasks.generate(seed, count, "train"):
+        opened = conversations[-1] if conversations else []
+        if len(opened) == 1 and opened[0].thinking == task.thinking and rng.random() < follow_ups:
+            opened.append(task)
+        else:
+            conversations.append([task])
+    return [_solved(tasks, chat, asked, longest) for asked in conversations]
+
+
+def _solved(tasks: TaskMix, chat: ChatFormat, asked: SequenceOf[Task], longest: int | None) -> Sequence:
+    """One conversation: each task's question and worked solution in turn."""
+    messages, tools = list[Message](), dict[str, dict[str, object]]()
+    for task in asked:
         solution = tasks.solution(task)
         if tasks.score(task, solution).reward != 1:
             raise DataError(f"the worked solution of {task.question!r} does not pass its own verifier", place=task.id)
-        sequences.append(as_sequence(chat, [*task.messages, *solution], list(task.tools), task.thinking, longest))
-    return sequences
+        messages += [*task.messages, *solution]
+        tools |= {json.dumps(tool, sort_keys=True): tool for tool in task.tools}
+    return as_sequence(chat, messages, list(tools.values()), asked[0].thinking, longest)
 
 
 def as_sequence(

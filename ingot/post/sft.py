@@ -29,7 +29,9 @@ def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> d
     longest = config.sequence_length + 1  # the last token is only predicted
     conversations = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
     if config.tasks is not None:
-        conversations += task_conversations(config.tasks, chat, config.task_conversations, folder.seed, longest)
+        conversations += task_conversations(
+            config.tasks, chat, config.task_conversations, folder.seed, longest, config.follow_ups
+        )
     if not conversations:
         raise RecipeError("sft has no conversations", fix="give `tasks` with task_conversations > 0, or `files`")
     groups = [[conversation] for conversation in conversations]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.envs.config import KINDS, TaskMixConfig
+from ingot.envs.tasks.mix import TaskMix
 from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
 from ingot.tokens.batch import Batch, Sequence
 from ingot.tokens.chat import ChatFormat
@@ -105,3 +106,20 @@ def test_the_same_seed_gives_the_same_conversations(chat: ChatFormat) -> None:
 def test_a_conversation_longer_than_a_row_is_refused_before_training(chat: ChatFormat) -> None:
     with pytest.raises(DataError, match=r"has \d+ tokens, a row of this stage takes 20"):
         task_conversations(TaskMixConfig(), chat, 10, 1, longest=20)
+
+
+def test_follow_ups_join_tasks_and_lose_none(chat: ChatFormat) -> None:
+    mix = TaskMixConfig(weights={"arithmetic": 0.5, "calculator": 0.5})
+    tasks = TaskMix(mix).generate(3, 40, "train")
+    alone = task_conversations(mix, chat, 40, seed=3)
+    joined = task_conversations(mix, chat, 40, seed=3, follow_ups=1.0)
+    assert len(alone) == 40
+    assert len(joined) == 20
+    for number, sequence in enumerate(joined):
+        first, second = tasks[2 * number : 2 * number + 2]
+        text = chat.tokenizer.decode(sequence.tokens)
+        assert 0 < text.index(first.question) < text.rindex(second.question)
+        assert ("Tools:" in text) == bool(first.tools or second.tools)
+        assert text.count('"parameters"') <= 1  # the same tool is declared once
+    learnt = [sum(sum(each.streams["weight"]) for each in made) for made in (alone, joined)]
+    assert learnt[0] == learnt[1]
