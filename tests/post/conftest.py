@@ -46,6 +46,7 @@ def schooled(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> 
         sequence_length=64,
         tasks=SUMS,
         task_conversations=200,
+        follow_ups=0.0,  # the tests ask single questions
         optimizer=AdamWConfig(lr=1e-2),
         precision="float32",
         device="cpu",

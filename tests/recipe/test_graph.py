@@ -55,6 +55,7 @@ def test_the_hash_is_sha256_of_the_written_formula(load: Load) -> None:
         "kind": "make",
         "version": 1,
         "config": {"text": "a", "sources": [], "steps": 2, "pause": 0.0},
+        "outside": {},
         "seed": 3,
         "inputs": {},
     }
