@@ -15,8 +15,14 @@ from ingot.model.feed_forward import FeedForward
 @pytest.mark.parametrize(
     ("activation", "peer"),
     [
-        ("silu", LlamaMLP(LlamaConfig(hidden_size=12, intermediate_size=20))),
-        ("gelu_tanh", GemmaMLP(GemmaConfig(hidden_size=12, intermediate_size=20))),
+        (
+            "silu",
+            LlamaMLP(LlamaConfig(hidden_size=12, intermediate_size=20, num_attention_heads=2, num_key_value_heads=2)),
+        ),
+        (
+            "gelu_tanh",
+            GemmaMLP(GemmaConfig(hidden_size=12, intermediate_size=20, num_attention_heads=2, num_key_value_heads=2)),
+        ),
     ],
 )
 def test_values_and_gradients_equal_transformers(activation: str, peer: torch.nn.Module) -> None:
