@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-all lint docs docs-check reference clean
+.PHONY: run test test-all lint docs docs-check reference systems clean
 
 run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this machine's CPU
 	$(BIN)/ingot run recipes/quickstart.yaml
@@ -26,10 +26,14 @@ lint: $(VENV)/.dev
 reference: $(VENV)/.dev  ## write the option reference of docs/ from the config classes
 	$(BIN)/python tools/reference.py
 
-docs-check: $(VENV)/.dev  ## fail if the option reference is not what the config classes say
-	$(BIN)/python tools/reference.py --check
+systems: $(VENV)/.dev  ## write the pages of docs/systems/ from the presets
+	$(BIN)/python tools/systems.py
 
-docs: reference  ## build the documentation into site/
+docs-check: $(VENV)/.dev  ## fail if the generated pages are not what the config classes and the presets say
+	$(BIN)/python tools/reference.py --check
+	$(BIN)/python tools/systems.py --check
+
+docs: reference systems  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/bin/python:

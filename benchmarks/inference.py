@@ -22,7 +22,8 @@ import torch
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 
 SHAPES = {
     "cpu": {
@@ -77,14 +78,14 @@ def cases(vocabulary: int, quick: bool) -> list[Case]:
 
 def our_model(shape: dict[str, int], device: str, dtype: torch.dtype) -> Transformer:
     attention = {name: shape[name] for name in ("heads", "key_value_heads", "head_width")}
-    block = {"attention": attention, "feed_forward": {"width": shape["inner"]}}
+    block = {"mixer": attention, "feed_forward": {"width": shape["inner"]}}
     model = Transformer(
         ModelConfig.model_validate(
             {
                 "vocabulary_size": shape["vocabulary"],
                 "width": shape["width"],
-                "depth": shape["depth"],
-                "blocks": [block],
+                "blocks": {"layer": block},
+                "layers": f"layer*{shape['depth']}",
                 "context": CONTEXT,
             }
         )

@@ -7,6 +7,7 @@ The same as the command line, from Python:
     result = ingot.run("recipes/quickstart.yaml", set={"pretrain.steps": 100})
     model = ingot.load(result.checkpoint)
     text = ingot.generate(model, "The capital of")
+    ingot.export_model(model, "my-model")
 
 Importing this package imports nothing heavy; each function imports what it needs when it is called.
 """
@@ -18,13 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from ingot.model.transformer import Transformer
     from ingot.recipe.flow import RunResult
     from ingot.recipe.plan import Plan
     from ingot.workspace.progress import Progress
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "generate", "load", "plan", "run"]
+__all__ = ["__version__", "export_model", "generate", "import_model", "load", "plan", "run"]
 
 
 def run(
@@ -66,11 +69,30 @@ def plan(recipe: str | Path, *, set: Mapping[str, Any] | None = None, runs: str 
     return make_plan(load_recipe(recipe, set or {}), Path(runs))
 
 
-def load(path: str | Path) -> Transformer:
-    """The model of a checkpoint folder, or of the folder of a stage that made one; its tokenizer is attached."""
+def load(path: str | Path, *, dtype: torch.dtype | None = None) -> Transformer:
+    """The model of a checkpoint, a finished stage, a Hugging Face folder or a GGUF file; its tokenizer is attached.
+
+    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for.
+    """
+    import torch
+
     from ingot.model.checkpoint import load_model
 
-    return load_model(Path(path))
+    return load_model(Path(path), dtype=dtype or torch.float32)
+
+
+def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path:
+    """Write a Hugging Face folder or a GGUF file as an Ingot checkpoint. Options: see ingot.model.convert."""
+    from ingot.model.convert import import_model as convert
+
+    return convert(source, folder, **options)
+
+
+def export_model(source: str | Path | Transformer, folder: str | Path, **options: Any) -> Path:
+    """Write a model, in memory or on disk, as a Hugging Face folder. Options: see ingot.model.convert."""
+    from ingot.model.convert import export_model as convert
+
+    return convert(source, folder, **options)
 
 
 def generate(model: Transformer, prompt: str, **options: Any) -> str:

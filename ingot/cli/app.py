@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingot import __version__
+from ingot.cli.convert import export_command, import_command
+from ingot.cli.model import model_app
 from ingot.cli.show import print_json, result_as_json, show_checks, show_plan, show_result
 from ingot.recipe.stages import STAGES, StageKind
 from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
@@ -25,6 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(model_app)
 
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe (YAML).", show_default=False)]
 SetOption = Annotated[
@@ -161,6 +165,10 @@ def doctor(
         show_checks(checks)
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(1)
+
+
+app.command("import")(import_command)
+app.command("export")(export_command)
 
 
 def _add_stage_command(kind: StageKind) -> None:

@@ -52,14 +52,14 @@ def show_result(result: RunResult, *, dry_run: bool) -> None:
     for stage in result.stages:
         status = "to run" if dry_run and stage.status == "pending" else stage.status
         seconds = format_seconds(stage.seconds) if stage.seconds is not None else ""
-        size = _bytes(sizes[stage.name]) if stage.name in sizes else ""
+        size = byte_size(sizes[stage.name]) if stage.name in sizes else ""
         table.add_row(stage.name, status, Text(seconds, justify="right"), size, Text(headline(stage.summary)))
-    _console().print(table)
+    console().print(table)
     if dry_run:
         return
     unused = result.unused()
     if unused:
-        total = _bytes(sum(folder_bytes(folder) for folder in unused))
+        total = byte_size(sum(folder_bytes(folder) for folder in unused))
         count = f"{len(unused)} folder" + ("s" if len(unused) > 1 else "")
         typer.echo(f"{result.folder} also holds {count} ({total}) of other versions of this recipe")
     lines = [f"report: {result.report}"] if result.report else [f"results: {result.folder}"]
@@ -90,11 +90,11 @@ def show_plan(made: Plan) -> None:
             Text(", ".join(dict.fromkeys(takes))),
             stage.status,
             stage.hash[:6],
-            *(_quantity(value) for value in (cost.parameters, cost.tokens, cost.flops)),
-            _bytes(cost.memory_bytes) if cost.memory_bytes else "",
+            *(quantity(value) for value in (cost.parameters, cost.tokens, cost.flops)),
+            byte_size(cost.memory_bytes) if cost.memory_bytes else "",
             done + format_seconds(stage.seconds) if stage.seconds is not None else "",
         )
-    _console().print(table)
+    console().print(table)
     speed = f"{made.machine.flops_per_second / 1e9:,.0f} GFLOP/s"
     how = "measured" if made.machine.measured else "assumed; --measure measures it"
     typer.echo(f"{made.machine.device}: {speed} ({how}). Training is taken to reach half of that.")
@@ -112,14 +112,14 @@ def show_checks(checks: Sequence[Check]) -> None:
             typer.echo(f"{'':{width + 8}}fix: {check.fix}")
 
 
-def _console() -> Console:
+def console() -> Console:
     """Standard output; wide enough for a table where there is no terminal to ask."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
 
 
-def _quantity(value: float | None) -> str:
+def quantity(value: float | None) -> str:
     """`3.2M`: three digits and a unit."""
     if value is None:
         return ""
@@ -130,5 +130,6 @@ def _quantity(value: float | None) -> str:
     return f"{value:.3g}E"
 
 
-def _bytes(value: float) -> str:
-    return _quantity(value) + "B"
+def byte_size(value: float) -> str:
+    """`3.2MB`."""
+    return quantity(value) + "B"

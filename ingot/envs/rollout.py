@@ -23,7 +23,6 @@ from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.tokenizer import TURN_END
 
 Tool = Callable[[Mapping[str, Any]], str]
 TOOLS: Mapping[str, Tool] = {calculator.NAME: calculator.calculator}
@@ -51,7 +50,7 @@ def rollout(
     the prompt; by default the task's own kind does.
     """
     score = score or TaskMix().score
-    stop = (chat.tokenizer.special[TURN_END], chat.tokenizer.end_of_text)
+    stop = chat.stop_tokens
     trajectories = [_begin(task, chat) for task in tasks]
     samples = _sample_numbers(tasks)
     active = list(range(len(tasks)))

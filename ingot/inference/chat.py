@@ -41,19 +41,23 @@ def chat(
 ) -> None:
     """Talk to the model at `path` (a checkpoint or a stage's folder); with `prompt`, answer it once and return.
 
-    `tools` maps a tool's name to its schema and its function from arguments to text.
+    `tools` maps a tool's name to its schema and its function from arguments to text; they are offered only to a model
+    that has the tokens to call them.
     """
     console = console or Console(highlight=False)
     model = load_model(path, device=choose_device("auto"))
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
+    if TOOL_CALL_START not in model.tokenizer.special:
+        tools = None
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     conversation = Conversation(Engine(model, slots=1), ChatFormat(model.tokenizer), sampling, tools, thinking)
     if prompt is not None:
         answer(conversation, prompt, console)
         return
     if sys.stdin.isatty():
-        console.print(f"[bold]{model.config.parameters() / 1e6:.1f}M parameters[/bold], /help for help")
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        console.print(f"[bold]{parameters / 1e6:.1f}M parameters[/bold], /help for help")
     for line in _lines(console):
         if not _command(line, conversation, console):
             return

@@ -14,7 +14,6 @@ from typing import Any
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.tokenizer import END_OF_TEXT, TURN_END
 from ingot.workspace.errors import IngotError
 
 Tool = tuple[dict[str, Any], Callable[[dict[str, Any]], str]]
@@ -33,9 +32,8 @@ class Conversation:
         thinking: bool = True,
     ) -> None:
         self.engine, self.chat, self.tools, self.thinking = engine, chat, dict(tools or {}), thinking
-        special = chat.tokenizer.special
-        self._turn_end = special[TURN_END]
-        self._sampling = replace(sampling, stop_tokens=(self._turn_end, special[END_OF_TEXT]))
+        self._turn_end = chat.turn_end
+        self._sampling = replace(sampling, stop_tokens=chat.stop_tokens)
         self.tokens: list[int] = []
         self._turns = 0
 

@@ -72,12 +72,17 @@ class Request:
         """The number of tokens in the context."""
         return len(self.prompt) + len(self.tokens)
 
+    @property
+    def last(self) -> int:
+        """The last token of the context."""
+        return (self.tokens or self.prompt)[-1]
+
 
 class _Batch:
     """The active requests as tensors; valid until one of them leaves or another joins."""
 
     def __init__(self, active: Sequence[Request], device: torch.device) -> None:
-        self.tokens_B = torch.tensor([(request.tokens or request.prompt)[-1] for request in active]).to(device)
+        self.tokens_B = torch.tensor([request.last for request in active]).to(device)
         self.positions_B = torch.tensor([request.size - 1 for request in active]).to(device)
         self.steps_B = torch.tensor([len(request.tokens) for request in active]).to(device)
         self.slots_B = torch.arange(len(active), device=device)
@@ -206,6 +211,7 @@ class Engine:
             slots=batch.slots_B,
             reach=batch.reach,
         )
+        self._slots.grow([request.last for request in self._active], [request.size - 1 for request in self._active])
         ids_B, logprobs_B = draw(self.model.head(states_B1D[:, 0]), batch.controls, batch.steps_B)
         batch.advance(ids_B)
         tokens, logprobs = torch.stack((ids_B.double(), logprobs_B)).tolist()  # ids are exact in float64
@@ -274,6 +280,7 @@ class Engine:
                 positions.to(self._device),
                 caches=self._slots.caches,
                 slots=torch.tensor([row for row, _, _ in group], device=self._device),
+                lengths=torch.tensor([len(start) - skip for _, start, skip in group], device=self._device),
                 reach=min(int(skips.max()) + padded, self.length),
             )
 
@@ -283,8 +290,6 @@ class Engine:
         What the leaving requests have in their slots stays for others to copy, until the slot is used again.
         """
         gone, count = set(rows), len(self._active) - len(rows)
-        for row in rows:
-            self._slots.hold(row, self._active[row].context[:-1])
         gaps = [row for row in rows if row < count]
         movers = [row for row in range(count, len(self._active)) if row not in gone]
         length = max((self._active[row].size for row in gaps + movers), default=0)

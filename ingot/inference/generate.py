@@ -29,7 +29,7 @@ def generate(
             "the model has no tokenizer, so it cannot read text",
             fix="load it with ingot.load(PATH), or set model.tokenizer",
         )
-    tokens = tokenizer.encode(prompt)
+    tokens = [*tokenizer.opening, *tokenizer.encode(prompt)]
     context = model.config.context
     if len(tokens) >= context:
         raise IngotError(
@@ -37,8 +37,8 @@ def generate(
             place="generate",
             fix="shorten the prompt",
         )
-    end = tokenizer.end_of_text
-    sampling = Sampling(max_new_tokens, temperature, top_p, top_k, stop_tokens=(end,), seed=seed)
+    ends = tokenizer.ends
+    sampling = Sampling(max_new_tokens, temperature, top_p, top_k, stop_tokens=ends, seed=seed)
     engine = Engine(model, slots=1, length=max(2, min(context, len(tokens) + max_new_tokens)))
     [completion] = engine.complete([tokens], [sampling])
-    return tokenizer.decode(token for token in completion.tokens if token != end)
+    return tokenizer.decode(token for token in completion.tokens if token not in ends)

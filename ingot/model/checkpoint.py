@@ -3,32 +3,33 @@
     checkpoint/
       config.json       the model's configuration
       state/            weights, and while training the optimizer's state (torch distributed checkpoint: loads at any world size)
-      tokenizer/        tokenizer.json, chat_template.jinja
+      tokenizer/        tokenizer.json, chat_template.jinja, and whatever else an imported model's tokenizer came with
       training.json     step and data position; absent in a finished stage's checkpoint, which has weights only
       manifest.json     sha256 of every other file
 
 A checkpoint is written under a temporary name and renamed, so one with its final name is complete; the manifest finds a
-file that was damaged later. Loading a model also takes a plain Hugging Face folder (huggingface.py).
+file that was damaged later. Loading a model also takes a plain Hugging Face folder (huggingface.py) or a GGUF file (gguf/).
 """
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
-from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 from ingot.model.config import ModelConfig
-from ingot.model.huggingface import import_huggingface, is_huggingface
+from ingot.model.gguf.read import open_gguf
+from ingot.model.huggingface import is_huggingface, open_huggingface
+from ingot.model.state_files import StateFiles, load_state_files, save_state, write_state
+from ingot.model.stored import StoredModel, tokenizer_files
 from ingot.model.transformer import Transformer
-from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_folder, file_sha256, read_json, write_json
 
 CONFIG, STATE, TOKENIZER, TRAINING, MANIFEST = "config.json", "state", "tokenizer", "training.json", "manifest.json"
+GGUF = ".gguf"
 
 
 def save_checkpoint(
@@ -40,19 +41,30 @@ def save_checkpoint(
 ) -> None:
     """Write a complete checkpoint to `folder`, replacing an older one of that name."""
     with atomic_folder(folder) as temporary:
-        write_json(temporary / CONFIG, model.config.model_dump(mode="json"))
         state: dict[str, Any] = {"model": model.state_dict()}
         if optimizer_state is not None:
             state["optimizer"] = optimizer_state
-        with warnings.catch_warnings():  # torch warns that no process group exists: one process is what is meant here
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            save_distributed(state, checkpoint_id=temporary / STATE, no_dist=True)
-        if model.tokenizer is not None:
-            model.tokenizer.save(temporary / TOKENIZER)
+        save_state(state, temporary / STATE)
         if training is not None:
             write_json(temporary / TRAINING, training)
-        files = sorted(file for file in temporary.rglob("*") if file.is_file())
-        write_json(temporary / MANIFEST, {str(file.relative_to(temporary)): file_sha256(file) for file in files})
+        files = tokenizer_files(model.tokenizer) if model.tokenizer is not None else {}
+        _finish(temporary, model.config, files)
+
+
+def write_checkpoint(stored: StoredModel, folder: Path, wrote: Callable[[int], None] = lambda size: None) -> None:
+    """Write a stored model into an empty folder as a checkpoint, a chunk at a time; `wrote` is told each one's bytes."""
+    write_state(stored.parameters, folder / STATE, wrote)
+    _finish(folder, stored.config, stored.files)
+
+
+def _finish(folder: Path, config: ModelConfig, files: Mapping[str, bytes]) -> None:
+    """The files beside the state, the manifest last."""
+    write_json(folder / CONFIG, config.model_dump(mode="json"))
+    for name, data in files.items():
+        (folder / TOKENIZER).mkdir(exist_ok=True)
+        (folder / TOKENIZER / name).write_bytes(data)
+    written = sorted(file for file in folder.rglob("*") if file.is_file())
+    write_json(folder / MANIFEST, {str(file.relative_to(folder)): file_sha256(file) for file in written})
 
 
 def verify_checkpoint(folder: Path) -> None:
@@ -89,26 +101,34 @@ def find_checkpoint(path: Path) -> Path:
     raise ArtifactError(
         "no checkpoint here",
         place=str(path),
-        fix="give a checkpoint folder, the folder of a finished training stage (RUNS/NAME/STAGE-HASH), or a Hugging Face "
-        "folder with config.json and safetensors weights",
+        fix="give a checkpoint folder, the folder of a finished training stage (RUNS/NAME/STAGE-HASH), a Hugging Face "
+        "folder with config.json and safetensors weights, or a .gguf file",
     )
 
 
-def load_model(path: str | Path, *, device: str | torch.device = "cpu") -> Transformer:
-    """The model of a checkpoint, of a finished stage or of a Hugging Face folder, with its tokenizer attached."""
-    folder = find_checkpoint(Path(path))
+def load_model(
+    path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> Transformer:
+    """The model of a checkpoint, a finished stage, a Hugging Face folder or a GGUF file, with its tokenizer attached.
+
+    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for.
+    """
+    return open_model(Path(path)).load(dtype).to(device)
+
+
+def open_model(path: Path) -> StoredModel:
+    """The same without reading its weights: they are read when they are used."""
+    if path.suffix == GGUF and path.is_file():
+        return open_gguf(path)
+    folder = find_checkpoint(path)
     if is_huggingface(folder):
-        return import_huggingface(folder).to(device)
+        return open_huggingface(folder)
     verify_checkpoint(folder)
-    model = Transformer(ModelConfig.model_validate(read_json(folder / CONFIG)))
-    load_state({"model": model.state_dict()}, folder)
-    if (folder / TOKENIZER).exists():
-        model.tokenizer = Tokenizer.load(folder / TOKENIZER)
-    return model.to(device)
+    config = ModelConfig.model_validate(read_json(folder / CONFIG))
+    files = {file.name: file.read_bytes() for file in sorted((folder / TOKENIZER).glob("*"))}
+    return StoredModel(config, StateFiles(folder / STATE), files, str(folder))
 
 
 def load_state(state: dict[str, Any], folder: Path) -> None:
     """Fill the tensors in `state` from the checkpoint, in place."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        load_distributed(state, checkpoint_id=folder / STATE, no_dist=True)
+    load_state_files(state, folder / STATE)

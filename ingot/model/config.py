@@ -1,124 +1,165 @@
 """What a model is made of: data, not code.
 
-A model is a stack of `depth` blocks that cycle through the list `blocks`, so that "every fourth layer without positions"
-is a list of four. Each block names its mixer, its feed-forward and where its norms sit. Parameter and FLOP counts are
-plain arithmetic on these numbers, so that a plan needs no torch; a test compares them with the built module.
+A model is a stack of layers; each is one of the named `blocks`, in the order that `layers` spells out:
+
+    blocks: { local: {…}, global: {…} }
+    layers: "(local*5 global)*4 local*2"
+
+A block names its mixer, its feed-forward (either may be missing) and where its norms sit. The parts' own options are in
+mixers/config.py, positions/config.py and feed_forward/config.py. No option is a family's name: every system of the
+presets is a combination of these.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from ingot.model.feed_forward.config import ChannelConfig
+from ingot.model.layers import expand_layers
+from ingot.model.mixers.config import MixerConfig
+from ingot.model.presets.data import started, tuples
 from ingot.workspace.config import Config
+from ingot.workspace.errors import IngotError
 
 
-class RopeConfig(Config):
-    """Rotary positions (Su et al., arXiv 2104.09864), half-split pairing."""
+class NormConfig(Config):
+    """Root-mean-square norm: x / sqrt(mean(x²) + ε) · gain (arXiv 1910.07467)."""
 
-    base: float = Field(10_000.0, gt=1, description="θ: the longest wavelength is about 2π·θ positions")
-
-
-class AttentionConfig(Config):
-    """Causal softmax attention with grouped keys and values (Ainslie et al., arXiv 2305.13245)."""
-
-    heads: int = Field(gt=0, description="query heads")
-    key_value_heads: int = Field(
-        gt=0, description="key and value heads; each serves heads / key_value_heads query heads"
+    epsilon: float = Field(1e-5, gt=0, description="ε")
+    zero_centred: bool = Field(False, description="the gain is 1 + w, so that weight decay pulls it to 1 (Gemma)")
+    cast: Literal["before_gain", "after_gain"] = Field(
+        "before_gain", description="where a low-precision model leaves float32; the same in float32"
     )
-    head_width: int = Field(gt=0, description="width of one head")
-    rope: RopeConfig | None = Field(
-        RopeConfig(), description="rotary positions; null for a layer without positions (NoPE)"
-    )
-    query_key_norm: bool = Field(False, description="RMS norm on each head's query and key before rotation")
-    query_key_value_bias: bool = Field(False, description="biases on the query, key and value projections")
-    window: int | None = Field(None, gt=0, description="keys a query may see, itself included; null for all")
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> AttentionConfig:
-        if self.heads % self.key_value_heads:
-            raise ValueError(f"heads ({self.heads}) must be a multiple of key_value_heads ({self.key_value_heads})")
-        if self.rope is not None and self.head_width % 2:
-            raise ValueError(f"head_width ({self.head_width}) must be even for rotary positions")
-        return self
-
-
-class FeedForwardConfig(Config):
-    """Gated feed-forward: down(act(gate x) ⊙ up x) (Shazeer, arXiv 2002.05202)."""
-
-    width: int = Field(gt=0, description="inner width")
-    activation: Literal["silu", "gelu_tanh"] = Field("silu", description="activation of the gate")
 
 
 class BlockConfig(Config):
-    """One layer: x + mixer(norm(x)), then x + feed_forward(norm(x))."""
+    """One layer: a mixer, then a feed-forward, each wrapped by the residual rule. Without one of them it has only the other.
 
-    attention: AttentionConfig = Field(description="the token mixer")
-    feed_forward: FeedForwardConfig = Field(description="the channel mixer")
+    pre            x + f(norm(x))
+    post           x + norm(f(x))
+    sandwich       x + post_norm(f(norm(x)))
+    norm_residual  h = norm(x); α·h + β·f(h)
+    """
+
+    mixer: MixerConfig | None = Field(None, description="the token mixer; null for none")
+    feed_forward: ChannelConfig | None = Field(None, description="the feed-forward; null for none")
+    residual: Literal["pre", "post", "sandwich", "norm_residual"] = Field("pre", description="where the norms sit")
+    mixer_scales: tuple[float, float] = Field((1.0, 1.0), description="α and β of norm_residual around the mixer")
+    feed_forward_scales: tuple[float, float] = Field(
+        (1.0, 1.0), description="α and β of norm_residual around the feed-forward"
+    )
+
+    @model_validator(mode="after")
+    def _does_something(self) -> BlockConfig:
+        if self.mixer is None and self.feed_forward is None:
+            raise ValueError("a block needs a mixer, a feed_forward or both")
+        if self.residual != "norm_residual" and (self.mixer_scales, self.feed_forward_scales) != ((1, 1), (1, 1)):
+            raise ValueError("mixer_scales and feed_forward_scales belong to the residual rule norm_residual")
+        return self
+
+
+class MultiTokenConfig(Config):
+    """Multi-token prediction (DeepSeek-V3, arXiv 2412.19437): module k reads token t + k and predicts token t + k + 1."""
+
+    steps: int = Field(1, gt=0, description="how many tokens further the model predicts")
+    block: str = Field(description="the name of the block that each module uses")
+    shared: bool = Field(False, description="one module applied at every step (GLM-5), instead of one per step")
+    weight: float = Field(0.3, ge=0, description="λ: the loss of all steps together counts λ times their mean")
+
+
+class InitialConfig(Config):
+    """Initial weights. Gains start at 1 (0 if zero-centred), biases at 0, recurrent parts have rules of their own."""
+
+    distribution: Literal["normal", "truncated", "xavier"] = Field(
+        "normal", description="normal, normal cut at 3 std, or normal with std sqrt(2 / (fan_in + fan_out))"
+    )
+    std: float | None = Field(0.02, gt=0, description="standard deviation; null: scale / sqrt(width)")
+    scale: float = Field(1.0, gt=0, description="numerator of std: null (Trinity: 0.5)")
+    depth_scaled: bool = Field(True, description="divide the std of output projections by sqrt(2·layers)")
+    depth_scaled_post_norm: bool = Field(False, description="post-norm gains start at 1/sqrt(layers) (Trinity)")
+    base_width: int | None = Field(
+        None, gt=0, description="muP (arXiv 2203.03466): std and learning rates are those of a model of this width"
+    )
+
+
+class QuantisationConfig(Config):
+    """Quantisation-aware training: weights are rounded to integers in the forward pass, gradients pass straight through."""
+
+    bits: Literal[4, 8] = Field(description="bits of a weight")
+    group: int | None = Field(32, gt=0, description="weights that share a scale along the input; null: a whole row")
+    parts: Literal["experts", "linear"] = Field(
+        "linear", description="routed experts only (Kimi K2 Thinking), or all linear layers of the blocks"
+    )
 
 
 class ModelConfig(Config):
-    """A decoder-only language model."""
+    """A decoder-only language model. The key `preset` names a published one to start from; other keys are laid over it."""
 
     vocabulary_size: int | None = Field(None, gt=0, description="rows of the embedding; null: taken from the tokenizer")
     width: int = Field(gt=0, description="width of the residual stream")
-    depth: int = Field(gt=0, description="number of layers")
-    blocks: tuple[BlockConfig, ...] = Field(min_length=1, description="layer i is blocks[i mod len(blocks)]")
+    blocks: Mapping[str, BlockConfig] = Field(min_length=1, description="the kinds of layer, by name")
+    layers: str = Field(description='which block each layer is: names, repeats and groups, as in "dense*3 (a*3 b)*12"')
     context: int = Field(2048, gt=0, description="longest sequence that the model was trained on")
-    norm_epsilon: float = Field(1e-5, gt=0, description="ε of every RMS norm")
+    norm: NormConfig = Field(NormConfig(), description="the norms of the residual stream, of queries and of keys")
     tied_embeddings: bool = Field(True, description="the head uses the embedding matrix")
-    initial_std: float = Field(0.02, gt=0, description="standard deviation of the initial weights")
-    depth_scaled_init: bool = Field(True, description="divide the std of output projections by sqrt(2·depth)")
+    embedding_scale: float = Field(1.0, description="factor on the embedding's output (Gemma: sqrt(width))")
+    embedding_scale_rounded: bool = Field(False, description="round that factor to the dtype of the weights (Gemma)")
+    logit_scale: float = Field(1.0, description="factor on the logits (Falcon-H1; muP)")
+    logit_softcap: float | None = Field(None, gt=0, description="c in c·tanh(logit/c) (Gemma 2)")
+    multi_token: MultiTokenConfig | None = Field(None, description="multi-token prediction modules")
+    initial: InitialConfig = Field(InitialConfig(), description="initial weights")
+    quantisation: QuantisationConfig | None = Field(None, description="quantisation-aware training; null for none")
+    export_as: str | None = Field(
+        None, description="Hugging Face model type to export as; null: the first one that can express the model"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_from_preset(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        try:
+            return tuples(started(data))
+        except IngotError as error:  # as one of the problems of the recipe, with its place
+            raise ValueError(f"{error.problem}; {error.fix}") from None
+
+    @model_validator(mode="after")
+    def _layers_exist(self) -> ModelConfig:
+        unknown = sorted(set(self.layer_names) - set(self.blocks))
+        if unknown:
+            raise ValueError(f"layers names {', '.join(unknown)}; the blocks are {', '.join(self.blocks)}")
+        if self.multi_token is not None and self.multi_token.block not in self.blocks:
+            raise ValueError(f"multi_token.block {self.multi_token.block!r} is none of {', '.join(self.blocks)}")
+        return self
+
+    @cached_property
+    def layer_names(self) -> tuple[str, ...]:
+        """The name of every layer's block."""
+        return expand_layers(self.layers)
+
+    @property
+    def depth(self) -> int:
+        """The number of layers."""
+        return len(self.layer_names)
 
     def block(self, layer: int) -> BlockConfig:
         """The configuration of layer number `layer`."""
-        return self.blocks[layer % len(self.blocks)]
+        return self.blocks[self.layer_names[layer]]
 
     def with_rope_base(self, base: float) -> ModelConfig:
         """The same model with another θ in every layer that rotates (adjusted base frequency, arXiv 2309.16039)."""
-        data = self.model_dump()
-        for block in data["blocks"]:
-            if block["attention"]["rope"] is not None:
-                block["attention"]["rope"]["base"] = base
-        return ModelConfig.model_validate(data)
+        return ModelConfig.model_validate(_replace_base(self.model_dump(), base))
 
-    def layer_parameters(self, layer: int) -> int:
-        """Parameters of one layer."""
-        attention, feed_forward = self.block(layer).attention, self.block(layer).feed_forward
-        query, key = attention.heads * attention.head_width, attention.key_value_heads * attention.head_width
-        count = self.width * (query + 2 * key) + query * self.width  # q, k, v and output projections
-        count += (
-            query + 2 * key
-        ) * attention.query_key_value_bias + 2 * attention.head_width * attention.query_key_norm
-        return count + 3 * self.width * feed_forward.width + 2 * self.width  # feed-forward and two norms
 
-    def parameters(self) -> int:
-        """All parameters, a tied embedding counted once."""
-        if self.vocabulary_size is None:
-            raise ValueError("vocabulary_size is not known yet: it comes from the tokenizer")
-        embeddings = self.vocabulary_size * self.width * (1 if self.tied_embeddings else 2)
-        return embeddings + sum(self.layer_parameters(layer) for layer in range(self.depth)) + self.width
-
-    def training_flops_per_token(self, length: int) -> int:
-        """Forward and backward: 6 per matrix parameter, plus attention scores and values over the keys in sight.
-
-        A query sees length / 2 keys on average; with a window w of the length T it is w − w²/2T.
-        """
-        if self.vocabulary_size is None:
-            raise ValueError("vocabulary_size is not known yet: it comes from the tokenizer")
-        matrices = sum(self.layer_parameters(layer) - 2 * self.width for layer in range(self.depth))
-        matrices += self.vocabulary_size * self.width
-        attention = 0
-        for layer in range(self.depth):
-            part = self.block(layer).attention
-            window = min(part.window or length, length)
-            attention += 12 * part.heads * part.head_width * window * (2 * length - window) // (2 * length)
-        return 6 * matrices + attention
-
-    def cache_bytes_per_token(self, bytes_per_value: int = 2) -> int:
-        """Bytes of keys and values that one token adds to the cache."""
-        return sum(
-            2 * self.block(layer).attention.key_value_heads * self.block(layer).attention.head_width * bytes_per_value
-            for layer in range(self.depth)
-        )
+def _replace_base(value: Any, base: float) -> Any:
+    """`value` with the base of every rotation in it replaced."""
+    if isinstance(value, Mapping):
+        changed = {key: _replace_base(inner, base) for key, inner in value.items()}
+        if isinstance(value.get("rope"), Mapping):
+            changed["rope"] = {**value["rope"], "base": base}
+        return changed
+    return value

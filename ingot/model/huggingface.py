@@ -1,132 +1,39 @@
-"""Weights to and from the plain Hugging Face layout: config.json, model.safetensors, tokenizer.json.
+"""Hugging Face folders: config.json, safetensors weights in one file or in shards, and the tokenizer's files.
 
-huggingface_config.py translates the configuration. One table here (`layout`) says for each Hugging Face tensor which
-rows of which parameter it is, because [queries | keys | values] and [gate | up] are one matrix in Ingot; both directions
-read it, so a round trip returns the same bits.
+families/ translates configurations and says where each tensor belongs; translate.py moves the values. Old and new spellings
+of config.json are read. Quantised weights are read as plain ones (dequantise.py). What is written is what transformers
+writes: the same names, shards and index, so that it finds every key it expects and no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from torch import Tensor
 
-from ingot.model.config import ModelConfig
-from ingot.model.huggingface_config import huggingface_config, ingot_config
-from ingot.model.transformer import Transformer
-from ingot.tokens.chat import default_chat_template
-from ingot.tokens.tokenizer import NAMED_SPECIAL_TOKENS, PAD, TEMPLATE_FILE, TOKENIZER_FILE, TURN_END, Tokenizer
+from ingot.model.dequantise import dequantised
+from ingot.model.families.family import Family, Piece, Place
+from ingot.model.families.table import find_family, read_config, write_config
+from ingot.model.families.weights import check_names
+from ingot.model.safetensors_file import SafetensorsFile, shard, write_safetensors
+from ingot.model.stored import StoredModel, shapes
+from ingot.model.tensors import Tensors
+from ingot.model.translate import to_parameters, to_tensors
+from ingot.tokens.tokenizer import FILES, GENERATION_CONFIG, PAD, TOKENIZER_CONFIG, TURN_END, Tokenizer
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.files import atomic_folder, read_json, write_json, write_text
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from ingot.workspace.files import read_json, write_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
+OTHER_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "chat_template.json")
+"""Older forms of a tokenizer, which go along with it unread."""
 HEAD = "lm_head.weight"
-COMPUTED = ".rotary_emb.inv_freq"  # buffers that old exports stored although they follow from the configuration
-LISTED = 10  # names in an error message
-
-
-class Place(NamedTuple):
-    """Where a Hugging Face tensor lies: these rows of this parameter."""
-
-    parameter: str
-    rows: slice
-
-
-def layout(config: ModelConfig) -> dict[str, Place]:
-    """The place of every Hugging Face tensor of the model."""
-    every = slice(None)
-    places = {
-        "model.embed_tokens.weight": Place("embedding.weight", every),
-        "model.norm.weight": Place("norm.gain", every),
-    }
-    if not config.tied_embeddings:
-        places[HEAD] = Place("output.weight", every)
-    for layer in range(config.depth):
-        attention, inner = config.block(layer).attention, config.block(layer).feed_forward.width
-        query, key = attention.heads * attention.head_width, attention.key_value_heads * attention.head_width
-        ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-        for part in ("weight", "bias") if attention.query_key_value_bias else ("weight",):
-            fused = f"{ours}attention.query_key_value.{part}"
-            places[f"{theirs}self_attn.q_proj.{part}"] = Place(fused, slice(0, query))
-            places[f"{theirs}self_attn.k_proj.{part}"] = Place(fused, slice(query, query + key))
-            places[f"{theirs}self_attn.v_proj.{part}"] = Place(fused, slice(query + key, query + 2 * key))
-        places[f"{theirs}mlp.gate_proj.weight"] = Place(f"{ours}feed_forward.gate_up.weight", slice(0, inner))
-        places[f"{theirs}mlp.up_proj.weight"] = Place(f"{ours}feed_forward.gate_up.weight", slice(inner, 2 * inner))
-        whole = {
-            "self_attn.o_proj": "attention.output.weight",
-            "mlp.down_proj": "feed_forward.down.weight",
-            "input_layernorm": "attention_norm.gain",
-            "post_attention_layernorm": "feed_forward_norm.gain",
-        }
-        if attention.query_key_norm:
-            whole |= {"self_attn.q_norm": "attention.query_norm.gain", "self_attn.k_norm": "attention.key_norm.gain"}
-        places |= {f"{theirs}{name}.weight": Place(ours + parameter, every) for name, parameter in whole.items()}
-    return places
-
-
-def export_huggingface(model: Transformer, folder: Path) -> None:
-    """Write the model as a folder that `transformers` loads, replacing an older one; weights keep their dtype."""
-    config = huggingface_config(model.config)
-    tokenizer, dtype = model.tokenizer, str(model.embedding.weight.dtype).removeprefix("torch.")
-    tokens: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    if tokenizer is not None:
-        ends = [tokenizer.special[TURN_END], tokenizer.end_of_text]
-        tokens |= {"eos_token_id": ends, "pad_token_id": tokenizer.pad}
-    parameters = dict(model.named_parameters())
-    tensors = {
-        name: parameters[place.parameter].detach()[place.rows].cpu().contiguous()
-        for name, place in layout(model.config).items()
-    }
-    with atomic_folder(folder) as temporary:
-        write_json(temporary / CONFIG, {**config, "dtype": dtype, **tokens})
-        write_json(temporary / GENERATION_CONFIG, tokens)
-        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        if tokenizer is not None:
-            write_text(temporary / TOKENIZER_FILE, tokenizer.backend.to_str(pretty=True) + "\n")
-            write_json(temporary / TOKENIZER_CONFIG, _tokenizer_config(tokenizer, model.config.context))
-
-
-def import_huggingface(folder: Path) -> Transformer:
-    """The model of a Hugging Face folder in float32; its tokenizer is attached if it has Ingot's special tokens."""
-    source = _read_object(folder / CONFIG)
-    files = _tensor_files(folder)
-    model = Transformer(ingot_config(source, tied=HEAD not in files, place=str(folder / CONFIG)))
-    places, parameters = layout(model.config), dict(model.named_parameters())
-    tied_head = {HEAD} if model.config.tied_embeddings else set[str]()
-    unknown = [name for name in files if name not in places and name not in tied_head and not name.endswith(COMPUTED)]
-    missing = [name for name in places if name not in files]
-    if unknown or missing:
-        problems = [
-            f"{word} {_listed(names)}" for word, names in (("unmapped", unknown), ("missing", missing)) if names
-        ]
-        raise ArtifactError(
-            f"the tensors are not those of a {source['model_type']} model that Ingot can build: {'; '.join(problems)}",
-            place=str(folder),
-            fix="import a model without these parts (an output or feed-forward bias, adapters, quantised weights)",
-        )
-    for file in sorted(set(files.values())):
-        with _open(file) as tensors, torch.no_grad():
-            for name in (name for name, home in files.items() if home == file):
-                if name in places:
-                    _fill(parameters[places[name].parameter][places[name].rows], tensors.get_tensor(name), name, file)
-    if tied_head & files.keys():
-        with _open(files[HEAD]) as tensors:
-            if not torch.equal(tensors.get_tensor(HEAD).float(), model.embedding.weight):
-                raise ArtifactError(
-                    f"config.json ties the head to the embedding, but {HEAD} is another matrix",
-                    place=str(files[HEAD]),
-                    fix='set "tie_word_embeddings": false in config.json',
-                )
-    model.tokenizer = _read_tokenizer(folder)
-    return model
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def is_huggingface(folder: Path) -> bool:
@@ -134,63 +41,127 @@ def is_huggingface(folder: Path) -> bool:
     return (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or (folder / INDEX).exists())
 
 
-def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": TURN_END,
-        "pad_token": PAD,
-        "model_max_length": context,
-        "clean_up_tokenization_spaces": False,
-        "chat_template": tokenizer.chat_template,
-    }
+def open_huggingface(folder: Path) -> StoredModel:
+    """The model of a folder. Every key of config.json and every tensor must be understood."""
+    values, place = _read_object(folder / CONFIG), str(folder / CONFIG)
+    family = find_family(values.get("model_type"), place)
+    theirs: Tensors = FolderTensors(folder, family.canonical)
+    quantisation = values.pop("quantization_config", None)
+    if quantisation is not None:
+        dtype = getattr(torch, str(values.get("dtype") or values.get("torch_dtype") or "bfloat16"))
+        theirs = dequantised(theirs, quantisation, dtype, place)
+    names = theirs.entries.keys()
+    if values.get("tie_word_embeddings") is None and HEAD not in names:
+        values["tie_word_embeddings"] = True  # the weights say so where the configuration does not
+    family, config = read_config(values, place, names)
+    layout = family.layout(config)
+    if HEAD in names and HEAD not in layout:  # some store a tied head all the same
+        layout[HEAD] = Place((Piece("embedding.weight"),), duplicate=True)
+    check_names(names, layout, family, str(folder))
+    parameters = to_parameters(theirs, layout, shapes(config), str(folder))
+    notes = _left_out(names, family)
+    return StoredModel(config, parameters, _tokenizer_files(folder, values), str(folder), notes)
 
 
-def _read_tokenizer(folder: Path) -> Tokenizer | None:
-    """The folder's tokenizer if it has Ingot's special tokens, with its chat template or else Ingot's."""
-    from tokenizers import Tokenizer as Backend
+class HuggingFacePlan:
+    """Everything about a folder that is known before it is written: errors come first."""
 
-    path = folder / TOKENIZER_FILE
-    added = _read_object(path).get("added_tokens", []) if path.exists() else []
-    if not {token["content"] for token in added if token["special"]}.issuperset(NAMED_SPECIAL_TOKENS):
-        return None
-    options = _read_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
-    template = options.get("chat_template") or default_chat_template()
-    if (folder / TEMPLATE_FILE).exists():
-        template = (folder / TEMPLATE_FILE).read_text(encoding="utf-8")
-    return Tokenizer(Backend.from_file(str(path)), template)
+    def __init__(self, stored: StoredModel, largest_shard: int) -> None:
+        family, self.values = write_config(stored.config)
+        self.tensors = to_tensors(stored.parameters, family.layout(stored.config), shapes(stored.config), stored.place)
+        self.shards = shard(self.tensors.entries, largest_shard)
+        self.files = dict(stored.files)
+        tokenizer = stored.tokenizer()
+        if tokenizer is not None:
+            self.files.setdefault(TOKENIZER_CONFIG, _json(_tokenizer_config(tokenizer, stored.config.context)))
+        self.files.setdefault(GENERATION_CONFIG, _json(_generation_config(tokenizer)))
+
+    def write(self, folder: Path, wrote: Callable[[int], None]) -> None:
+        """Write the folder's files."""
+        ids = json.loads(self.files[GENERATION_CONFIG])
+        sizes: Counter[torch.dtype] = Counter()
+        for entry in self.tensors.entries.values():
+            sizes[entry.dtype] += entry.bytes
+        dtype = str(sizes.most_common(1)[0][0]).removeprefix("torch.")
+        write_json(folder / CONFIG, {**self.values, "dtype": dtype, **{name: ids.get(name) for name in TOKEN_IDS}})
+        for name, data in self.files.items():
+            (folder / name).write_bytes(data)
+        index: dict[str, str] = {}
+        for number, names in enumerate(self.shards, 1):
+            file = WEIGHTS
+            if len(self.shards) > 1:
+                file = f"model-{number:05d}-of-{len(self.shards):05d}.safetensors"
+            index |= dict.fromkeys(names, file)
+            for size in write_safetensors(folder / file, names, self.tensors):
+                wrote(size)
+        if len(self.shards) > 1:
+            count = sum(entry.rows * entry.row for entry in self.tensors.entries.values())
+            metadata = {"total_parameters": count, "total_size": self.tensors.bytes}
+            write_json(folder / INDEX, {"metadata": metadata, "weight_map": dict(sorted(index.items()))})
 
 
-def _tensor_files(folder: Path) -> dict[str, Path]:
-    """The file of every tensor: of those that the index of a sharded model names, or of the one file."""
-    names = [WEIGHTS]
-    if (folder / INDEX).exists():
-        shards = _read_object(folder / INDEX).get("weight_map")
-        if not isinstance(shards, dict):
-            raise ArtifactError("no weight_map", place=str(folder / INDEX), fix="copy the model's folder again")
-        names = sorted(set(shards.values()))
-    files: dict[str, Path] = {}
-    for name in names:
-        with _open(folder / name) as tensors:
-            files |= dict.fromkeys(tensors.keys(), folder / name)
+class FolderTensors(Tensors):
+    """The tensors of a folder, of the one file or of the shards that the index names, under the names of the layout."""
+
+    def __init__(self, folder: Path, canonical: Callable[[str], str]) -> None:
+        names = [WEIGHTS]
+        if (folder / INDEX).exists():
+            shards = _read_object(folder / INDEX).get("weight_map")
+            if not isinstance(shards, dict) or not shards:
+                raise ArtifactError("no weight_map", place=str(folder / INDEX), fix="copy the model's folder again")
+            names = sorted(set(shards.values()))
+        self.entries, self._homes = {}, dict[str, tuple[SafetensorsFile, str]]()
+        for file in (SafetensorsFile(folder / name) for name in names):
+            for name, entry in file.entries.items():
+                known = canonical(name)
+                if known in self.entries:
+                    raise ArtifactError(
+                        f"{known} comes twice", place=str(file.path), fix="copy the model's folder again"
+                    )
+                self.entries[known], self._homes[known] = entry, (file, name)
+
+    def rows(self, name: str, start: int, end: int) -> Tensor:
+        file, stored = self._homes[name]
+        return file.rows(stored, start, end)
+
+
+def _left_out(names: Collection[str], family: Family) -> tuple[str, ...]:
+    """What is said of tensors that belong to parts which Ingot does not have."""
+    pattern = re.compile("|".join(family.left_out) or r"(?!)")
+    found = [name for name in names if pattern.fullmatch(name)]
+    return (f"left out: {len(found)} tensors that are not of the language model, such as {found[0]}",) if found else ()
+
+
+def _tokenizer_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of the tokenizer and of generation; what config.json says of token ids stands in for a missing one."""
+    files = {name: (folder / name).read_bytes() for name in (*FILES, *OTHER_FILES) if (folder / name).is_file()}
+    ids = {name: config[name] for name in TOKEN_IDS if config.get(name) is not None}
+    if GENERATION_CONFIG not in files and ids:
+        files[GENERATION_CONFIG] = _json(ids)
     return files
 
 
-def _open(file: Path) -> Any:
-    try:
-        return safe_open(file, framework="pt")
-    except (FileNotFoundError, SafetensorError) as error:
-        problem = "a weight file is missing" if isinstance(error, FileNotFoundError) else f"not readable: {error}"
-        raise ArtifactError(problem, place=str(file), fix="copy the model's folder again") from error
+def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, Any]:
+    names = {id: name for name, id in tokenizer.special.items()}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": TURN_END if TURN_END in tokenizer.special else names.get(tokenizer.end_of_text),
+        "pad_token": PAD if PAD in tokenizer.special else names.get(tokenizer.pad),
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": False,
+    }
 
 
-def _fill(target: Tensor, tensor: Tensor, name: str, file: Path) -> None:
-    if target.shape != tensor.shape:
-        raise ArtifactError(
-            f"{name} is {list(tensor.shape)}, config.json asks for {list(target.shape)}",
-            place=str(file),
-            fix="config.json and the weights must come from the same model",
-        )
-    target.copy_(tensor)
+def _generation_config(tokenizer: Tokenizer | None) -> dict[str, Any]:
+    if tokenizer is None:
+        return dict.fromkeys(TOKEN_IDS)
+    turn_end = [tokenizer.special[TURN_END]] if TURN_END in tokenizer.special else []
+    ends = list(dict.fromkeys([*turn_end, *tokenizer.ends]))
+    return {"bos_token_id": None, "eos_token_id": ends, "pad_token_id": tokenizer.pad}
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -201,8 +172,3 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArtifactError("not a JSON object", place=str(path), fix="copy the model's folder again")
     return value
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + more

@@ -1,18 +1,34 @@
-"""Root-mean-square norm: y = x / sqrt(mean(x²) + ε) · g   (Zhang and Sennrich, arXiv 1910.07467)."""
+"""Root-mean-square norm: y = x / sqrt(mean(x²) + ε) · g   (Zhang and Sennrich, arXiv 1910.07467).
+
+Three switches, all of which real systems use: the gain is w, 1 + w (zero-centred: Gemma, Qwen3-Next) or missing (Llama 4's
+queries and keys); the result is rounded to the activations' dtype before the gain (Llama) or after it (OLMo, Gemma). The
+mean is taken in float32 whatever the dtype.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import rms_norm
+
+from ingot.model.config import NormConfig
 
 
 class RmsNorm(nn.Module):
-    """Normalises the last axis; the gain starts at one."""
+    """Normalises the last axis. The gain starts at one (at zero if zero-centred: it is then one plus the parameter)."""
 
-    def __init__(self, width: int, epsilon: float) -> None:
+    def __init__(self, width: int, config: NormConfig, *, epsilon: float | None = None, gain: bool = True) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
-        self.epsilon = epsilon
+        self.config, self.epsilon = config, config.epsilon if epsilon is None else epsilon
+        self.gain = nn.Parameter(torch.zeros(width) if config.zero_centred else torch.ones(width)) if gain else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.rms_norm(x, (x.shape[-1],), self.gain.to(x.dtype), self.epsilon)
+        shape = (x.shape[-1],)
+        if self.gain is None:
+            return rms_norm(x, shape, None, self.epsilon)
+        gain = 1 + self.gain if self.config.zero_centred else self.gain
+        if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):
+            return rms_norm(x, shape, gain, self.epsilon)  # where nothing is rounded the cast point is the same
+        if self.config.cast == "before_gain":
+            return rms_norm(x, shape, None, self.epsilon) * gain.to(x.dtype)
+        return rms_norm(x.float(), shape, gain.float(), self.epsilon).to(x.dtype)

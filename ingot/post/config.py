@@ -7,11 +7,11 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from ingot.envs.config import TaskMixConfig
-from ingot.train.config import TrainingConfig
+from ingot.train.config import LanguageConfig, TrainingConfig
 from ingot.workspace.files import fingerprint
 
 
-class SftConfig(TrainingConfig):
+class SftConfig(LanguageConfig):
     """Supervised fine-tuning on conversations, loss on assistant tokens only."""
 
     tasks: TaskMixConfig | None = Field(TaskMixConfig(), description="generated, verified conversations; null for none")

@@ -17,7 +17,7 @@ from ingot.post.conversation_file import file_conversations
 from ingot.post.conversations import PoolSource, task_conversations
 from ingot.post.policy import chat_format
 from ingot.train.loop import Trainer
-from ingot.train.terms import CrossEntropy
+from ingot.train.language import language_terms
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import Stage, StageFolder
 
@@ -38,7 +38,7 @@ def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> d
     source = PoolSource(
         groups, config.batch_conversations, config.sequence_length, config.micro_batch_tokens, folder.seed
     )
-    last = Trainer(model, [CrossEntropy()], source, config, folder).run()
+    last = Trainer(model, language_terms(model, config), source, config, folder).run()
     return {"conversations": len(conversations), "loss": last["loss"], "tokens": last["tokens"]}
 
 

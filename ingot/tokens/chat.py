@@ -1,18 +1,23 @@
 """Conversations as tokens: what the model reads, what it must write, and back.
 
-The layout is the ChatML of `chat_template.jinja`:
+The layout is that of the tokenizer's chat template. Ingot's own (`chat_template.jinja`) is ChatML:
 
     <|im_start|>user\\nTEXT<|im_end|>\\n<|im_start|>assistant\\n<think>TRACE</think>ANSWER<|im_end|>\\n
+
+What the model writes is found from the outside, so any template serves: an assistant turn begins where the prompt for it
+(the turns before it, rendered with the generation prompt) ends, and goes on to the token that ends a turn, which is the
+first special token that the template prints after an answer.
 
 Invariants, each with a test:
 
 * `prompt(messages[:k])` is an exact token prefix of `conversation(messages)` for every assistant turn k, because text
-  is cut at the boundary between what is given and what is generated, and each part is encoded by itself.
+  is cut at the boundary between what is given and what is generated, and each part is encoded by itself. A template
+  that would break this for some conversation is refused with the reason.
 * The assistant mask is 1 exactly on what the model writes. Without thinking the generation prompt itself supplies
   `<think></think>`, so these two are 0. A conversation whose mask is all zero is an error, never a silent no-op.
 * Tokens are encoded once: `continuation` gives the tokens between two assistant turns, and sampled tokens are kept.
 * No content can forge structure: see `ingot.tokens.template`.
-* `parse` inverts an assistant turn.
+* `parse` inverts an assistant turn of Ingot's own template.
 """
 
 from __future__ import annotations
@@ -20,26 +25,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
-from ingot.tokens.template import ChatTemplate, Run
+from ingot.tokens.template import ChatTemplate, Disguise, can_be_structure
 from ingot.tokens.tokenizer import (
     TEMPLATE_FILE,
     THINK_END,
     THINK_START,
     TOOL_CALL_END,
     TOOL_CALL_START,
-    TURN_END,
     Tokenizer,
 )
 from ingot.workspace.errors import ArtifactError, DataError
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
+PROBE = "a probing answer"  # what the end of a turn is looked for behind
 
 
 @dataclass
@@ -97,64 +103,91 @@ class ChatFormat:
     """Messages to tokens and back, by the chat template that belongs to the tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        if tokenizer.chat_template is None:
+            raise ArtifactError(
+                "the tokenizer has no chat template, so nobody knows what a conversation looks like to the model",
+                fix=f"put the template of its family into the tokenizer's folder as {TEMPLATE_FILE}",
+            )
         self.tokenizer = tokenizer
         self._template = ChatTemplate(tokenizer.chat_template)
-        names = sorted(tokenizer.special, key=len, reverse=True)
-        self._special_pattern = re.compile("(" + "|".join(map(re.escape, names)) + ")")
-        self._check_template()
+        self._names = sorted(filter(can_be_structure, tokenizer.special), key=len, reverse=True)
+        self._structure = re.compile("|".join(map(re.escape, self._names)) or "(?!)")
+        self._check_pieces()
 
     def prompt(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None = None, thinking: bool = True
     ) -> list[int]:
         """The tokens of `messages` and the generation prompt: what the model is given to write the next turn."""
-        return self._encode(self._render(messages, tools, thinking, generation_prompt=True))[0]
+        rendering = _Rendering(self, messages, tools, thinking)
+        text = rendering.prompt(len(messages))
+        try:
+            return self._tokens_and_mask(text, rendering)[0]
+        except DataError:  # a template that shows earlier turns otherwise than they were written: nothing to cut at
+            return self._encode(text, rendering)
 
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None = None, thinking: bool = True
     ) -> tuple[list[int], list[int]]:
         """The tokens of a whole conversation and the mask: 1 on what the model writes in each assistant turn."""
-        tokens, mask = self._encode(self._render(messages, tools, thinking, generation_prompt=False))
+        rendering = _Rendering(self, messages, tools, thinking)
+        tokens, mask = self._tokens_and_mask(rendering.whole(), rendering)
         if not any(mask):
-            has_turn = any(message.role == "assistant" for message in messages)
             raise DataError(
                 "the assistant mask is all zero: nothing would be learnt from this conversation",
-                fix="mark the assistant's output with {% generation %} in the chat template"
-                if has_turn
-                else "give a conversation with at least one assistant turn",
+                fix="give a conversation with at least one assistant turn",
             )
         return tokens, mask
 
     def continuation(self, messages: Sequence[Message], thinking: bool = True) -> list[int]:
-        """The tokens between a finished assistant turn (its <|im_end|> included there) and the next one's first token.
+        """The tokens between a finished assistant turn (its end included there) and the next one's first token.
 
         `messages` are the turns in between: tool results, or what the user says next.
         """
         opening = [Message("user", "."), Message("assistant", ".")]
-        runs = self._render([*opening, *messages], None, thinking, generation_prompt=True)
-        after = max(index for index, run in enumerate(runs) if run.generated) + 1
-        return self._encode(runs[after:])[0]
+        rendering = _Rendering(self, [*opening, *messages], None, thinking)
+        text = rendering.prompt(len(opening) + len(messages))
+        _, end = self._turn(text, rendering, 1)
+        return self._encode(text[end:], rendering)
+
+    @cached_property
+    def turn_end(self) -> int:
+        """The token with which the model ends its turn."""
+        probe = [Message("user", "."), Message("assistant", PROBE), Message("user", ".")]
+        text = _Rendering(self, probe, None, True).whole()
+        found = self._structure.search(text, text.find(PROBE) + len(PROBE))
+        if PROBE not in text or found is None:
+            raise ArtifactError(
+                "the chat template prints no special token after an answer: the model would never stop",
+                fix="let the template print the token that ends a turn, and add it to the tokenizer as a special token",
+            )
+        return self.tokenizer.special[found[0]]
+
+    @cached_property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """The tokens at which sampling stops: the end of a turn, and the model's own ends of a text."""
+        return tuple(dict.fromkeys([self.turn_end, *self.tokenizer.ends]))
 
     def parse(self, tokens: Sequence[int]) -> Message:
         """The assistant turn that the sampled `tokens` spell; what is malformed is reported in `problems`.
 
-        The tokens are those after the generation prompt, the closing <|im_end|> included. Structure is read from
+        The tokens are those after the generation prompt, the end of the turn included. Structure is read from
         special ids only, so that text which merely looks like a tag is content.
         """
-        special = self.tokenizer.special
+        special, name = self.tokenizer.special, self.tokenizer.piece(self.turn_end)
         message = Message("assistant")
         tokens = list(tokens)
-        if special[TURN_END] in tokens:
-            end = tokens.index(special[TURN_END])
+        if self.turn_end in tokens:
+            end = tokens.index(self.turn_end)
             if end + 1 < len(tokens):
-                message.problems.append(f"{len(tokens) - end - 1} tokens after {TURN_END}")
+                message.problems.append(f"{len(tokens) - end - 1} tokens after {name}")
             tokens = tokens[:end]
         else:
-            message.problems.append(f"no {TURN_END}: the turn is cut off")
-        if tokens and tokens[0] == special[THINK_START]:
+            message.problems.append(f"no {name}: the turn is cut off")
+        if tokens and tokens[0] == special.get(THINK_START):
             trace, tokens = self._until(tokens[1:], THINK_END, message)
             message.thinking = self._text(trace, "thinking", message)
         content: list[int] = []
-        while special[TOOL_CALL_START] in tokens:
+        while special.get(TOOL_CALL_START) in tokens:
             start = tokens.index(special[TOOL_CALL_START])
             if message.tool_calls and start > 0:
                 message.problems.append("text between tool calls")
@@ -168,7 +201,7 @@ class ChatFormat:
 
     def _until(self, tokens: list[int], name: str, message: Message) -> tuple[list[int], list[int]]:
         """What stands before and after the first special token `name`; a missing one is a problem."""
-        id = self.tokenizer.special[name]
+        id = self.tokenizer.token(name)
         if id not in tokens:
             message.problems.append(f"{name} is missing")
             return tokens, []
@@ -176,7 +209,8 @@ class ChatFormat:
 
     def _text(self, tokens: list[int], part: str, message: Message) -> str:
         """The text of a part, in which no special token may stand; stray ones are dropped and reported."""
-        stray = [name for name, id in self.tokenizer.special.items() if id in tokens]
+        present = set(tokens)
+        stray = [name for name, id in self.tokenizer.special.items() if id in present]
         if stray:
             message.problems.append(f"stray {', '.join(stray)} in the {part}")
         data = self.tokenizer.decode_bytes(tokens, skip_special=True)
@@ -203,73 +237,115 @@ class ChatFormat:
             return
         message.tool_calls.append(ToolCall(value["name"], value["arguments"]))
 
-    def _render(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[dict[str, Any]] | None,
-        thinking: bool,
-        generation_prompt: bool,
-    ) -> list[Run]:
-        for number, message in enumerate(messages):
-            _check_message(message, number, thinking)
-        return self._template.render(
-            {
-                "messages": [message.to_dict() for message in messages],
-                "tools": list(tools) if tools else None,
-                "enable_thinking": thinking,
-                "add_generation_prompt": generation_prompt,
-            }
-        )
-
-    def _encode(self, runs: Sequence[Run]) -> tuple[list[int], list[int]]:
-        """Tokens and mask. Text is encoded in one piece between special tokens and generation boundaries."""
+    def _tokens_and_mask(self, text: str, rendering: _Rendering) -> tuple[list[int], list[int]]:
+        """The tokens of rendered text, each assistant turn encoded by itself, and 1 for those that the model writes."""
+        cuts = [0]
+        for number in rendering.assistant_turns:
+            cuts += self._turn(text, rendering, number)
         tokens: list[int] = []
         mask: list[int] = []
-        for generated, group in groupby(runs, key=lambda run: run.generated):
-            before = len(tokens)
-            pending: list[str] = []
-            for text, special in self._split(group):
-                if special is None:
-                    pending.append(text)
-                    continue
-                tokens += self._encode_text(pending)
-                tokens.append(special)
-                pending.clear()
-            tokens += self._encode_text(pending)
-            mask += [int(generated)] * (len(tokens) - before)
+        for index, (start, end) in enumerate(pairwise([*cuts, len(text)])):
+            part = self._encode(text[start:end], rendering)
+            tokens += part
+            mask += [index % 2] * len(part)
         return tokens, mask
 
-    def _encode_text(self, parts: list[str]) -> list[int]:
-        text = "".join(parts)
+    def _turn(self, text: str, rendering: _Rendering, number: int) -> tuple[int, int]:
+        """Where the assistant turn `number` begins and ends in the rendered `text`."""
+        prompt = rendering.prompt(number)
+        if not text.startswith(prompt):
+            raise DataError(
+                "the chat template renders the turns before this one differently once it is there, so its prompt is no "
+                "prefix of the conversation",
+                place=f"message {number}",
+                fix="end the conversation with this turn, or use a template that prints the same text before an "
+                "assistant turn as add_generation_prompt prints",
+            )
+        ends = (found for found in self._structure.finditer(text, len(prompt)))
+        end = next((found.end() for found in ends if self.tokenizer.special[found[0]] == self.turn_end), None)
+        if end is None:
+            raise DataError(
+                f"the chat template prints no {self.tokenizer.piece(self.turn_end)} after this turn: the model would "
+                "not learn to stop",
+                place=f"message {number}",
+                fix="use a template that ends every assistant turn",
+            )
+        return len(prompt), end
+
+    def _encode(self, text: str, rendering: _Rendering) -> list[int]:
+        """Tokens of rendered text. What stands between special tokens is encoded in one piece."""
+        tokens: list[int] = []
+        position, strip_next = 0, False
+        for found in self._structure.finditer(text):
+            id = self.tokenizer.special[found[0]]
+            strips_before, strips_after = self.tokenizer.strips(id)
+            tokens += self._encode_piece(rendering.show(text[position : found.start()]), strip_next, strips_before)
+            tokens.append(id)
+            position, strip_next = found.end(), strips_after
+        return tokens + self._encode_piece(rendering.show(text[position:]), strip_next, False)
+
+    def _encode_piece(self, text: str, strip_left: bool, strip_right: bool) -> list[int]:
+        text = text.lstrip() if strip_left else text
+        text = text.rstrip() if strip_right else text
         return self.tokenizer.encode(text) if text else []
 
-    def _split(self, runs: Iterator[Run]) -> Iterator[tuple[str, int | None]]:
-        """Pieces of text and the special tokens that the template's own text spells."""
-        for run in runs:
-            if not run.literal:
-                yield run.text, None
-                continue
-            for piece in self._special_pattern.split(run.text):
-                if piece:
-                    yield piece, self.tokenizer.special.get(piece)
+    def _check_pieces(self) -> None:
+        """Refuse a tokenizer for which a text after a special token is other tokens than the same text alone."""
+        if self.tokenizer.byte_level or not self._names:
+            return
+        whole = type(self.tokenizer.backend).from_str(self.tokenizer.backend.to_str())
+        text = f"{self._names[-1]}user\nHi, who?{self._names[-1]}\n"
+        ids = whole.encode(text, add_special_tokens=False).ids
+        if self._encode(text, _Rendering(self, [], None, True)) != ids:
+            raise ArtifactError(
+                "the tokenizer encodes a text that follows a special token otherwise than the same text alone (it puts a "
+                "blank before the first word only)",
+                fix="such a model can be loaded and trained on plain text, but Ingot cannot use its chat template",
+            )
 
-    def _check_template(self) -> None:
-        """Refuse a template that breaks the invariants on a small conversation, before anything is trained with it."""
-        probe = [Message("user", "2+2?"), Message("assistant", "4"), Message("user", "3+3?"), Message("assistant", "6")]
-        for thinking in (True, False):
-            tokens, mask = self.conversation(probe, thinking=thinking)
-            if self.tokenizer.special[TURN_END] not in [token for token, one in zip(tokens, mask, strict=True) if one]:
-                raise ArtifactError(
-                    f"the chat template does not let the model write {TURN_END}: it would never stop",
-                    fix=f"write {TURN_END} as plain template text inside {{% generation %}}, not in an expression",
-                )
-            starts = [index for index, (left, right) in enumerate(pairwise([0, *mask])) if right > left]
-            for turn, start in zip((1, 3), starts, strict=True):
-                if self.prompt(probe[:turn], thinking=thinking) != tokens[:start]:
-                    raise ArtifactError(
-                        f"the chat template's prompt is no token prefix of the conversation (thinking={thinking})",
-                        fix="print the same text before an assistant turn as add_generation_prompt prints",
-                    )
+
+class _Rendering:
+    """One conversation on its way through the template: every prefix of it in the same disguise."""
+
+    def __init__(
+        self, chat: ChatFormat, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None, thinking: bool
+    ) -> None:
+        special = chat.tokenizer.special
+        for number, message in enumerate(messages):
+            _check_message(message, number, thinking, special)
+        if tools and TOOL_CALL_START not in special:
+            raise DataError(f"tools for a model without {TOOL_CALL_START}", fix="leave the tools out")
+        self._template, self._names = chat._template, chat.tokenizer.names
+        self._messages = [_for_template(message) for message in messages]
+        self.assistant_turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
+        self._values: dict[str, Any] = {
+            "tools": [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools or ()]
+            or None,
+            "enable_thinking": thinking,
+        }
+        self._disguise = Disguise(chat._names, [self._messages, self._values["tools"]])
+
+    def whole(self) -> str:
+        """The whole conversation."""
+        return self._render(len(self._messages), generation_prompt=False)
+
+    def prompt(self, turns: int) -> str:
+        """The first `turns` messages and the generation prompt."""
+        return self._render(turns, generation_prompt=True)
+
+    def show(self, text: str) -> str:
+        """A part of the rendered text as it is."""
+        return str(self._disguise.show(text))
+
+    def _render(self, turns: int, generation_prompt: bool) -> str:
+        values = {**self._values, "messages": self._messages[:turns], "add_generation_prompt": generation_prompt}
+        return self._template.render(self._disguise, values, self._names)
+
+
+def _for_template(message: Message) -> dict[str, Any]:
+    """The message with its trace under both names that templates use."""
+    value = message.to_dict()
+    return value | ({"reasoning_content": message.thinking} if message.thinking is not None else {})
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -277,7 +353,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _check_message(message: Message, number: int, thinking: bool) -> None:
+def _check_message(message: Message, number: int, thinking: bool, special: Mapping[str, int]) -> None:
     """Refuse what the template would render to something else than was meant."""
     place = f"message {number}"
     if message.role not in ROLES:
@@ -294,3 +370,10 @@ def _check_message(message: Message, number: int, thinking: bool) -> None:
             place=place,
             fix="drop it with message.without_thinking(), or use thinking=True",
         )
+    for part, name in ((message.thinking is not None, THINK_START), (bool(message.tool_calls), TOOL_CALL_START)):
+        if part and name not in special:
+            raise DataError(
+                f"a turn that needs {name}, for a model without this token",
+                place=place,
+                fix="drop the trace with message.without_thinking(), the calls, or choose a model that has them",
+            )

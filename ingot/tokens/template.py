@@ -1,23 +1,25 @@
-"""Rendering a chat template so that no message can forge structure.
+"""Rendering a chat template, anybody's, so that no message can forge structure.
 
-A Jinja template mixes its own text with values from outside. Here the two never meet in one string: each value that an
-expression prints is put aside and a numbered mark is printed in its place, so the rendered string holds the template's
-own text and marks only. From this follow the two properties that matter:
+A Jinja template mixes its own text with what messages and tools hold, and models' templates do it in every possible way:
+`'<|im_start|>' + message.role + '\\n' + message.content`. So the values are made harmless before they go in. Every
+special token has a first and a last sign (`<` and `>` of `<|im_end|>`); in all values from outside these signs are
+replaced by characters that occur nowhere, and after rendering they are put back. From this follows:
 
-* A special token is special only where the template's own text spells it. The same letters in a message, a role, a
-  tool's name or a JSON argument stay ordinary text, whatever they are.
-* `{% generation %}` blocks (the convention of `transformers`) give exact boundaries of what the model writes.
+* A special token is special only where the template itself spells its signs. The same letters in a message, a tool's
+  name or a JSON argument stay ordinary text, whatever they are.
+* Otherwise a template works as in `transformers`: lengths, trimming, splitting at blanks, macros, filters. Only a test
+  for a special token *inside* a message comes out as "not there".
 
-The price: a template may not print special tokens from expressions, nor catch printed text in macros, set-blocks or
-filter-blocks. Such a template is refused with the reason.
+Templates may use what `transformers` offers: loop controls, `tojson`, `raise_exception`, `strftime_now` and generation
+blocks, in Jinja's sandbox.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes, pass_context
@@ -28,95 +30,128 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ingot.workspace.errors import ArtifactError, DataError
 
-MARK = "\x00"
-VALUES = "ingot_printed_values"
-CAPTURING_NODES = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock)
-_MARKS = re.compile(MARK + r"(?:([0-9]+);|([<>]))")
+DISGUISE = "ingot_disguise"
+PRIVATE = range(0x100000, 0x10FFFE)  # characters that Unicode gives no meaning to
+SIGN = re.compile(r"[^\w\s]")
+WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True)
-class Run:
-    """A stretch of a rendered conversation. `literal` text is the template's own, other text came from outside."""
+class Disguise:
+    """Hides the signs of special tokens in values, and shows them again in the rendered text."""
 
-    text: str
-    literal: bool
-    generated: bool
+    def __init__(self, names: Iterable[str], values: Any) -> None:
+        signs = sorted({sign for name in names for sign in (SIGN.findall(name)[0], SIGN.findall(name)[-1])})
+        used = set("".join(_strings(values)))
+        free = (chr(code) for code in PRIVATE if chr(code) not in used)
+        self._hide = {ord(sign): next(free) for sign in signs}
+        self._show = {ord(character): chr(sign) for sign, character in self._hide.items()}
+
+    def hide(self, value: Any) -> Any:
+        """The value with every string in it disguised; keys that are plain words stay as templates ask for them."""
+        return _translated(value, self._hide)
+
+    def show(self, value: Any) -> Any:
+        """The inverse of `hide`."""
+        return _translated(value, self._show)
 
 
 class GenerationBlock(Extension):
-    """`{% generation %} … {% endgeneration %}`: marks what the model writes; prints its body unchanged."""
+    """`{% generation %} … {% endgeneration %}`, a mark of `transformers`: prints its body."""
 
     tags = {"generation"}  # noqa: RUF012 - declared so by the base class
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Put a mark before and after the block's body."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        start = nodes.Output([nodes.TemplateData(MARK + "<")], lineno=line)
-        end = nodes.Output([nodes.TemplateData(MARK + ">")], lineno=line)
-        return [start, *body, end]
+        """The body of the block."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 class ChatTemplate:
-    """A compiled chat template. `render` gives runs of text in order."""
+    """A compiled chat template."""
 
     def __init__(self, source: str) -> None:
-        if MARK in source:
-            raise ArtifactError("the chat template holds a NUL character", fix="remove it from the template")
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
-            finalize=_put_aside,
+            finalize=_printed,
         )
         environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise_exception
+        environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
-            tree = environment.parse(source)
-            for node in tree.find_all(CAPTURING_NODES):
-                raise ArtifactError(
-                    f"line {node.lineno} of the chat template catches printed text ({type(node).__name__})",
-                    fix="write the text where it is printed: only then can it be told apart from what messages hold",
-                )
             self._template = environment.from_string(source)
         except TemplateError as error:
             raise ArtifactError(
                 f"the chat template is not valid Jinja: {error}", fix="mend chat_template.jinja in the tokenizer folder"
             ) from error
 
-    def render(self, variables: Mapping[str, Any]) -> list[Run]:
-        """The rendered text as runs, in order: literal text between values, values as they were given."""
-        values: list[str] = []
+    def render(self, disguise: Disguise, values: Mapping[str, Any], trusted: Mapping[str, Any]) -> str:
+        """The rendered text, with `values` in disguise; `trusted` values are part of the template."""
         try:
-            text = self._template.render({**variables, VALUES: values})
-        except TemplateError as error:
+            return self._template.render({**trusted, **disguise.hide(values), DISGUISE: disguise})
+        except (TemplateError, TypeError) as error:  # TypeError: the template adds a text and nothing
             raise DataError(f"the chat template cannot render these messages: {error}") from error
-        runs: list[Run] = []
-        generated, position = False, 0
-        for mark in _MARKS.finditer(text):
-            if mark.start() > position:
-                runs.append(Run(text[position : mark.start()], True, generated))
-            position = mark.end()
-            if mark[1] is not None:
-                runs.append(Run(values[int(mark[1])], False, generated))
-            else:
-                generated = mark[2] == "<"
-        if position < len(text):
-            runs.append(Run(text[position:], True, generated))
-        return runs
 
 
-@pass_context  # a finalizer that takes the context is never run at compile time, so constants are put aside as well
-def _put_aside(context: Context, value: object) -> str:
-    values: list[str] = context[VALUES]
-    values.append(str(value))
-    return f"{MARK}{len(values) - 1};"
+def can_be_structure(name: str) -> bool:
+    """Whether a special token's name has a sign that can be hidden; a plain word or a blank has none."""
+    return SIGN.search(name) is not None
 
 
-def _to_json(value: Any, **options: Any) -> str:
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _strings(key)
+            yield from _strings(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def _translated(value: Any, table: dict[int, str]) -> Any:
+    if isinstance(value, str):
+        return value.translate(table)
+    if isinstance(value, Mapping):
+        return {
+            key if not isinstance(key, str) or WORD.fullmatch(key) else key.translate(table): _translated(inner, table)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_translated(inner, table) for inner in value]
+    return value
+
+
+@pass_context
+def _printed(context: Context, value: object) -> object:
+    """A printed list or mapping is spelt by Python, which would escape the disguise."""
+    if isinstance(value, Mapping | list | tuple):
+        disguise: Disguise = context[DISGUISE]
+        return disguise.hide(str(disguise.show(value)))
+    return value
+
+
+@pass_context
+def _to_json(
+    context: Context,
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """JSON as models should read it: Jinja's own filter would escape for HTML."""
-    return json.dumps(value, ensure_ascii=False, **options)
+    disguise: Disguise = context[DISGUISE]
+    text = json.dumps(
+        disguise.show(value), ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    return str(disguise.hide(text))
 
 
 def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(message)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)

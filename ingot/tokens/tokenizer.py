@@ -1,24 +1,34 @@
-"""The tokenizer: text to token ids and back, and the fixed set of special tokens.
+"""The tokenizer: text to token ids and back, and the special tokens that structure is made of.
 
-A byte-level BPE over the `tokenizers` library. Two invariants that the rest of Ingot builds on:
+Any tokenizer of the `tokenizers` library, Ingot's own (train_tokenizer.py) or another model's. Two invariants that the
+rest of Ingot builds on:
 
-* `decode(encode(text)) == text` for every valid unicode text (byte level: no text is out of vocabulary).
-* `encode` never produces a special id. A special token's name inside a text is ordinary text; only code that
-  asks for `special["<|im_end|>"]` gets the special id, so no document or message can forge a turn.
+* `encode` never produces a special id (but that for unknown characters, if the tokenizer has one). A special token's
+  name inside a text is ordinary text; only code that asks for `special["<|im_end|>"]` gets the special id, so no
+  document or message can forge a turn.
+* `decode(encode(text)) == text` for every valid unicode text, if the tokenizer has a token for each byte and changes
+  nothing before (`exact`), as Ingot's own. Others: SmolLM2 has no token for six control characters and for planes 4 to
+  11 of Unicode, and loses them; one with a normaliser gives back the normalised text (Qwen: NFC); one that marks blanks
+  with ▁ (sentencepiece) may give a blank before the text, and loses what it has no token for if it has no byte tokens.
 
-On disk a tokenizer is a folder with `tokenizer.json` (readable by `tokenizers` and `transformers`) and
-`chat_template.jinja`.
+The tokens that Ingot gives a meaning to are looked up by name, or in what the model's own files call its end of
+sequence and its padding. A tokenizer may lack any of them: only what needs a missing one fails, and says so.
+
+On disk a tokenizer is a folder with `tokenizer.json` and, if it has them, `chat_template.jinja`, `tokenizer_config.json`,
+`special_tokens_map.json` and `generation_config.json`. `save` writes the files that were loaded byte for byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ingot.workspace.errors import ArtifactError, DataError
-from ingot.workspace.files import write_text
+from ingot.workspace.files import atomic_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -45,69 +55,158 @@ SPECIAL_COUNT = 16
 SPECIAL_TOKENS = NAMED_SPECIAL_TOKENS + tuple(
     f"<|reserved_{index}|>" for index in range(SPECIAL_COUNT - len(NAMED_SPECIAL_TOKENS))
 )
-"""Every special token in the order of its id, from 0. The reserved ones give later stages room without a resize."""
+"""Every special token of Ingot's own tokenizers in the order of its id, from 0. The reserved ones give later stages room
+without a resize."""
 
 TOKENIZER_FILE, TEMPLATE_FILE = "tokenizer.json", "chat_template.jinja"
+TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+)
+FILES = (TOKENIZER_FILE, TEMPLATE_FILE, TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG)
+UTF8_BYTES = frozenset({*range(0xC0), *range(0xC2, 0xF5)})
+FALLBACK_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Tokenizer:
-    """Text to ids and back. Not changed after it is made, so it may be shared between threads."""
+    """Text to ids and back. Not changed after it is made, so it may be shared between threads.
 
-    def __init__(self, backend: Backend, chat_template: str) -> None:
+    `files` are the files that it was read from, by name.
+    """
+
+    def __init__(self, backend: Backend, chat_template: str | None, files: Mapping[str, bytes] | None = None) -> None:
+        self.backend = _structure_is_special(backend)
         # With this flag the library reads a special token's name in a text as ordinary text. It is not part of
         # tokenizer.json, hence set here and nowhere else.
-        backend.encode_special_tokens = True
-        self.backend = backend
+        self.backend.encode_special_tokens = True
         self.chat_template = chat_template
-        added = backend.get_added_tokens_decoder()
-        self.special: dict[str, int] = {token.content: id for id, token in sorted(added.items()) if token.special}
-        missing = [name for name in NAMED_SPECIAL_TOKENS if name not in self.special]
-        if missing:
-            raise ArtifactError(
-                f"the tokenizer lacks the special tokens {', '.join(missing)}",
-                fix="use a tokenizer made by `ingot tokenizer`, or add these tokens as special tokens",
-            )
+        self.files = dict(files or {})
+        self._added = dict(sorted(self.backend.get_added_tokens_decoder().items()))
+        self.special: dict[str, int] = {token.content: id for id, token in self._added.items() if token.special}
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """Read a tokenizer folder."""
+        if not (folder / TOKENIZER_FILE).is_file():
+            raise ArtifactError(
+                f"no {TOKENIZER_FILE}", place=str(folder), fix="give the folder of a tokenizer or run `ingot tokenizer`"
+            )
+        files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
+        return cls.from_files(files, str(folder))
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], place: str) -> Tokenizer:
+        """The tokenizer of a folder's files; `place` is named in errors."""
         from tokenizers import Tokenizer as Backend
 
-        file, template = folder / TOKENIZER_FILE, folder / TEMPLATE_FILE
-        for path in (file, template):
-            if not path.is_file():
-                raise ArtifactError(
-                    f"no {path.name}", place=str(folder), fix="give the folder of a tokenizer or run `ingot tokenizer`"
-                )
         try:
-            backend = Backend.from_str(file.read_text(encoding="utf-8"))
+            backend = Backend.from_str(files[TOKENIZER_FILE].decode("utf-8"))
         # The library raises a bare Exception for a file it cannot read, so nothing narrower can be caught.
         except Exception as error:
             raise ArtifactError(
-                f"not a readable tokenizer: {error}", place=str(file), fix="delete it and run the tokenizer stage again"
+                f"not a readable tokenizer: {error}",
+                place=f"{place}/{TOKENIZER_FILE}",
+                fix="make it again: copy the model's folder, or run the tokenizer stage",
             ) from error
-        return cls(backend, template.read_text(encoding="utf-8"))
+        if TEMPLATE_FILE in files:
+            return cls(backend, files[TEMPLATE_FILE].decode("utf-8"), files)
+        template = _json_object(files, TOKENIZER_CONFIG, place).get("chat_template")
+        if isinstance(template, list):  # several by name, as transformers 4 wrote them
+            template = next((one["template"] for one in template if one["name"] == "default"), None)
+        return cls(backend, template, files)
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer into `folder`, each file atomically."""
+        files = self.files
+        if not files:
+            files = {TOKENIZER_FILE: (self.backend.to_str(pretty=True) + "\n").encode()}
+            if self.chat_template is not None:
+                files[TEMPLATE_FILE] = self.chat_template.encode()
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / TOKENIZER_FILE, self.backend.to_str(pretty=True) + "\n")
-        write_text(folder / TEMPLATE_FILE, self.chat_template)
+        for name, data in files.items():
+            with atomic_file(folder / name) as temporary:
+                temporary.write_bytes(data)
 
-    @property
+    @cached_property
     def vocabulary_size(self) -> int:
-        """How many ids there are, special tokens included: every id is below it."""
-        return int(self.backend.get_vocab_size(with_added_tokens=True))
+        """One more than the largest id, special tokens included."""
+        return 1 + max(self.backend.get_vocab(with_added_tokens=True).values())
 
-    @property
+    def token(self, name: str) -> int:
+        """The id of a special token; an error if the tokenizer lacks it."""
+        if name not in self.special:
+            raise ArtifactError(
+                f"the tokenizer has no special token {name}",
+                fix="use a model that was trained with it, or leave out what needs it (thinking, tools, chat)",
+            )
+        return self.special[name]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What the model's files call their tokens (bos_token, eos_token, pad_token …): templates may print these."""
+        found = {**_json_object(self.files, SPECIAL_MAP), **_json_object(self.files, TOKENIZER_CONFIG)}
+        named = {key: value.get("content") if isinstance(value, dict) else value for key, value in found.items()}
+        return {key: name for key, name in named.items() if key.endswith("_token") and isinstance(name, str)}
+
+    @cached_property
     def end_of_text(self) -> int:
         """The id that ends every document."""
-        return self.special[END_OF_TEXT]
+        known = self._known(END_OF_TEXT, "<|end_of_text|>", self.names.get("eos_token")) or self._generation_ends
+        if not known:
+            raise ArtifactError(
+                f"the tokenizer has no token that ends a text: neither {END_OF_TEXT} nor an eos_token",
+                fix=f"name it as eos_token in {TOKENIZER_CONFIG}",
+            )
+        return known[0]
 
-    @property
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """The ids at which a model stops: the end of a text and whatever its files name."""
+        named = self._known(self.names.get("eos_token"))
+        return tuple(dict.fromkeys([self.end_of_text, *named, *self._generation_ends]))
+
+    @cached_property
     def pad(self) -> int:
-        """The id that fills what holds no text."""
-        return self.special[PAD]
+        """The id that fills what holds no text; where none is named, the end of a text."""
+        return [*self._known(PAD, self.names.get("pad_token")), self.end_of_text][0]
+
+    @cached_property
+    def _generation_ends(self) -> list[int]:
+        ids = _json_object(self.files, GENERATION_CONFIG).get("eos_token_id")
+        return [id for id in (ids if isinstance(ids, list) else [ids]) if isinstance(id, int)]
+
+    def _known(self, *names: str | None) -> list[int]:
+        """The ids of those names that are added tokens."""
+        ids = {token.content: id for id, token in self._added.items()}
+        return [ids[name] for name in names if name in ids]
+
+    @cached_property
+    def opening(self) -> list[int]:
+        """The special ids with which every text begins, if the tokenizer asks for any (Llama: one)."""
+        text = "a"
+        ids = self.backend.encode(text, add_special_tokens=True).ids
+        plain = self.encode(text)
+        return next(ids[:start] for start in range(len(ids)) if ids[start : start + len(plain)] == plain)
+
+    @cached_property
+    def byte_level(self) -> bool:
+        """Whether its tokens are bytes in the GPT-2 convention; if not, they are characters, with ▁ for a blank."""
+        return self.backend.decoder is not None and b'"ByteLevel"' in self.backend.decoder.__getstate__()
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether `decode(encode(text)) == text` for every valid text."""
+        if not self.byte_level or self.backend.normalizer is not None:
+            return False
+        vocabulary = self.backend.get_vocab()
+        every_byte = all(character in vocabulary for character, byte in BYTE_OF_CHARACTER.items() if byte in UTF8_BYTES)
+        return every_byte and self.encode("a") != self.encode(" a")  # equal where a blank is put before a text
+
+    def strips(self, id: int) -> tuple[bool, bool]:
+        """Whether the special token swallows the blanks before it, and those after it."""
+        token = self._added[id]
+        return bool(token.lstrip), bool(token.rstrip)
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; never a special id. A lone surrogate, which no UTF-8 text can hold, becomes U+FFFD."""
@@ -146,14 +245,35 @@ class Tokenizer:
 
     @cached_property
     def _bytes_of_id(self) -> dict[int, bytes]:
-        byte_of_character = byte_level_alphabet()
-        table: dict[int, bytes] = {}
-        for token, id in self.backend.get_vocab(with_added_tokens=True).items():
-            if id in self._special_ids:
-                table[id] = token.encode("utf-8")
-            else:
-                table[id] = bytes(byte_of_character[character] for character in token)
-        return table
+        vocabulary = self.backend.get_vocab(with_added_tokens=True)
+        spell = _spell_bytes if self.byte_level else _spell_characters
+        table = dict.fromkeys(range(self.vocabulary_size), b"")  # some vocabularies have ids without a token
+        table |= {id: spell(token) for token, id in vocabulary.items() if id not in self._added}
+        return table | {id: token.content.encode("utf-8") for id, token in self._added.items()}
+
+
+def _structure_is_special(backend: Backend) -> Backend:
+    """The backend with Ingot's names for structure special: some models add <think> as a token that text may spell."""
+    added = backend.get_added_tokens_decoder().values()
+    if all(token.special for token in added if token.content in NAMED_SPECIAL_TOKENS):
+        return backend
+    state = json.loads(backend.to_str())
+    for token in state["added_tokens"]:
+        token["special"] = token["special"] or token["content"] in NAMED_SPECIAL_TOKENS
+    return type(backend).from_str(json.dumps(state))
+
+
+def _json_object(files: Mapping[str, bytes], name: str, place: str = "the tokenizer") -> dict[str, Any]:
+    """The JSON object in a file; an empty one if there is no such file."""
+    try:
+        value = json.loads(files.get(name, b"{}"))
+    except ValueError as error:
+        raise ArtifactError(
+            f"not JSON: {error}", place=f"{place}/{name}", fix="copy the model's folder again"
+        ) from error
+    if not isinstance(value, dict):
+        raise ArtifactError("not a JSON object", place=f"{place}/{name}", fix="copy the model's folder again")
+    return value
 
 
 def byte_level_alphabet() -> dict[str, int]:
@@ -165,6 +285,18 @@ def byte_level_alphabet() -> dict[str, int]:
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
+
+
+BYTE_OF_CHARACTER = byte_level_alphabet()
+
+
+def _spell_bytes(token: str) -> bytes:
+    return bytes(BYTE_OF_CHARACTER[character] for character in token)
+
+
+def _spell_characters(token: str) -> bytes:
+    byte = FALLBACK_BYTE.fullmatch(token)
+    return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode("utf-8")
 
 
 def _valid_unicode(text: str) -> str:

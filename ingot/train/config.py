@@ -31,6 +31,14 @@ class TrainingConfig(Config):
     log_every: int = Field(1, gt=0, description="steps between lines in metrics.jsonl")
 
 
+class LanguageConfig(TrainingConfig):
+    """Training to predict the next token of texts."""
+
+    z_loss: float = Field(
+        0.0, ge=0, description="coefficient of (log Z)², which keeps the logits from drifting (OLMo 2: 1e-5)"
+    )
+
+
 class Phase(Config):
     """A stretch of pre-training with one data mixture."""
 
@@ -38,7 +46,7 @@ class Phase(Config):
     weights: dict[str, float] = Field(min_length=1, description="share of rows by shard source, normalised to one")
 
 
-class PretrainConfig(TrainingConfig):
+class PretrainConfig(LanguageConfig):
     """Pre-training, mid-training and context extension: next-token prediction on token shards."""
 
     model: ModelConfig | None = Field(None, description="the model to start; null to go on from the input checkpoint")

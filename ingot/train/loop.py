@@ -1,21 +1,26 @@
 """The one training loop: pre-training, SFT, preferences, RL and distillation all run here.
 
 A step asks its source for batches, sums the loss terms over them (each over its global denominator, see terms.py), clips,
-and updates. The source is asked for step s by number: whoever makes data from (seed, step) alone, as all stages here do,
-resumes exactly. The loop saves a checkpoint every so many steps and when asked to stop; started again on the same folder
-it goes on from the newest one, and metrics after it are cut, so that the record reads as if nothing had happened.
+and updates. Losses that parts of the model report (record.py) are sums over tokens and are divided by the tokens of the
+step; after the update the routers' selection biases move with the loads of the step. The source is asked for step s by
+number: whoever makes data from (seed, step) alone, as all stages here do, resumes exactly. The loop saves a checkpoint every
+so many steps and when asked to stop; started again on the same folder it goes on from the newest one, and metrics after it
+are cut, so that the record reads as if nothing had happened.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ingot.model.checkpoint import load_state, save_checkpoint, verify_checkpoint
+from ingot.model.feed_forward.mixture import update_biases
+from ingot.model.feed_forward.statistics import router_metrics
+from ingot.model.record import Record, reported_losses
 from ingot.model.transformer import Transformer
 from ingot.optim.adamw import make_adamw
 from ingot.optim.schedule import learning_rate_share
@@ -58,6 +63,7 @@ class Trainer:
         self.dtype = choose_precision(config.precision, self.device)
         self.model, self.source, self.config, self.folder = model.to(self.device), source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
+        self.wants = {want for term in self.terms for want in term.wants}
         self.optimizer = make_adamw(self.model, config.optimizer)
         self.after_step, self.temperature = after_step, temperature
 
@@ -107,28 +113,45 @@ class Trainer:
             denominators[term.name] = total
         share = learning_rate_share(self.config.schedule, step, self.config.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.optimizer.lr * share
-        sums: dict[str, Tensor] = {}
+            group["lr"] = self.config.optimizer.lr * share * group["lr_share"]
+        tokens, so_far, sums = sum(batch.token_count for batch in batches), Record(), dict[str, Tensor]()
         for batch in batches:
-            with precision_context(self.device, self.dtype):
-                scored = score(self.model, batch, self.temperature)
-            loss = torch.zeros((), device=self.device)
-            for term in self.terms:
-                numerator, details = term.numerator(scored)
-                value = numerator / denominators[term.name]
-                loss = loss + term.coefficient * value
-                for name, detail in {term.name: value.detach(), **details}.items():
-                    part = detail if name == term.name else detail / denominators[term.name]
-                    sums[name] = sums.get(name, torch.zeros((), device=self.device)) + part
-            loss.backward()
-            sums["loss"] = sums.get("loss", torch.zeros((), device=self.device)) + loss.detach()
+            for name, part in self._pass(batch, denominators, tokens, so_far).items():
+                sums[name] = sums[name] + part if name in sums else part
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
         self._check_finite(step, sums["loss"], norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         result = {name: float(value) for name, value in sums.items()}
         result |= {"learning_rate": self.config.optimizer.lr * share, "gradient_norm": float(norm), **logged}
-        return result, sum(batch.token_count for batch in batches)
+        if so_far.loads:
+            so_far.sum_over_ranks()
+            update_biases(self.model, so_far.loads)
+            result |= router_metrics(so_far.loads)
+        return result, tokens
+
+    def _pass(self, batch: Batch, denominators: Mapping[str, Tensor], tokens: int, so_far: Record) -> dict[str, Tensor]:
+        """Forward and backward over one micro-batch; returns its part of the step's loss and of all that is logged.
+
+        `tokens` are those of the step; `so_far` holds the loads of its earlier passes and gets those of this one.
+        """
+        record = Record(before=so_far.loads)
+        with precision_context(self.device, self.dtype):
+            scored = score(self.model, batch, self.temperature, record, self.wants)
+        parts: dict[str, Tensor] = {}
+        loss = torch.zeros((), device=self.device)
+        for term in self.terms:
+            numerator, details = term.numerator(scored)
+            value = numerator / denominators[term.name]
+            loss = loss + term.coefficient * value
+            parts |= {name: detail / denominators[term.name] for name, detail in details.items()}
+            parts[term.name] = value.detach()
+        for name, total in record.losses.items():
+            loss = loss + total / tokens
+            parts[name] = total.detach() / tokens
+        loss.backward()
+        so_far.add_loads(record)
+        return {**parts, "loss": loss.detach()}
 
     def _check_streams(self, step: int, term: LossTerm, batches: Sequence[Batch]) -> None:
         missing = {name for batch in batches for name in term.needs if name not in batch.streams}
@@ -151,7 +174,9 @@ class Trainer:
 
     def _announce(self, first: int) -> None:
         """Say what is trained with what, so that a term that is silently off can be seen to be off."""
-        terms = ", ".join(f"{term.name} × {term.coefficient:g}" for term in self.terms)
+        named = [(term.name, [term.coefficient]) for term in self.terms]
+        named += [(name, sorted(values)) for name, values in reported_losses(self.model).items()]
+        terms = ", ".join(f"{name} × {' or '.join(f'{value:g}' for value in values)}" for name, values in named)
         count = sum(parameter.numel() for parameter in self.model.parameters())
         precision = str(self.dtype).removeprefix("torch.")
         start = f"from step {first}" if first else "from the start"

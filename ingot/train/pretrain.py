@@ -16,16 +16,17 @@ import torch
 
 from ingot.model.checkpoint import load_model
 from ingot.model.config import ModelConfig
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.loader import MixtureLoader, validation_batches
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
 from ingot.train.config import PretrainConfig
 from ingot.train.device import precision_context
+from ingot.train.language import language_terms
 from ingot.train.logprobs import score
 from ingot.train.loop import Trainer
-from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import Stage, StageFolder
 
@@ -99,10 +100,11 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         return {"validation_bits_per_byte": bits_per_byte(trainer, validation)}
 
     rows = max(1, config.micro_batch_tokens // config.sequence_length)
-    trainer = Trainer(model, [CrossEntropy()], ShardSource(loader, rows), config, folder, after_step=validate)
+    trainer = Trainer(model, language_terms(model, config), ShardSource(loader, rows), config, folder, after_step=validate)
     last = trainer.run()
     names = ("loss", "validation_bits_per_byte", "tokens")
-    return {"parameters": model.config.parameters(), **{name: last[name] for name in names if name in last}}
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": parameters, **{name: last[name] for name in names if name in last}}
 
 
 STAGE = Stage(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,19 +23,33 @@ from ingot.workspace.errors import CheckFailed
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """One step of multi-token prediction: log-probabilities of tokens further ahead, and the weights of these tokens."""
+
+    logprobs: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
 class Scored:
-    """The scored tokens of a micro-batch, flattened: n log-probabilities and n values of each stream."""
+    """The scored tokens of a micro-batch, flattened: n log-probabilities and n values of each stream.
+
+    Only if some term wants them: `log_normalisers` (n values of log Σ e^logit), and the steps of multi-token prediction.
+    """
 
     logprobs: Tensor
     streams: Mapping[str, Tensor]
+    log_normalisers: Tensor | None = None
+    ahead: tuple[Ahead, ...] = ()
 
 
 class LossTerm(ABC):
-    """One summand of the loss. `needs` are the streams it reads."""
+    """One summand of the loss. `needs` are the streams it reads, `wants` the further fields of Scored."""
 
     name: str
     coefficient: float = 1.0
     needs: tuple[str, ...]
+    wants: tuple[Literal["log_normalisers", "ahead"], ...] = ()
 
     @abstractmethod
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
@@ -58,6 +73,44 @@ class CrossEntropy(LossTerm):
 
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         return -(scored.streams["weight"] * scored.logprobs).sum(), {}
+
+
+@dataclass(frozen=True)
+class ZLoss(LossTerm):
+    """Σ w_t (log Z_t)² / Σ w_t with Z = Σ e^logit: keeps the logits from drifting (PaLM, arXiv 2204.02311). Stream `weight`."""
+
+    coefficient: float = 1e-5
+    name: str = "z_loss"
+    needs: tuple[str, ...] = ("weight",)
+    wants: tuple[Literal["log_normalisers", "ahead"], ...] = ("log_normalisers",)
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        return streams["weight"].sum()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        assert scored.log_normalisers is not None
+        return (scored.streams["weight"] * scored.log_normalisers.square()).sum(), {}
+
+
+@dataclass(frozen=True)
+class MultiTokenPrediction(LossTerm):
+    """The mean over the steps of −Σ w log p / Σ w_t for tokens further ahead (DeepSeek-V3, arXiv 2412.19437). Stream `weight`.
+
+    A token counts with its own weight, once per step that predicts it; one near the start of its document is predicted by
+    fewer steps, and the denominator stays that of all tokens, so that its neighbours do not count more for it.
+    """
+
+    coefficient: float = 0.3
+    name: str = "multi_token"
+    needs: tuple[str, ...] = ("weight",)
+    wants: tuple[Literal["log_normalisers", "ahead"], ...] = ("ahead",)
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        return streams["weight"].sum()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = [-(step.weights * step.logprobs).sum() for step in scored.ahead]
+        return torch.stack(losses).mean(), {}
 
 
 @dataclass(frozen=True)

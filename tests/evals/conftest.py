@@ -13,8 +13,11 @@ import pytest
 import torch
 
 from ingot.model.checkpoint import load_model, save_checkpoint
-from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.mixers.config import AttentionConfig
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.shards import SourceWriter, write_index
@@ -39,9 +42,14 @@ class World:
 
 def tiny_model(tokenizer: Tokenizer, seed: int) -> Transformer:
     attention = AttentionConfig(heads=2, key_value_heads=1, head_width=8)
-    block = BlockConfig(attention=attention, feed_forward=FeedForwardConfig(width=32))
+    block = BlockConfig(mixer=attention, feed_forward=FeedForwardConfig(width=32))
     config = ModelConfig(
-        vocabulary_size=tokenizer.vocabulary_size, width=16, depth=2, blocks=(block,), context=128, initial_std=0.2
+        vocabulary_size=tokenizer.vocabulary_size,
+        width=16,
+        blocks={"layer": block},
+        layers="layer*2",
+        context=128,
+        initial=InitialConfig(std=0.2),
     )
     model = Transformer(config)
     initialise(model, seed)

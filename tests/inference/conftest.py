@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig, RopeConfig
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.mixers.config import AttentionConfig
+from ingot.model.positions.config import RopeConfig
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 
 VOCABULARY = 97
 CONTEXT = 64
@@ -16,9 +20,16 @@ def tiny_config(**attention: object) -> ModelConfig:
     """Two layers of width 32 with four query heads on two key heads, everything else by default."""
     parts = {"heads": 4, "key_value_heads": 2, "head_width": 8, **attention}
     block = BlockConfig(
-        attention=AttentionConfig.model_validate(parts), feed_forward=FeedForwardConfig(width=48, activation="silu")
+        mixer=AttentionConfig.model_validate(parts), feed_forward=FeedForwardConfig(width=48, activation="silu")
     )
-    return ModelConfig(vocabulary_size=VOCABULARY, width=32, depth=2, blocks=(block,), context=CONTEXT, initial_std=0.2)
+    return ModelConfig(
+        vocabulary_size=VOCABULARY,
+        width=32,
+        blocks={"layer": block},
+        layers="layer*2",
+        context=CONTEXT,
+        initial=InitialConfig(std=0.2),
+    )
 
 
 def tiny_model(config: ModelConfig | None = None, seed: int = 0) -> Transformer:
@@ -31,22 +42,22 @@ def tiny_model(config: ModelConfig | None = None, seed: int = 0) -> Transformer:
 def mixed_config() -> ModelConfig:
     """A layer with a window, query/key norms and biases, and a layer without positions."""
     window = AttentionConfig(
-        heads=4, key_value_heads=1, head_width=8, window=5, query_key_norm=True, query_key_value_bias=True
+        heads=4, key_value_heads=1, head_width=8, window=5, query_key_norm="head", query_key_value_bias=True
     )
     plain = AttentionConfig(heads=4, key_value_heads=4, head_width=8, rope=None)
     rotated = AttentionConfig(heads=4, key_value_heads=2, head_width=8, rope=RopeConfig(base=500.0))
-    blocks = tuple(
-        BlockConfig(attention=attention, feed_forward=FeedForwardConfig(width=48))
-        for attention in (window, plain, rotated)
-    )
+    blocks = {
+        name: BlockConfig(mixer=attention, feed_forward=FeedForwardConfig(width=48))
+        for name, attention in {"window": window, "plain": plain, "rotated": rotated}.items()
+    }
     return ModelConfig(
         vocabulary_size=VOCABULARY,
         width=32,
-        depth=3,
         blocks=blocks,
+        layers="window plain rotated",
         context=CONTEXT,
         tied_embeddings=False,
-        initial_std=0.2,
+        initial=InitialConfig(std=0.2),
     )
 
 

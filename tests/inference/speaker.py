@@ -7,8 +7,11 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.mixers.config import AttentionConfig
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
@@ -28,10 +31,15 @@ def train_small_tokenizer() -> Tokenizer:
 def speaker_config(tokenizer: Tokenizer, context: int = 256) -> ModelConfig:
     """Two layers of width 64."""
     block = BlockConfig(
-        attention=AttentionConfig(heads=4, key_value_heads=2, head_width=16), feed_forward=FeedForwardConfig(width=128)
+        mixer=AttentionConfig(heads=4, key_value_heads=2, head_width=16), feed_forward=FeedForwardConfig(width=128)
     )
     return ModelConfig(
-        vocabulary_size=tokenizer.vocabulary_size, width=64, depth=2, blocks=(block,), context=context, initial_std=0.1
+        vocabulary_size=tokenizer.vocabulary_size,
+        width=64,
+        blocks={"layer": block},
+        layers="layer*2",
+        context=context,
+        initial=InitialConfig(std=0.1),
     )
 
 

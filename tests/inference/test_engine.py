@@ -12,6 +12,8 @@ from torch import Tensor
 from ingot.inference.engine import Completion, Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
+from ingot.model.families.table import write_config
+from ingot.model.families.weights import make_tensor
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
 from tests.inference.conftest import CONTEXT, VOCABULARY, mixed_config, reference_logprobs, tiny_config, tiny_model
@@ -193,45 +195,11 @@ def test_stop_tokens_end_a_request_and_are_kept(model: Transformer) -> None:
 def test_greedy_text_equals_transformers(model: Transformer) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config, attention = model.config, model.config.block(0).attention
-    reference = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=config.width,
-            intermediate_size=config.block(0).feed_forward.width,
-            num_hidden_layers=config.depth,
-            num_attention_heads=attention.heads,
-            num_key_value_heads=attention.key_value_heads,
-            head_dim=attention.head_width,
-            max_position_embeddings=config.context,
-            rms_norm_eps=config.norm_epsilon,
-            rope_theta=10_000.0,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-    ).eval()
-    state = {"model.embed_tokens.weight": model.embedding.weight, "model.norm.weight": model.norm.gain}
-    queries, keys = attention.heads * attention.head_width, attention.key_value_heads * attention.head_width
-    for number, block in enumerate(model.blocks):
-        own = dict(block.named_parameters())
-        query, key, value = torch.split(own["attention.query_key_value.weight"], [queries, keys, keys])
-        gate, up = own["feed_forward.gate_up.weight"].chunk(2)
-        state |= {
-            f"model.layers.{number}.{name}.weight": tensor
-            for name, tensor in {
-                "self_attn.q_proj": query,
-                "self_attn.k_proj": key,
-                "self_attn.v_proj": value,
-                "self_attn.o_proj": own["attention.output.weight"],
-                "mlp.gate_proj": gate,
-                "mlp.up_proj": up,
-                "mlp.down_proj": own["feed_forward.down.weight"],
-                "input_layernorm": own["attention_norm.gain"],
-                "post_attention_layernorm": own["feed_forward_norm.gain"],
-            }.items()
-        }
+    family, values = write_config(model.config)
+    tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+    reference = LlamaForCausalLM(LlamaConfig(**values | tokens)).eval()
+    layout, parameters = family.layout(model.config), model.state_dict()
+    state = {name: make_tensor(place, parameters) for name, place in layout.items()}
     missing, unexpected = reference.load_state_dict(state, strict=False)
     assert missing == ["lm_head.weight"] and not unexpected
     reference.tie_weights()
@@ -266,10 +234,10 @@ def test_weights_that_changed_without_update_are_found(model: Transformer) -> No
     engine = Engine(model, slots=1)
     sampling = Sampling(max_new_tokens=2)
     with torch.no_grad():
-        model.norm.gain.mul_(1.0)  # written, not changed
+        model.get_parameter("norm.gain").mul_(1.0)  # written, not changed
     assert engine.complete([[1]], [sampling])[0].versions == [0, 0]
     with torch.no_grad():
-        model.norm.gain[3] += 1e-6
+        model.get_parameter("norm.gain")[3] += 1e-6
     with pytest.raises(CheckFailed, match="changed without an update"):
         engine.complete([[1]], [sampling])
     with pytest.raises(CheckFailed, match="not those of version 0"):
@@ -338,7 +306,7 @@ def test_an_interrupted_call_leaves_nothing_behind(
 
 def test_weights_that_are_not_numbers_are_reported(model: Transformer) -> None:
     with torch.no_grad():
-        model.norm.gain[0] = float("nan")
+        model.get_parameter("norm.gain")[0] = float("nan")
     with pytest.raises(CheckFailed, match="logits are not finite"):
         Engine(model, slots=2).complete([[1], [2]], [Sampling(), Sampling(temperature=0.0)])
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ingot.model.config import ModelConfig
+from ingot.model.mixers.cache import TokenCache
 from tests.model.tiny import attention, config, mixed_config, random_model, random_tokens
 
 SHAPES = {"plain": config(), "window": config(attention(window=3)), "mixed": mixed_config()}
@@ -22,8 +23,9 @@ def test_pieces_of_any_size_in_any_slot_equal_the_full_pass(shape: ModelConfig) 
     expected = [model(text[None])[0] for text in texts]
     caches = model.make_caches(slots, longest + piece)
     for cache in caches:
-        cache.keys.fill_(9.0)  # whatever a slot held before must never be seen
-        cache.values.fill_(-9.0)
+        assert isinstance(cache, TokenCache)
+        for stream in cache.streams.values():
+            stream.fill_(9.0)  # whatever a slot held before must never be seen
     done, worst = [0] * slots, 0.0
     while any(count < len(text) for count, text in zip(done, texts, strict=True)):
         open_slots = [slot for slot in range(slots) if done[slot] < len(texts[slot])]
@@ -61,7 +63,8 @@ def test_copies_of_a_slot_go_on_from_its_prefix() -> None:
     caches = model.make_caches(4, 12)
     model.hidden(prefix[None], caches=caches, slots=torch.tensor([2]))
     for cache in caches:
-        cache.copy(2, torch.tensor([0, 3]), len(prefix))
+        assert cache is not None
+        cache.copy(torch.tensor([2, 2]), torch.tensor([0, 3]), len(prefix))
     positions = torch.arange(5, 9).expand(2, 4)
     logits = model.head(model.hidden(torch.stack(ends), positions, caches=caches, slots=torch.tensor([0, 3])))
     for row, end in enumerate(ends):

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 import ingot
 from ingot.model.checkpoint import find_checkpoint, load_model, load_state, save_checkpoint, verify_checkpoint
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.files import read_json
+from ingot.workspace.files import read_json, write_json
 from tests.model.tiny import config, mixed_config, random_model, random_tokens
 
 
@@ -44,6 +45,25 @@ def test_a_checkpoint_replaces_the_one_before(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", second)
     assert_same_weights(load_model(tmp_path), second)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_checkpoint_of_whole_tensors_is_read_too(tmp_path: Path) -> None:
+    """As torch writes them without being asked for chunks, and as checkpoints were before."""
+    model = random_model(mixed_config())
+    save_checkpoint(tmp_path / "checkpoint", model)
+    shutil.rmtree(tmp_path / "checkpoint" / "state")
+    save_distributed({"model": model.state_dict()}, checkpoint_id=tmp_path / "checkpoint" / "state", no_dist=True)
+    manifest = read_json(tmp_path / "checkpoint" / "manifest.json")
+    manifest = {name: digest for name, digest in manifest.items() if not name.startswith("state")}
+    write_json(tmp_path / "checkpoint" / "manifest.json", manifest)
+    assert_same_weights(load_model(tmp_path / "checkpoint"), model)
+
+
+def test_a_model_is_loaded_in_float32_unless_another_dtype_is_asked_for(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "checkpoint", random_model(config()).bfloat16())
+    assert load_model(tmp_path / "checkpoint").embedding.weight.dtype == torch.float32
+    assert load_model(tmp_path / "checkpoint", dtype=torch.bfloat16).embedding.weight.dtype == torch.bfloat16
+    assert ingot.load(tmp_path / "checkpoint", dtype=torch.float64).embedding.weight.dtype == torch.float64
 
 
 def trained(seed: int, steps: int) -> tuple[Transformer, torch.optim.AdamW]:

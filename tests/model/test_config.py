@@ -1,62 +1,77 @@
-"""Arithmetic on configurations against the built module and against torch's own FLOP counter."""
+"""How a model is spelt: layers, blocks, parts; and what is refused."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from ingot.model.config import AttentionConfig, ModelConfig
-from ingot.model.transformer import Transformer
-from tests.model.tiny import attention, config, configs, mixed_config, random_model, random_tokens
-
-
-@settings(max_examples=60, deadline=None)
-@given(configs())
-def test_parameter_count_is_that_of_the_module(shape: ModelConfig) -> None:
-    model = Transformer(shape)
-    assert shape.parameters() == sum(parameter.numel() for parameter in model.parameters())
-    for layer, block in enumerate(model.blocks):
-        assert shape.layer_parameters(layer) == sum(parameter.numel() for parameter in block.parameters())
+from ingot.model.config import BlockConfig, ModelConfig
+from ingot.model.feed_forward.config import MoeConfig
+from ingot.model.layers import expand_layers, spell_layers
+from ingot.model.mixers.config import AttentionConfig, MlaConfig
+from tests.model.tiny import config, mixed_config
 
 
-@settings(max_examples=20, deadline=None)
-@given(configs())
-def test_cache_size_is_that_of_the_caches(shape: ModelConfig) -> None:
-    caches = Transformer(shape).make_caches(slots=3, length=7)
-    size = sum(cache.keys.nbytes + cache.values.nbytes for cache in caches)
-    assert size == 3 * 7 * shape.cache_bytes_per_token(bytes_per_value=4)
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a", "a"),
+        ("a*3", "aaa"),
+        ("a b*2", "abb"),
+        ("(a*2 b)*2 a", "aabaaba"),
+        (" ( a (b c)*2 )*2", "abcbcabcbc"),
+        ("a*2(b)*1", "aab"),
+    ],
+)
+def test_layers_are_spelt_out(text: str, names: str) -> None:
+    assert expand_layers(text) == tuple(names)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_training_flops_against_the_counter_of_torch(tied: bool) -> None:
-    """torch counts the whole T×T square of causal attention; the formula counts the half below the diagonal."""
-    shape, length = config(attention(), tied_embeddings=tied), 32
-    model = random_model(shape)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # plain products, which it counts
-        model(random_tokens(1, length)).sum().backward()
-    above_the_diagonal = shape.depth * 12 * 4 * 8 * length // 2  # scores and values, forward and backward
-    assert shape.training_flops_per_token(length) == counter.get_total_flops() / length - above_the_diagonal
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no layer is named"),
+        ("a)", "a ) without its ( in 'a)', character 2"),
+        ("(a", "a ( without its )"),
+        ("*3", "repeats nothing"),
+        ("a*0", "'*0' repeats nothing"),
+        ("a**2", "'*'"),
+        ("a, b", "',' is no name"),
+        ("(a*99)*999", "more than 10000 layers"),
+    ],
+)
+def test_wrong_spelling_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match="layers:") as caught:
+        expand_layers(text)
+    assert message in str(caught.value)
 
 
-def test_flops_with_a_window_count_the_keys_in_sight() -> None:
-    length, window = 64, 5
-    full, cut = (config(attention(window=size)).training_flops_per_token(length) for size in (None, window))
-    per_key = 2 * 12 * 4 * 8  # layers × (6 for scores, 6 for values) × heads × width of a head
-    in_sight = sum(min(query + 1, window) for query in range(length)) / length
-    assert (full - cut) / per_key == pytest.approx(length / 2 - in_sight, abs=0.5)
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["a", "b", "long_name"]), min_size=1, max_size=40))
+def test_a_spelling_gives_the_layers_back(names: list[str]) -> None:
+    assert list(expand_layers(spell_layers(names))) == names
 
 
-def test_layers_cycle_through_the_blocks() -> None:
-    shape = mixed_config(depth=7)
-    assert [shape.block(layer).attention.heads for layer in range(7)] == [4, 6, 3, 4, 6, 3, 4]
+def test_spellings_are_short() -> None:
+    assert spell_layers(["d"] * 3 + ["m"] * 58) == "d*3 m*58"
+    assert spell_layers(["d", *["k", "k", "k", "m"] * 6, "k", "m"]) == "d (k*3 m)*6 k m"
+
+
+def test_a_mixer_without_a_kind_is_attention() -> None:
+    block = BlockConfig.model_validate({"mixer": {"heads": 2, "key_value_heads": 1, "head_width": 4}})
+    assert isinstance(block.mixer, AttentionConfig)
+    latent = {"heads": 2, "key_value_latent": 8, "content_width": 4, "rope_width": 2, "value_width": 4}
+    assert isinstance(BlockConfig.model_validate({"mixer": {"kind": "mla", **latent}}).mixer, MlaConfig)
 
 
 def test_a_new_rope_base_reaches_every_layer_that_rotates() -> None:
     changed = mixed_config().with_rope_base(5e5)
-    ropes = [block.attention.rope for block in changed.blocks]
+    mixers = [changed.block(layer).mixer for layer in range(3)]
+    ropes = [mixer.rope for mixer in mixers if isinstance(mixer, AttentionConfig)]
     assert [rope and rope.base for rope in ropes] == [5e5, None, 5e5]
 
 
@@ -64,11 +79,46 @@ def test_a_new_rope_base_reaches_every_layer_that_rotates() -> None:
     ("parts", "message"),
     [
         ({"heads": 4, "key_value_heads": 3, "head_width": 8}, "heads (4) must be a multiple of key_value_heads (3)"),
-        ({"heads": 4, "key_value_heads": 2, "head_width": 7}, "head_width (7) must be even for rotary positions"),
+        ({"heads": 4, "key_value_heads": 2, "head_width": 7}, "an even number of channels must turn, not 7 of 7"),
+        ({"heads": 4, "key_value_heads": 2, "head_width": 10, "rope": {"share": 0.5}}, "not 5 of 10"),
     ],
 )
-def test_impossible_attention_is_refused(parts: dict[str, int], message: str) -> None:
+def test_impossible_attention_is_refused(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as caught:
         AttentionConfig.model_validate(parts)
     assert message in str(caught.value)
     assert AttentionConfig.model_validate({**parts, "key_value_heads": 2, "rope": None}).rope is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"active": 9}, "active (9) is more than experts (8)"),
+        ({"router": {"groups": 3}}, "must be a multiple of router.groups (3)"),
+        ({"router": {"groups": 2, "kept_groups": 3}}, "kept_groups (3) is more than groups (2)"),
+        ({"active": 3, "router": {"groups": 4}}, "the kept groups hold fewer experts than are active"),
+        ({"balancers": [{"kind": "bias"}]}, "set router.selection_bias"),
+        (
+            {"router": {"selection_bias": True}, "balancers": [{"kind": "bias"}, {"kind": "smebu"}]},
+            "only one balancer may move the selection bias, not bias and smebu",
+        ),
+    ],
+)
+def test_impossible_mixtures_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        MoeConfig.model_validate({"kind": "moe", "experts": 8, "active": 2, "expert": {"width": 4}, **changes})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "layer0 other"}, "layers names other; the blocks are layer0"),
+        ({"blocks": {"layer0": {}}, "layers": "layer0"}, "a block needs a mixer, a feed_forward or both"),
+        ({"multi_token": {"block": "x"}}, "multi_token.block 'x' is none of layer0"),
+    ],
+)
+def test_impossible_models_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ModelConfig.model_validate({**config().model_dump(), **changes})
+    assert message in str(caught.value)

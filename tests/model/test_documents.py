@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.model import mask
-from ingot.model.attention import Attention
 from ingot.model.config import ModelConfig
+from ingot.model.mixers.attend import use_backend
+from ingot.model.mixers.mask import PADDING
 from ingot.model.transformer import Transformer
 from tests.model.tiny import VOCABULARY, attention, config, mixed_config, random_model, random_tokens
 
@@ -18,6 +18,8 @@ SHAPES = {
     "plain": config(),
     "no positions": config(attention(rope=None)),
     "window": config(attention(window=3)),
+    "chunk": config(attention(chunk=4, window=3)),
+    "sinks and softcap": config(attention(sinks=True, softcap=2.0, window=5)),
     "mixed": mixed_config(),
 }
 LENGTHS = (7, 1, 12, 2, 5, 9, 3)
@@ -34,7 +36,7 @@ def pack(texts: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, list[tuple[int, s
     """Tokens, positions, documents [rows, length], and the place of each document; padding is full of tokens."""
     length = max(sum(len(texts[text]) for text in row) + pad for row, pad in ROWS)
     tokens = random_tokens(len(ROWS), length, seed=5)
-    positions, documents = torch.full_like(tokens, 3), torch.full_like(tokens, mask.PADDING)
+    positions, documents = torch.full_like(tokens, 3), torch.full_like(tokens, PADDING)
     places: dict[int, tuple[int, slice]] = {}
     for number, (row, pad) in enumerate(ROWS):
         start = 0
@@ -74,28 +76,18 @@ def test_packed_documents_equal_documents_apart(shape: ModelConfig) -> None:
     assert_close(gradients(model, together, weights), gradients(model, apart, weights))
 
 
-def naive(self: Attention, query: Tensor, key: Tensor, value: Tensor, documents: Tensor) -> Tensor:
-    """softmax(q·k / sqrt d) v with the dense mask, every product written out."""
-    group = self.config.heads // self.config.key_value_heads
-    key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
-    visible = mask.dense(query.shape[2], self.config.window, documents, query.device)
-    scores = torch.einsum("bhqd,bhkd->bhqk", query, key) / self.config.head_width**0.5
-    return scores.masked_fill(~visible, -torch.inf).softmax(dim=-1) @ value
-
-
-def test_spans_equal_the_dense_mask(shape: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_equal_the_dense_mask(shape: ModelConfig) -> None:
     model = random_model(shape)
     rng = random.Random(0)
     for _ in range(5):
         numbers = [sorted(rng.choices(range(4), k=11)) for _ in range(3)]
         documents = torch.tensor(numbers)
-        documents[documents == 3] = mask.PADDING
-        tokens, real = random_tokens(3, 11), documents != mask.PADDING
+        documents[documents == 3] = PADDING
+        tokens, real = random_tokens(3, 11), documents != PADDING
         weights = torch.randn(int(real.sum()), VOCABULARY, generator=torch.Generator().manual_seed(1))
         spans = model(tokens, None, documents)[real]
         found = gradients(model, [spans], [weights])
-        with monkeypatch.context() as patch:
-            patch.setattr(Attention, "_attend_spans", lambda s, q, k, v, _, d=documents: naive(s, q, k, v, d))
+        with use_backend("plain"):
             dense = model(tokens, None, documents)[real]
             expected = gradients(model, [dense], [weights])
         torch.testing.assert_close(spans, dense, rtol=1e-5, atol=1e-5)
@@ -105,10 +97,10 @@ def test_spans_equal_the_dense_mask(shape: ModelConfig, monkeypatch: pytest.Monk
 def test_padding_changes_nothing_and_stays_finite(shape: ModelConfig) -> None:
     model = random_model(shape)
     tokens, documents = random_tokens(2, 6), torch.zeros(2, 6, dtype=torch.int64)
-    documents[0, 4:] = documents[1, :] = mask.PADDING
+    documents[0, 4:] = documents[1, :] = PADDING
     first = model(tokens, None, documents)
     other = tokens.clone()
-    other[documents == mask.PADDING] = 0
+    other[documents == PADDING] = 0
     assert first.isfinite().all()
     assert torch.equal(model(other, None, documents)[0, :4], first[0, :4])
 

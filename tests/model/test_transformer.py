@@ -1,37 +1,14 @@
-"""The parts that transformers does not check: precision of the rotation, the start, and the promises about dtypes."""
+"""The parts that transformers does not check: the start, and the promises about dtypes."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 import torch
 
-from ingot.model.rope import rope_angles, rotate
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 from tests.model.tiny import attention, config, mixed_config, random_model, random_tokens
-
-
-def test_angles_are_precise_at_far_positions() -> None:
-    """Against float64. An angle is p·θ^(−2i/r), rounded once or twice: an error of about 2·p·2⁻²⁴ radians."""
-    positions, width, base = torch.tensor([[0, 1, 1000, 32_767]]), 16, 500_000.0
-    cos, sin = rope_angles(positions, width, base)
-    for index, position in enumerate(positions[0].tolist()):
-        for pair in range(width // 2):
-            angle = position * base ** (-2 * pair / width)
-            allowed = 3 * (angle + 1) * 2**-24
-            assert float(cos[0, 0, index, pair]) == pytest.approx(math.cos(angle), abs=allowed)
-            assert float(sin[0, 0, index, pair]) == pytest.approx(math.sin(angle), abs=allowed)
-
-
-def test_scores_depend_on_the_distance_only() -> None:
-    query, key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
-    scores = []
-    for start in (0, 5, 900):
-        angles = [rope_angles(torch.tensor([[position]]), 8, 10_000.0) for position in (start + 7, start)]
-        scores.append(float((rotate(query, *angles[0]) * rotate(key, *angles[1])).sum()))
-    assert scores[1:] == pytest.approx(scores[:1] * 2, abs=1e-3)
 
 
 def test_without_positions_the_order_of_the_past_does_not_matter() -> None:
@@ -58,13 +35,13 @@ def test_the_start_is_a_function_of_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("scaled", [True, False])
 def test_standard_deviations_at_the_start(scaled: bool) -> None:
-    model = Transformer(config(width=256, depth=8, initial_std=0.05, depth_scaled_init=scaled))
+    model = Transformer(config(width=256, depth=8, initial={"std": 0.05, "depth_scaled": scaled}))
     initialise(model, 0)
     for name, parameter in model.named_parameters():
         if name.endswith("gain"):
             assert bool((parameter == 1).all())
         elif parameter.dim() == 2:
-            writes = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+            writes = name.endswith(("mixer.output.weight", "feed_forward.down.weight"))
             expected = 0.05 / 4 if writes and scaled else 0.05  # sqrt(2·8) = 4
             assert float(parameter.detach().std()) == pytest.approx(expected, rel=0.05), name
             assert abs(float(parameter.detach().mean())) < 5 * expected / parameter.numel() ** 0.5

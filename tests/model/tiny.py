@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
-from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig, RopeConfig
+from ingot.model.config import BlockConfig, ModelConfig
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.mixers.config import AttentionConfig
+from ingot.model.positions.config import RopeConfig
 from ingot.model.transformer import Transformer
 
 VOCABULARY = 61
@@ -20,17 +24,24 @@ def attention(**changes: Any) -> AttentionConfig:
 
 def config(*attentions: AttentionConfig, **changes: Any) -> ModelConfig:
     """A model whose layers cycle through `attentions`; as many layers as these, and at least two."""
-    blocks = [
-        BlockConfig(attention=part, feed_forward=FeedForwardConfig(width=40)) for part in attentions or (attention(),)
-    ]
-    parts = {"vocabulary_size": VOCABULARY, "width": 24, "depth": max(2, len(blocks)), "blocks": blocks, "context": 64}
-    return ModelConfig.model_validate({**parts, **changes})
+    mixers = attentions or (attention(),)
+    return ModelConfig.model_validate({**layered(mixers, changes.pop("depth", max(2, len(mixers)))), **changes})
+
+
+def layered(mixers: Sequence[AttentionConfig], depth: int) -> dict[str, Any]:
+    """The fields of a small model of `depth` layers that cycle through `mixers`."""
+    blocks = {
+        f"layer{number}": BlockConfig(mixer=mixer, feed_forward=FeedForwardConfig(width=40))
+        for number, mixer in enumerate(mixers)
+    }
+    layers = " ".join(f"layer{layer % len(mixers)}" for layer in range(depth))
+    return {"vocabulary_size": VOCABULARY, "width": 24, "blocks": blocks, "layers": layers, "context": 64}
 
 
 def mixed_config(**changes: Any) -> ModelConfig:
     """A window with norms and biases, a layer without positions, and another base: every part of attention at once."""
     return config(
-        attention(window=4, query_key_norm=True, query_key_value_bias=True),
+        attention(window=4, query_key_norm="head", query_key_value_bias=True),
         attention(heads=6, key_value_heads=2, rope=None, window=3),
         attention(heads=3, key_value_heads=3, head_width=6, rope=RopeConfig(base=300.0)),
         **changes,
@@ -62,7 +73,7 @@ def attentions(draw: st.DrawFn) -> AttentionConfig:
         key_value_heads=key_value_heads,
         head_width=2 * draw(st.integers(1, 5)),
         rope=draw(st.sampled_from([RopeConfig(), RopeConfig(base=50.0), None])),
-        query_key_norm=draw(st.booleans()),
+        query_key_norm=draw(st.sampled_from(["none", "head", "full", "after_rope"])),
         query_key_value_bias=draw(st.booleans()),
         window=draw(st.none() | st.integers(1, 9)),
     )
@@ -71,18 +82,18 @@ def attentions(draw: st.DrawFn) -> AttentionConfig:
 @st.composite
 def configs(draw: st.DrawFn) -> ModelConfig:
     """Any small model."""
-    blocks = [
-        BlockConfig(
-            attention=draw(attentions()),
+    blocks = {
+        name: BlockConfig(
+            mixer=draw(attentions()),
             feed_forward=FeedForwardConfig(width=draw(st.integers(1, 20)), activation=draw(ACTIVATIONS)),
         )
-        for _ in range(draw(st.integers(1, 3)))
-    ]
+        for name in draw(st.sampled_from(["a", "ab", "abc"]))
+    }
     return ModelConfig(
         vocabulary_size=draw(st.integers(1, 70)),
         width=draw(st.integers(1, 20)),
-        depth=draw(st.integers(1, 5)),
-        blocks=tuple(blocks),
+        blocks=blocks,
+        layers=" ".join(draw(st.lists(st.sampled_from(sorted(blocks)), min_size=1, max_size=5))),
         tied_embeddings=draw(st.booleans()),
     )
 

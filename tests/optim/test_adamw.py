@@ -6,6 +6,7 @@ import copy
 
 import torch
 
+from ingot.model.initialise import mup_config
 from ingot.model.transformer import Transformer
 from ingot.optim.adamw import make_adamw
 from ingot.optim.config import AdamWConfig
@@ -15,7 +16,7 @@ ADAMW = AdamWConfig(lr=0.01, betas=(0.8, 0.9), epsilon=1e-6, weight_decay=0.3)
 
 
 def every_part(tied: bool) -> Transformer:
-    shape = config(attention(query_key_norm=True, query_key_value_bias=True), depth=1, tied_embeddings=tied)
+    shape = config(attention(query_key_norm="head", query_key_value_bias=True), depth=1, tied_embeddings=tied)
     return random_model(shape)
 
 
@@ -28,19 +29,19 @@ def groups(model: Transformer) -> tuple[set[str], set[str]]:
 
 
 MATRICES = {
-    "blocks.0.attention.query_key_value.weight",
-    "blocks.0.attention.output.weight",
+    "blocks.0.mixer.query_key_value.weight",
+    "blocks.0.mixer.output.weight",
     "blocks.0.feed_forward.gate_up.weight",
     "blocks.0.feed_forward.down.weight",
 }
 OTHERS = {
     "embedding.weight",
     "norm.gain",
-    "blocks.0.attention_norm.gain",
+    "blocks.0.mixer_norm.gain",
     "blocks.0.feed_forward_norm.gain",
-    "blocks.0.attention.query_norm.gain",
-    "blocks.0.attention.key_norm.gain",
-    "blocks.0.attention.query_key_value.bias",
+    "blocks.0.mixer.query_norm.gain",
+    "blocks.0.mixer.key_norm.gain",
+    "blocks.0.mixer.query_key_value.bias",
 }
 
 
@@ -90,3 +91,13 @@ def test_steps_are_those_of_torch_and_of_the_formula() -> None:
     for (name, parameter), other in zip(model.named_parameters(), peer.parameters(), strict=True):
         torch.testing.assert_close(parameter, other, rtol=0, atol=2e-7, msg=name)
         torch.testing.assert_close(parameter.double(), exact[name], rtol=0, atol=5e-7, msg=name)
+
+
+def test_mup_scales_the_rate_of_the_blocks_matrices() -> None:
+    model = Transformer(mup_config(config(width=96, tied_embeddings=False), 24))
+    optimizer = make_adamw(model, ADAMW)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert set(rates) == set(names.values())
+    assert rates["blocks.0.mixer.query_key_value.weight"] == rates["blocks.1.feed_forward.down.weight"] == 0.0025
+    assert rates["embedding.weight"] == rates["output.weight"] == rates["norm.gain"] == 0.01

@@ -16,8 +16,11 @@ from ingot.envs.task import Score, make_task
 from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.model.checkpoint import save_checkpoint
-from ingot.model.config import AttentionConfig, BlockConfig, FeedForwardConfig, ModelConfig
-from ingot.model.transformer import Transformer, initialise
+from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.mixers.config import AttentionConfig
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
@@ -43,16 +46,16 @@ def tiny_tokenizer() -> Tokenizer:
 def tiny_model(tokenizer: Tokenizer, seed: int = 0, *, width: int = 32, std: float = 0.2) -> Transformer:
     """Two layers with grouped key heads; with the default std its distributions are far from uniform."""
     block = BlockConfig(
-        attention=AttentionConfig(heads=4, key_value_heads=2, head_width=width // 4),
+        mixer=AttentionConfig(heads=4, key_value_heads=2, head_width=width // 4),
         feed_forward=FeedForwardConfig(width=2 * width),
     )
     config = ModelConfig(
         vocabulary_size=tokenizer.vocabulary_size,
         width=width,
-        depth=2,
-        blocks=(block,),
+        blocks={"layer": block},
+        layers="layer*2",
         context=CONTEXT,
-        initial_std=std,
+        initial=InitialConfig(std=std),
     )
     model = Transformer(config)
     initialise(model, seed)

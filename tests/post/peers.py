@@ -15,6 +15,8 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
+from ingot.model.families.table import write_config
+from ingot.model.families.weights import make_tensor
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import END_OF_TEXT, PAD, Tokenizer
 
@@ -30,25 +32,8 @@ PLAIN: dict[str, Any] = {
 
 def llama(model: Transformer) -> Any:
     """A transformers Llama with the weights of `model`."""
-    config, block = model.config, model.config.block(0)
-    assert block.attention.rope is not None
-    peer = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocabulary_size,
-            hidden_size=config.width,
-            intermediate_size=block.feed_forward.width,
-            num_hidden_layers=config.depth,
-            num_attention_heads=block.attention.heads,
-            num_key_value_heads=block.attention.key_value_heads,
-            head_dim=block.attention.head_width,
-            max_position_embeddings=config.context,
-            rms_norm_eps=config.norm_epsilon,
-            tie_word_embeddings=config.tied_embeddings,
-            rope_parameters={"rope_type": "default", "rope_theta": block.attention.rope.base},
-            bos_token_id=None,
-            eos_token_id=0,
-        )
-    )
+    _, values = write_config(model.config)
+    peer = LlamaForCausalLM(LlamaConfig(**values | {"bos_token_id": None, "eos_token_id": 0}))
     give_weights(peer, model)
     return peer
 
@@ -64,23 +49,8 @@ def give_weights(peer: Any, model: Transformer) -> None:
 
 def as_llama(model: Transformer, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights or gradients of `model` under the names that transformers gives them."""
-    attention = model.config.block(0).attention
-    sizes = [heads * attention.head_width for heads in (attention.heads, *[attention.key_value_heads] * 2)]
-    result = {"model.embed_tokens.weight": named["embedding.weight"], "model.norm.weight": named["norm.gain"]}
-    for layer in range(model.config.depth):
-        ours, theirs = f"blocks.{layer}", f"model.layers.{layer}"
-        parts = named[f"{ours}.attention.query_key_value.weight"].split(sizes)
-        result |= {f"{theirs}.self_attn.{letter}_proj.weight": part for letter, part in zip("qkv", parts, strict=True)}
-        gate, up = named[f"{ours}.feed_forward.gate_up.weight"].chunk(2)
-        result |= {
-            f"{theirs}.self_attn.o_proj.weight": named[f"{ours}.attention.output.weight"],
-            f"{theirs}.mlp.gate_proj.weight": gate,
-            f"{theirs}.mlp.up_proj.weight": up,
-            f"{theirs}.mlp.down_proj.weight": named[f"{ours}.feed_forward.down.weight"],
-            f"{theirs}.input_layernorm.weight": named[f"{ours}.attention_norm.gain"],
-            f"{theirs}.post_attention_layernorm.weight": named[f"{ours}.feed_forward_norm.gain"],
-        }
-    return result
+    family, _ = write_config(model.config)
+    return {name: make_tensor(place, named) for name, place in family.layout(model.config).items()}
 
 
 def gradient_difference(model: Transformer, gradients: Mapping[str, Tensor], peer: Any) -> float:

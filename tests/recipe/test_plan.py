@@ -29,10 +29,11 @@ stages:
     phases: [{until: 1.0, weights: {all: 1}}]
     model:
       width: 64
-      depth: 3
+      layers: layer*3
       blocks:
-      - attention: {heads: 4, key_value_heads: 2, head_width: 16}
-        feed_forward: {width: 96}
+        layer:
+          mixer: {heads: 4, key_value_heads: 2, head_width: 16}
+          feed_forward: {width: 96}
   extend:
     stage: pretrain
     steps: 10
@@ -65,6 +66,16 @@ def test_costs_by_hand(real: Path) -> None:
     assert pretrain.seconds(1e9) == pytest.approx((pretrain.flops or 0) / 1e9 / UTILISATION)
     assert costs["extend"].parameters == pretrain.parameters  # the model of the checkpoint it goes on from
     assert (costs["sft"].parameters, costs["sft"].steps, costs["sft"].tokens) == (pretrain.parameters, 20, None)
+
+
+def test_cost_of_a_preset_by_hand(real: Path, write: Write) -> None:
+    """Nemotron's three kinds of layer: kept values count z, x, B and C of Mamba-2, and no feed-forward where none is."""
+    start, end = REAL.index("    model:"), REAL.index("  extend:")
+    recipe = write(REAL[:start] + "    model: {preset: nemotron-h-8b-mini, width: 128}\n" + REAL[end:], "preset.yaml")
+    cost = stage_costs(load_recipe(recipe))["pretrain"]
+    kept = 4 * 512 + 7 * 8 * 128  # the loss, and the stream of seven layers
+    kept += 3 * 3 * 2 * (8 * 32 + 2 * 32) + 3 * (4 + 2 * 2) * 32 + 3 * 5 * 512  # Mamba-2, attention, feed-forward
+    assert cost.memory_bytes == 16 * (cost.parameters or 0) + 4 * 512 * kept
 
 
 def test_unknown_model_has_unknown_cost(real: Path) -> None:

@@ -40,7 +40,18 @@ THOUGHT = [
 hostile = st.lists(
     st.one_of(
         st.sampled_from(
-            [*SPECIAL_TOKENS, "\x00", "\x000;", "\x00<", "\x00>", "{{ 1 }}", "{% generation %}", "\n", "assistant"]
+            [
+                *SPECIAL_TOKENS,
+                "\x00",
+                "\U00100000",
+                "\U00100001",
+                "<",
+                ">",
+                "{{ 1 }}",
+                "{% generation %}",
+                "\n",
+                "assistant",
+            ]
         ),
         st.text(max_size=6),
     ),
@@ -197,27 +208,41 @@ def test_equal_to_transformers(
     assert chat.prompt(messages[:1], tools, thinking) == prompt
 
 
-def test_a_mask_of_zeros_is_an_error(chat: ChatFormat, tokenizer: Tokenizer) -> None:
+def test_a_mask_of_zeros_is_an_error(chat: ChatFormat) -> None:
     with pytest.raises(DataError, match="all zero") as caught:
         chat.conversation([Message("user", "Hi")])
     assert "at least one assistant turn" in str(caught.value)
-    unmarked = default_chat_template().replace("{% generation %}", "").replace("{% endgeneration +%}", "{{ '\n' }}")
-    with pytest.raises(DataError, match="all zero") as caught:
-        ChatFormat(Tokenizer(tokenizer.backend, unmarked))
-    assert "{% generation %}" in str(caught.value)
+
+
+@pytest.mark.parametrize("messages", [PLAIN, THOUGHT])
+def test_generation_blocks_are_not_needed(chat: ChatFormat, tokenizer: Tokenizer, messages: list[Message]) -> None:
+    source = default_chat_template()
+    unmarked = source.replace("{% generation %}\n", "").replace("{% endgeneration +%}", "")
+    printed = unmarked.replace("<|im_start|>", "{{ '<|im_' ~ 'start|>' }}")
+    assert printed != unmarked != source
+    for template in (unmarked, printed):
+        assert ChatFormat(Tokenizer(tokenizer.backend, template)).conversation(messages) == chat.conversation(messages)
 
 
 def test_templates_that_break_an_invariant_are_refused(tokenizer: Tokenizer) -> None:
     source = default_chat_template()
-    printed = source.replace("<|im_end|>{% endgeneration", "{{ '<|im_end|>' }}{% endgeneration")
-    with pytest.raises(ArtifactError, match=r"does not let the model write <\|im_end\|>"):
-        ChatFormat(Tokenizer(tokenizer.backend, printed))
     other_prompt = source.replace(
         "{% if add_generation_prompt %}\n<|im_start|>assistant", "{% if add_generation_prompt %}\n<|im_start|>bot"
     )
     assert other_prompt != source
-    with pytest.raises(ArtifactError, match="no token prefix"):
-        ChatFormat(Tokenizer(tokenizer.backend, other_prompt))
+    with pytest.raises(DataError, match=r"message 1: .* its prompt is no prefix of the conversation"):
+        ChatFormat(Tokenizer(tokenizer.backend, other_prompt)).conversation(PLAIN[1:])
+    endless = ChatFormat(Tokenizer(tokenizer.backend, "{% for m in messages %}{{ m.content }}{% endfor %}"))
+    with pytest.raises(ArtifactError, match="the model would never stop"):
+        endless.conversation(PLAIN[:3])
+    unless_last = "{% if add_generation_prompt or not loop.last %}<|im_end|>{% endif %}"
+    source = "{% for m in messages %}{{ m.content }}" + unless_last + "{% endfor %}"
+    between = ChatFormat(Tokenizer(tokenizer.backend, source))
+    assert between.turn_end == tokenizer.special["<|im_end|>"]
+    with pytest.raises(DataError, match=r"prints no <\|im_end\|> after this turn"):
+        between.conversation([Message("user", ""), Message("assistant", "Hi")])
+    with pytest.raises(ArtifactError, match="no chat template"):
+        ChatFormat(Tokenizer(tokenizer.backend, None))
 
 
 def test_messages_that_cannot_be_rendered_as_meant(chat: ChatFormat) -> None:

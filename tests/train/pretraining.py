@@ -51,13 +51,13 @@ CONFIG: dict[str, Any] = {
     "phases": [{"until": 0.6, "weights": {"early": 1.0}}, {"until": 1.0, "weights": {"early": 1.0, "late": 3.0}}],
     "model": {
         "width": 16,
-        "depth": 2,
-        "blocks": [
-            {
-                "attention": {"heads": 2, "key_value_heads": 1, "head_width": 8},
+        "blocks": {
+            "layer": {
+                "mixer": {"heads": 2, "key_value_heads": 1, "head_width": 8},
                 "feed_forward": {"width": 32},
             }
-        ],
+        },
+        "layers": "layer*2",
     },
 }
 

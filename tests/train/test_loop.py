@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ingot.model.checkpoint import load_model
+from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Sequence
 from ingot.tokens.packing import make_batch
 from ingot.train.terms import CrossEntropy, PolicyGradient, Preference, ReferenceDivergence
@@ -43,7 +44,7 @@ def test_the_learning_rate_of_the_step_is_the_one_used(folder: StageFolder) -> N
     seen: list[torch.Tensor] = []
 
     def gain() -> torch.Tensor:
-        return trainer.model.norm.gain.detach().clone()
+        return trainer.model.get_parameter("norm.gain").detach().clone()
 
     trainer.run()
     assert (seen[1] - seen[0]).abs().tolist() == pytest.approx([0.01 / 4] * len(seen[0]), rel=1e-3)
@@ -83,7 +84,8 @@ def test_fewer_lines_but_never_without_what_was_measured(folder: StageFolder) ->
 def test_the_terms_that_are_on_are_announced(folder: StageFolder, listener: Listener) -> None:
     make_trainer(folder, terms=[CrossEntropy(coefficient=0.5), ReferenceDivergence(coefficient=0.0)], steps=1).run()
     assert listener.lines[0].endswith("on cpu in float32; loss = cross_entropy × 0.5; from the start")
-    assert listener.lines[0].startswith(f"{config().parameters():,} parameters")
+    count = sum(parameter.numel() for parameter in Transformer(config()).parameters())
+    assert listener.lines[0].startswith(f"{count:,} parameters")
 
 
 def batches(**streams: list[float]) -> FixedSource:

@@ -112,17 +112,23 @@ def score_candidates(model: Transformer, needles: Sequence[Needle]) -> tuple[Ten
     device = model.embedding.weight.device
     longest = max(len(needle.prompt) for needle in needles)
     span = max(len(candidate) for needle in needles for candidate in needle.candidates)
-    slots = torch.arange(len(needles), device=device)
-    caches = model.make_caches(len(needles), longest + span)
+    count = len(needles)
+    slots = torch.arange(count, device=device)
+    caches = model.make_caches(2 * count, longest + span)
     prompts_BP, ends_B = _padded([needle.prompt for needle in needles], device)
-    states_BPD = model.hidden(prompts_BP, caches=caches, slots=slots)
+    states_BPD = model.hidden(prompts_BP, caches=caches, slots=slots, lengths=ends_B)
     first_BV = model.head(states_BPD[slots, ends_B - 1]).log_softmax(dim=-1)
     likelihoods, greedy = [], torch.zeros(len(needles), dtype=torch.bool)
     for rank in range(len(needles[0].candidates)):
         tokens_BC, sizes_B = _padded([needle.candidates[rank] for needle in needles], device)
         places_C = torch.arange(tokens_BC.shape[1], device=device)
-        # a row's slot is written again from the end of its prompt; what an earlier candidate left behind is never seen
-        states_BCD = model.hidden(tokens_BC, ends_B[:, None] + places_C, caches=caches, slots=slots)
+        # each candidate goes on from a copy: a recurrent state cannot be taken back to the end of the prompt
+        for cache in caches:
+            if cache is not None:
+                cache.copy(slots, slots + count, longest)
+        states_BCD = model.hidden(
+            tokens_BC, ends_B[:, None] + places_C, caches=caches, slots=slots + count, lengths=sizes_B
+        )
         rest_BCV = model.head(states_BCD[:, :-1]).log_softmax(dim=-1)
         logprobs_BCV = torch.cat((first_BV[:, None], rest_BCV), dim=1)
         real_BC = places_C < sizes_B[:, None]

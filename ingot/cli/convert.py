@@ -1,0 +1,123 @@
+"""`ingot import` and `ingot export`: models to and from other people's formats."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingot.workspace.errors import ArtifactError, Interrupted
+
+if TYPE_CHECKING:
+    import torch
+
+    from ingot.workspace.interrupt import StopSignal
+    from ingot.workspace.progress import Progress
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+class Dtype(StrEnum):
+    """What weights may be converted to."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+SourceArgument = Annotated[
+    Path,
+    typer.Argument(help="A Hugging Face folder, a .gguf file, a checkpoint or a stage's folder.", show_default=False),
+]
+OutArgument = Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)]
+DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Convert the weights; as they are if not given.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")]
+
+
+def import_command(
+    source: SourceArgument, out: OutArgument, dtype: DtypeOption = None, force: ForceOption = False
+) -> None:
+    """Read a model in another format and write it as an Ingot checkpoint."""
+    from ingot.model.convert import import_model
+
+    def convert(progress: Progress, stop: StopSignal) -> Path:
+        return import_model(source, out, dtype=_dtype(dtype), replace=force, progress=progress, stop=stop)
+
+    _run(convert)
+    _show("checkpoint", out)
+
+
+def export_command(
+    source: SourceArgument,
+    out: OutArgument,
+    model_type: Annotated[
+        str | None, typer.Option("--as", metavar="MODEL_TYPE", help="Hugging Face model type; found if not given.")
+    ] = None,
+    dtype: DtypeOption = None,
+    max_shard_size: Annotated[
+        str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest weight file, such as 500MB.")
+    ] = "5GB",
+    force: ForceOption = False,
+) -> None:
+    """Write a model as a Hugging Face folder that transformers loads."""
+    from ingot.model.convert import export_model
+
+    size = parse_size(max_shard_size)
+
+    def convert(progress: Progress, stop: StopSignal) -> Path:
+        return export_model(
+            source,
+            out,
+            model_type=model_type,
+            dtype=_dtype(dtype),
+            max_shard_bytes=size,
+            replace=force,
+            progress=progress,
+            stop=stop,
+        )
+
+    _run(convert)
+    _show("Hugging Face folder", out)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from `500MB`: a number and a unit."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
+    size = 0 if match is None else int(float(match[1]) * UNITS[match[2]])
+    if size <= 0:
+        raise ArtifactError(f"{text!r} is not a size", place="--max-shard-size", fix="write it like 5GB or 500MB")
+    return size
+
+
+def _dtype(name: Dtype | None) -> torch.dtype | None:
+    import torch
+
+    return None if name is None else getattr(torch, name)
+
+
+def _run(convert: Callable[[Progress, StopSignal], Path]) -> None:
+    """Convert with live progress. A stop leaves nothing behind."""
+    from ingot.cli.stop import note_signals
+    from ingot.workspace.interrupt import StopSignal
+    from ingot.workspace.progress import make_progress
+
+    stop, received = StopSignal(), list[int]()
+    try:
+        with make_progress() as progress, note_signals(stop, received):
+            convert(progress, stop)
+    except (Interrupted, KeyboardInterrupt):
+        typer.echo("stopped; nothing was written", err=True)
+        raise typer.Exit(128 + (received[-1] if received else signal.SIGINT)) from None
+
+
+def _show(what: str, folder: Path) -> None:
+    from ingot.workspace.files import folder_bytes
+
+    typer.echo(f"{what}: {folder} ({folder_bytes(folder) / 1e6:,.1f} MB)")
+    typer.echo(f"next:\n  ingot chat {shlex.quote(str(folder))}")

@@ -1,0 +1,100 @@
+"""`ingot model`: the published systems as presets, and what any model is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingot.cli.show import print_json
+
+if TYPE_CHECKING:
+    from ingot.model.config import ModelConfig
+    from ingot.model.presets.preset import Preset
+
+model_app = typer.Typer(
+    name="model", help="Published systems as presets; what a model is made of.", no_args_is_help=True
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
+LENGTH = 4096
+LengthOption = Annotated[
+    int, typer.Option("--length", min=1, help="Sequence length of the FLOPs (at most the model's context).")
+]
+
+
+@model_app.command("list")
+def list_models(length: LengthOption = LENGTH, as_json: JsonOption = False) -> None:
+    """Every preset: parameters, context, cache and training FLOPs per token."""
+    from ingot.cli.show_model import facts, show_list
+    from ingot.model.count import count
+    from ingot.model.presets.preset import presets
+
+    found = [(preset, count(preset.model)) for preset in presets()]
+    if as_json:
+        print_json([{"name": preset.name, "mini": preset.mini} | facts(counted, length) for preset, counted in found])
+    else:
+        show_list(found, length)
+
+
+@model_app.command("show")
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A preset, a checkpoint, a recipe or a file of model options.", show_default=False)
+    ],
+    length: LengthOption = LENGTH,
+    as_json: JsonOption = False,
+) -> None:
+    """One model: its shape, layer pattern, parameters by part, cache, and what its report counted."""
+    from ingot.cli.show_model import facts, show_model
+    from ingot.model.count import count
+
+    config, preset = find_model(name)
+    counted = count(config)
+    if as_json:
+        known: dict[str, Any] = preset.model_dump(mode="json", exclude={"model"}) if preset else {"name": name}
+        parts = {part: {"total": size.total, "active": size.active} for part, size in counted.parts.items()}
+        print_json(known | facts(counted, length) | {"parts": parts, "model": config.model_dump(mode="json")})
+    else:
+        show_model(name, counted, preset, length)
+
+
+def find_model(name: str) -> tuple[ModelConfig, Preset | None]:
+    """The model that a name or path stands for; a name of a preset is not looked for on disk."""
+    from ingot.model.presets.preset import load_preset, names
+
+    path = Path(name)
+    if name in names() or not path.exists():
+        preset = load_preset(name)
+        return preset.model, preset
+    if path.suffix in (".yaml", ".yml"):
+        return _read_yaml(path), None
+    from ingot.model.checkpoint import open_model
+
+    return open_model(path).config, None
+
+
+def _read_yaml(path: Path) -> ModelConfig:
+    """The model of a recipe (of the first stage that starts one), or of a file that holds only a model's options."""
+    from ingot.model.config import ModelConfig
+    from ingot.recipe.load import load_recipe
+    from ingot.recipe.problems import Problems
+    from ingot.recipe.read import read_file
+    from ingot.recipe.validate import validate
+    from ingot.train.config import PretrainConfig
+    from ingot.workspace.errors import RecipeError
+
+    problems = Problems()
+    tree = read_file(path, problems)
+    problems.raise_if_any()
+    if "stages" in tree.entries:
+        configs = (stage.config for stage in load_recipe(path).stages)
+        models = [config.model for config in configs if isinstance(config, PretrainConfig) and config.model is not None]
+        if not models:
+            raise RecipeError("no stage of the recipe starts a model", place=str(path), fix="give a checkpoint instead")
+        return models[0]
+    config = validate(ModelConfig, tree.entries.get("model", tree), "model", problems)
+    problems.raise_if_any()
+    assert isinstance(config, ModelConfig)
+    return config

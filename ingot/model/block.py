@@ -1,0 +1,114 @@
+"""One layer: a mixer and a feed-forward, each wrapped by the residual rule.
+
+    pre            x + f(norm(x))                    GPT-2 and most others
+    post           x + norm(f(x))                    OLMo 2 (arXiv 2501.00656)
+    sandwich       x + post_norm(f(norm(x)))         Gemma 2, Trinity
+    norm_residual  h = norm(x);  α·h + β·f(h)        MiniMax-01 (DeepNorm's scales, arXiv 2203.00555)
+
+A layer with only a mixer or only a feed-forward (Nemotron-H) is the same thing with one of the two missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from ingot.model.config import BlockConfig
+from ingot.model.context import Context
+from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForward
+from ingot.model.feed_forward.mixture import MixtureOfExperts
+from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.cache import Cache
+from ingot.model.mixers.config import (
+    AttentionConfig,
+    GatedDeltaConfig,
+    KdaConfig,
+    LightningConfig,
+    Mamba2Config,
+    MixerConfig,
+    MlaConfig,
+)
+from ingot.model.mixers.gated_delta import GatedDelta
+from ingot.model.mixers.kda import Kda
+from ingot.model.mixers.lightning import Lightning
+from ingot.model.mixers.mamba2 import Mamba2
+from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.mla import Mla
+from ingot.model.mixers.parallel import Parallel
+from ingot.model.norm import RmsNorm
+
+
+def make_mixer(config: MixerConfig, site: Site) -> Mixer:
+    """The mixer that a configuration describes."""
+    match config:
+        case AttentionConfig():
+            return Attention(config, site)
+        case MlaConfig():
+            return Mla(config, site)
+        case LightningConfig():
+            return Lightning(config, site)
+        case GatedDeltaConfig():
+            return GatedDelta(config, site)
+        case KdaConfig():
+            return Kda(config, site)
+        case Mamba2Config():
+            return Mamba2(config, site)
+        case _:
+            return Parallel(config, site)
+
+
+def make_feed_forward(config: ChannelConfig, site: Site) -> FeedForward | MixtureOfExperts:
+    """The feed-forward that a configuration describes."""
+    if isinstance(config, FeedForwardConfig):
+        return FeedForward(config, site.width)
+    return MixtureOfExperts(config, site)
+
+
+class Block(nn.Module):
+    """One layer; `mixer` or `feed_forward` is None where it has none."""
+
+    def __init__(self, config: BlockConfig, site: Site) -> None:
+        super().__init__()
+        self.config = config
+        self.mixer, self.feed_forward = None, None
+        if config.mixer is not None:
+            self.mixer = make_mixer(config.mixer, site)
+            self.mixer_norm, self.mixer_post_norm = _norms(config, site)
+        if config.feed_forward is not None:
+            self.feed_forward = make_feed_forward(config.feed_forward, site)
+            self.feed_forward_norm, self.feed_forward_post_norm = _norms(config, site)
+
+    def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+        mixer, feed_forward = self.mixer, self.feed_forward
+        if mixer is not None:
+            norms = self.mixer_norm, self.mixer_post_norm
+            x_BTD = self._wrap(x_BTD, lambda h: mixer(h, context, cache), *norms, self.config.mixer_scales)
+        if feed_forward is not None:
+            norms = self.feed_forward_norm, self.feed_forward_post_norm
+            scales = self.config.feed_forward_scales
+            x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
+        return x_BTD
+
+    def _wrap(
+        self,
+        x_BTD: Tensor,
+        part: Callable[[Tensor], Tensor],
+        norm: RmsNorm | None,
+        post_norm: RmsNorm | None,
+        scales: tuple[float, float],
+    ) -> Tensor:
+        h_BTD = x_BTD if norm is None else norm(x_BTD)
+        y_BTD = part(h_BTD)
+        if self.config.residual == "norm_residual":
+            alpha, beta = scales
+            return alpha * h_BTD + beta * y_BTD
+        return x_BTD + (y_BTD if post_norm is None else post_norm(y_BTD))
+
+
+def _norms(config: BlockConfig, site: Site) -> tuple[RmsNorm | None, RmsNorm | None]:
+    """The norms before and after a part; None where the rule has none."""
+    before = None if config.residual == "post" else RmsNorm(site.width, site.norm)
+    after = RmsNorm(site.width, site.norm) if config.residual in ("post", "sandwich") else None
+    return before, after

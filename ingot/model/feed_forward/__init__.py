@@ -1,0 +1,1 @@
+"""What happens to each token by itself: the feed-forward, dense or a mixture of experts."""

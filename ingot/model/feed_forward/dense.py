@@ -1,0 +1,64 @@
+"""The feed-forward of one token.
+
+    gated      down( act(m·gate x) ⊙ (up x + o) )     (Shazeer, "GLU variants improve transformer", arXiv 2002.05202)
+    ungated    down( act(up x) )
+
+With a clamp c, gate x is at most c and |up x| at most c before anything else happens to them (gpt-oss). `activate` is the part
+between the two products; the experts of a mixture (experts.py) use the same one.
+
+Shapes: B rows, T tokens, D width, F inner width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, relu, silu
+
+from ingot.model.context import Context
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.linear import Linear
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+    "relu": relu,
+    "relu_squared": lambda x: relu(x).square(),
+    "swish_1702": lambda x: x * torch.sigmoid(1.702 * x),
+}
+
+
+def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
+    """What `down` reads: from [gate | up] of width 2·F if gated, else from `up` of width F."""
+    activation = ACTIVATIONS[config.activation]
+    if not config.gated:
+        return activation(projected)
+    gate, up = projected.chunk(2, dim=-1)
+    if config.clamp is not None:
+        gate, up = gate.clamp(max=config.clamp), up.clamp(-config.clamp, config.clamp)
+    if config.gate_multiplier != 1:
+        gate = gate * config.gate_multiplier
+    return activation(gate) * (up + config.up_offset if config.up_offset else up)
+
+
+class FeedForward(nn.Module):
+    """Gate and up are one matrix `gate_up` with the rows [gate | up]; without a gate it is `up`."""
+
+    def __init__(self, config: FeedForwardConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        if config.gated:
+            self.gate_up = Linear(width, 2 * config.width, bias=config.bias)
+        else:
+            self.up = Linear(width, config.width, bias=config.bias)
+        self.down = Linear(config.width, width, bias=config.bias)
+
+    def forward(self, x_BTD: Tensor, context: Context | None = None) -> Tensor:
+        """The output [B, T, D]; tokens do not see each other, so nothing of the context is read."""
+        projected = self.gate_up(x_BTD) if self.config.gated else self.up(x_BTD)
+        out_BTD = self.down(activate(self.config, projected))
+        return out_BTD * self.config.output_multiplier if self.config.output_multiplier != 1 else out_BTD

@@ -1,0 +1,136 @@
+"""The routed experts: E feed-forwards whose weights are stacked, each applied to the tokens that chose it. Nothing is dropped.
+
+    out[n] = Σ_k weight[n, k] · expert_{index[n, k]}(x[n])          or, where the router weighs the input (Llama 4),
+    out[n] = Σ_k expert_{index[n, k]}(weight[n, k] · x[n])
+
+Two backends compute it:
+
+* `loop`, the definition: expert after expert, its tokens picked out and its outputs added back.
+* `grouped`, the default: the N·K choices are sorted by expert, so that each expert's rows lie together and both products are
+  one grouped matrix product each. torch has a kernel for it (`grouped_mm`) that needs rows of a multiple of 16 bytes and no
+  float64; anything else is multiplied slice by slice. With the kernel in bfloat16 nothing waits for the device; the
+  slices have to know their sizes, and in float32 on CUDA so does torch.
+
+Sorting is stable and the sum over k has a fixed order, forward and backward, so that equal inputs give equal bits.
+
+Shapes: N tokens, K choices of a token, R = N·K rows, E experts, D width, F inner width, I and O the widths of a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import grouped_mm, linear
+
+from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import activate
+
+KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+KERNEL_BYTES = 16  # grouped_mm wants every row to begin at a multiple of this
+
+
+class Experts(nn.Module):
+    """Stacked weights `gate_up` [E, 2F, D] (ungated: `up` [E, F, D]) and `down` [E, D, F], and their biases if any."""
+
+    backend: Literal["grouped", "loop"] = "grouped"
+    rounding: Callable[[Tensor], Tensor] | None = None  # of the weights, as in linear.py
+
+    def __init__(self, config: FeedForwardConfig, experts: int, width: int, *, weigh_input: bool = False) -> None:
+        super().__init__()
+        self.config, self.experts, self.weigh_input = config, experts, weigh_input
+        self.first = "gate_up" if config.gated else "up"
+        inner = 2 * config.width if config.gated else config.width
+        self._add(self.first, inner, width)
+        self._add("down", width, config.width)
+
+    def _add(self, name: str, out: int, into: int) -> None:
+        weight = nn.Parameter(torch.empty(self.experts, out, into))
+        nn.init.uniform_(weight, -(into**-0.5), into**-0.5)
+        self.register_parameter(name, weight)
+        bias = nn.Parameter(torch.zeros(self.experts, out)) if self.config.bias else None
+        self.register_parameter(f"{name}_bias", bias)
+
+    def forward(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
+        """Σ_k of the chosen experts' outputs [N, D], in the dtype of the products."""
+        device = x_ND.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x_ND.dtype
+        run = self._loop if self.backend == "loop" else self._grouped
+        out_ND = run(x_ND.to(dtype), indices_NK, weights_NK).to(dtype)
+        return out_ND * self.config.output_multiplier if self.config.output_multiplier != 1 else out_ND
+
+    def _weights(self, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """The stacked matrix, rounded if training is quantised, and its bias, in the dtype of the product."""
+        weight, bias = self.get_parameter(name), getattr(self, f"{name}_bias")
+        rounded = weight if self.rounding is None else self.rounding(weight)
+        return rounded.to(dtype), None if bias is None else bias.to(dtype)
+
+    def _loop(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
+        first, first_bias = self._weights(self.first, x_ND.dtype)
+        down, down_bias = self._weights("down", x_ND.dtype)
+        out_ND = torch.zeros_like(x_ND, dtype=torch.promote_types(x_ND.dtype, weights_NK.dtype))
+        for expert in indices_NK.unique().tolist():
+            tokens, choice = (indices_NK == expert).nonzero(as_tuple=True)
+            weight = weights_NK[tokens, choice, None]
+            rows = x_ND[tokens] * weight.to(x_ND.dtype) if self.weigh_input else x_ND[tokens]
+            inner = linear(rows, first[expert], None if first_bias is None else first_bias[expert])
+            part = linear(activate(self.config, inner), down[expert], None if down_bias is None else down_bias[expert])
+            out_ND = out_ND.index_add(0, tokens, (part if self.weigh_input else part * weight).to(out_ND.dtype))
+        return out_ND
+
+    def _grouped(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
+        active = indices_NK.shape[1]
+        expert_R = indices_NK.reshape(-1)
+        order_R = expert_R.argsort(stable=True)  # sorted row r is choice order_R[r] = token·K + k
+        place_R = torch.empty_like(order_R)  # and choice c is sorted row place_R[c]
+        place_R.scatter_(0, order_R, torch.arange(len(order_R), device=x_ND.device))
+        counts_E = torch.zeros(self.experts, dtype=torch.int32, device=x_ND.device)
+        counts_E.scatter_add_(0, expert_R, torch.ones_like(expert_R, dtype=torch.int32))
+        ends_E = counts_E.cumsum(0, dtype=torch.int32)
+        rows_RD = gather(x_ND, order_R // active, place_R, active)
+        if self.weigh_input:
+            rows_RD = rows_RD * gather(weights_NK.reshape(-1, 1), order_R, place_R).to(x_ND.dtype)
+        sorted_R = expert_R[order_R]
+        inner_RF = activate(self.config, self._product(self.first, rows_RD, ends_E, sorted_R))
+        out_RD = self._product("down", inner_RF, ends_E, sorted_R)
+        out_NKD = gather(out_RD, place_R, order_R).unflatten(0, (-1, active))
+        return out_NKD.sum(1) if self.weigh_input else (out_NKD * weights_NK[..., None]).sum(1)
+
+    def _product(self, name: str, rows_RI: Tensor, ends_E: Tensor, expert_R: Tensor) -> Tensor:
+        weight_EOI, bias_EO = self._weights(name, rows_RI.dtype)
+        out_RO = grouped_linear(rows_RI, weight_EOI, ends_E)
+        return out_RO if bias_EO is None else out_RO + bias_EO[expert_R]
+
+
+def grouped_linear(rows_RI: Tensor, weight_EOI: Tensor, ends_E: Tensor) -> Tensor:
+    """Row r times the matrix of its expert, transposed; expert e has the rows ends_E[e − 1] to ends_E[e]."""
+    _, out, into = weight_EOI.shape
+    aligned = all(width * rows_RI.element_size() % KERNEL_BYTES == 0 for width in (out, into))
+    if aligned and rows_RI.dtype in KERNEL_DTYPES:
+        return grouped_mm(rows_RI, weight_EOI.transpose(1, 2), offs=ends_E)
+    sizes = ends_E.diff(prepend=ends_E.new_zeros(1)).tolist()
+    parts = zip(rows_RI.split(sizes), weight_EOI.unbind(), strict=True)
+    return torch.cat([linear(part, matrix) for part, matrix in parts])
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, index: Tensor, back: Tensor, copies: int) -> Tensor:
+        context.save_for_backward(back)
+        context.copies = copies
+        return x[index]
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        (back,) = context.saved_tensors
+        return gradient[back].unflatten(0, (-1, context.copies)).sum(1), None, None, None
+
+
+def gather(x: Tensor, index: Tensor, back: Tensor, copies: int = 1) -> Tensor:
+    """x[index], where every row of x is taken `copies` times and `back` lists, row after row, where they went.
+
+    Autograd would add the gradients of the copies in whatever order the device finds them; here they are gathered and summed.
+    """
+    return _Gather.apply(x, index, back, copies)  # type: ignore[no-untyped-call]

@@ -1,0 +1,128 @@
+"""Mixture of experts: every token passes the shared expert and a few routed ones.
+
+    out = shared(x) [· σ(g·x)] + up( Σ_k weight_k · expert_k(down x) )
+
+Router and balancers read the full width; with a latent, the routed experts work on a narrower projection of x (Nemotron 3).
+Without one `down` and `up` are the identity. The parts: router.py chooses, experts.py computes, balance.py keeps the loads
+equal. Padding is computed like any token (leaving it out would mean waiting for the device) but counts nowhere.
+
+Shapes: B rows, T tokens of a row, N = B·T, D width, E experts, K experts of a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ingot.model.context import Context
+from ingot.model.feed_forward.balance import Balancer, Seen, make_balancer
+from ingot.model.feed_forward.config import MoeConfig
+from ingot.model.feed_forward.dense import FeedForward
+from ingot.model.feed_forward.experts import Experts
+from ingot.model.feed_forward.router import Router, Routing
+from ingot.model.linear import Linear
+from ingot.model.mixers.mask import PADDING
+from ingot.model.mixers.mixer import Site
+from ingot.model.record import Record, Reporter, RouterLoad
+
+
+class MixtureOfExperts(nn.Module, Reporter):
+    """In a pass with a Record it also reports its load and the losses of its balancers."""
+
+    def __init__(self, config: MoeConfig, site: Site) -> None:
+        super().__init__()
+        self.config, self.layer = config, site.layer
+        self.router = Router(config.router, config.experts, config.active, site.width)
+        weigh_input = config.router.score == "sigmoid_input"
+        inner = config.latent or site.width
+        self.experts = Experts(config.expert, config.experts, inner, weigh_input=weigh_input)
+        self.latent_down = Linear(site.width, inner, bias=False) if config.latent else None
+        self.latent_up = Linear(inner, site.width, bias=False) if config.latent else None
+        self.shared = FeedForward(config.shared, site.width) if config.shared else None
+        self.shared_gate = Linear(site.width, 1, bias=False) if config.shared_gate else None
+        self.balancers = nn.ModuleList(make_balancer(each, config) for each in config.balancers)
+        self.reported_losses: dict[str, float] = {}
+        for balancer in self._balancers():
+            if balancer.name:
+                earlier = self.reported_losses.get(balancer.name, 0.0)
+                self.reported_losses[balancer.name] = earlier + balancer.coefficient
+
+    def forward(self, x_BTD: Tensor, context: Context | None = None) -> Tensor:
+        x_ND = x_BTD.flatten(0, -2)
+        routing = self.router(x_ND)
+        if context is not None and context.record is not None:
+            self._report(routing, context, context.record)
+        inner = x_ND if self.latent_down is None else self.latent_down(x_ND)
+        out_ND = self.experts(inner, routing.indices_NK, routing.weights_NK)
+        if self.latent_up is not None:
+            out_ND = self.latent_up(out_ND)
+        if self.shared is not None:
+            shared_ND = self.shared(x_ND)
+            if self.shared_gate is not None:
+                shared_ND = torch.sigmoid(self.shared_gate(x_ND)) * shared_ND
+            out_ND = out_ND + shared_ND
+        return out_ND.view_as(x_BTD)
+
+    def _report(self, routing: Routing, context: Context, record: Record) -> None:
+        shares_NE = self.router.distribution(routing)
+        real_N = context.once("real tokens", lambda: real_tokens(context))
+        sequences_N = context.once("sequences", lambda: sequence_numbers(context))
+        choices_E = count_choices(routing.indices_NK, real_N, self.config.experts)
+        before = record.before.get(self.layer)
+        earlier_E = None if before is None else before.choices_E
+        seen = Seen(routing, shares_NE, real_N, sequences_N, choices_E, earlier_E)
+        entropy = (torch.special.entr(shares_NE.detach()).sum(-1) * real_N).sum()
+        histogram_EH = None
+        for balancer in self._balancers():
+            loss = balancer.loss(seen)
+            if loss is not None:
+                record.add_loss(balancer.name, loss)
+            observed_EH = balancer.observe(seen)
+            histogram_EH = histogram_EH if observed_EH is None else observed_EH
+        record.add_load(self.layer, RouterLoad(choices_E, real_N.sum(), entropy, histogram_EH))
+
+    def _balancers(self) -> list[Balancer]:
+        return [each for each in self.balancers if isinstance(each, Balancer)]
+
+    @torch.no_grad()
+    def update_bias(self, load: RouterLoad) -> None:
+        """Let the balancers move the selection bias; `load` is that of the step just done."""
+        if self.router.selection_bias is not None:
+            for balancer in self._balancers():
+                balancer.update(self.router.selection_bias, load)
+
+
+def update_biases(model: nn.Module, loads: Mapping[int, RouterLoad]) -> None:
+    """After an optimizer step: move the selection biases of all routers that saw tokens in it."""
+    for module in model.modules():
+        if isinstance(module, MixtureOfExperts) and module.layer in loads:
+            module.update_bias(loads[module.layer])
+
+
+def real_tokens(context: Context) -> Tensor:
+    """True where a token is no padding [N]."""
+    if context.documents_BT is not None:
+        return (context.documents_BT != PADDING).reshape(-1)
+    rows, length = context.positions_BT.shape
+    place_T = torch.arange(length, device=context.positions_BT.device)
+    if context.lengths_B is None:
+        return torch.ones_like(place_T, dtype=torch.bool).repeat(rows)
+    return (place_T < context.lengths_B[:, None]).reshape(-1)
+
+
+def sequence_numbers(context: Context) -> Tensor:
+    """Numbers tokens by document (by row where there are none), from 0 [N]."""
+    starts_BT = torch.zeros_like(context.positions_BT)
+    starts_BT[:, 0] = 1
+    if context.documents_BT is not None:
+        starts_BT[:, 1:] = context.documents_BT[:, 1:] != context.documents_BT[:, :-1]
+    return starts_BT.reshape(-1).cumsum(0) - 1
+
+
+def count_choices(indices_NK: Tensor, real_N: Tensor, experts: int) -> Tensor:
+    """How often each expert was chosen by a real token [E], without waiting for the device."""
+    counted_NK = real_N[:, None].long().expand_as(indices_NK)
+    counts_E = torch.zeros(experts, dtype=torch.int64, device=indices_NK.device)
+    return counts_E.scatter_add_(0, indices_NK.reshape(-1), counted_NK.reshape(-1))

@@ -1,0 +1,91 @@
+"""Initial weights: a pure function of the seed, the same whatever else was drawn before.
+
+    normal      N(0, std²)                     0.02 (OLMo 2), 0.006 (DeepSeek-V3), scale/sqrt(width) (SmolLM2: 1, Trinity: 0.5)
+    truncated   the same, cut at three std     Trinity
+    xavier      N(0, 2 / (fan_in + fan_out))   MiniMax-01
+
+Output projections (those that write to the residual stream) get std / sqrt(2·layers), so that the stream's variance does
+not grow with depth at the start (Radford et al., GPT-2). Norm gains start at one, biases, routers' biases and sinks at zero;
+parts with rules of their own (the decays and time steps of recurrent mixers) fill those parameters in `reset_special`.
+
+muP (arXiv 2203.03466) for width multiplier m = width / base_width, so that the best learning rate does not move with width:
+
+    part                      std             learning rate (Adam)     forward
+    embedding                 std             1                        –
+    matrices of the blocks    std / sqrt(m)   1/m                      –
+    head, untied              std             1                        logits / m
+    gains, biases             –               1                        –
+
+`std` is then that of the base model. The 1/m on the logits is ModelConfig.logit_scale (`mup_config` sets it); strict muP
+also wants attention scores divided by the head's width instead of its root: AttentionConfig.scale.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ingot.model.config import InitialConfig, ModelConfig
+from ingot.model.norm import RmsNorm
+from ingot.model.transformer import Transformer
+
+OUTPUTS = (".output.weight", ".down.weight", ".experts.down", ".latent_up.weight")
+"""Ends of the names of parameters that write to the residual stream."""
+CUT = 3.0  # a truncated normal ends at this many std
+
+
+def initialise(model: Transformer, seed: int) -> None:
+    """Fill every parameter; the global random generator is not touched."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            value = _initial(name, parameter, model.config, generator)
+            parameter.copy_(value)
+        for module in model.modules():
+            if isinstance(module, RmsNorm) and module.gain is not None and module.config.zero_centred:
+                module.gain.sub_(1.0)
+            special = getattr(module, "reset_special", None)
+            if special is not None:
+                special(generator)
+
+
+def learning_rate_share(name: str, parameter: nn.Parameter, config: ModelConfig) -> float:
+    """What muP multiplies a parameter's learning rate with (Adam); one without muP."""
+    return config.initial.base_width / config.width if _scaled_by_width(name, parameter, config) else 1.0  # type: ignore[operator]
+
+
+def mup_config(config: ModelConfig, base_width: int) -> ModelConfig:
+    """The model with muP relative to a model of `base_width` that was tuned: initial values, rates and head."""
+    initial = config.initial.model_copy(update={"base_width": base_width})
+    return config.model_copy(update={"initial": initial, "logit_scale": config.logit_scale * base_width / config.width})
+
+
+def _initial(name: str, parameter: nn.Parameter, config: ModelConfig, generator: torch.Generator) -> Tensor:
+    initial = config.initial
+    if name.endswith(("gain", "norm.weight")):  # of our norms, and of torch's LayerNorm
+        scaled = initial.depth_scaled_post_norm and "post_norm" in name
+        return torch.full(parameter.shape, config.depth**-0.5 if scaled else 1.0)
+    if parameter.dim() < 2 or name.endswith("bias"):
+        return torch.zeros(parameter.shape)
+    std = initial.std if initial.std is not None else initial.scale / config.width**0.5
+    if initial.distribution == "xavier":
+        std = (2 / (parameter.shape[-1] + parameter.shape[-2])) ** 0.5
+    if _scaled_by_width(name, parameter, config):
+        assert initial.base_width is not None
+        std *= (initial.base_width / config.width) ** 0.5
+    if initial.depth_scaled and name.endswith(OUTPUTS):
+        std /= (2 * config.depth) ** 0.5
+    return _draw(parameter.shape, std, initial, generator)
+
+
+def _draw(shape: torch.Size, std: float, initial: InitialConfig, generator: torch.Generator) -> Tensor:
+    if initial.distribution != "truncated":
+        return torch.empty(shape).normal_(0.0, std, generator=generator)
+    low, high = (torch.special.ndtr(torch.tensor(end)).item() for end in (-CUT, CUT))
+    uniform = torch.empty(shape).uniform_(low, high, generator=generator)
+    return torch.special.ndtri(uniform).clamp_(-CUT, CUT) * std
+
+
+def _scaled_by_width(name: str, parameter: nn.Parameter, config: ModelConfig) -> bool:
+    """Whether muP treats this parameter as a matrix of the blocks."""
+    return config.initial.base_width is not None and parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token."))

@@ -1,0 +1,18 @@
+"""The linear layer that all parts use: torch's, plus an optional rounding of the weight (quantise.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class Linear(nn.Linear):
+    """y = x Wᵀ + b; with a `rounding` the weight passes through it first (quantisation-aware training)."""
+
+    rounding: Callable[[Tensor], Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight if self.rounding is None else self.rounding(self.weight)
+        return linear(x, weight, self.bias)

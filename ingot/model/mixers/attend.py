@@ -1,0 +1,127 @@
+"""Softmax attention over a pass: one function, one description of the mask, the fastest backend that can do it.
+
+| backend | how                                                          | chosen for                                     |
+|---------|--------------------------------------------------------------|------------------------------------------------|
+| sdpa    | torch's fused attention, documents gathered into batches     | CPU; CUDA rows without documents, window, chunk |
+| blocks  | blocks of queries against the keys in sight, plain PyTorch   | softcap or sinks on a CPU; CUDA: what flex lacks |
+| varlen  | torch's FlashAttention over sequences of any length          | CUDA, 16 bit                                    |
+| flex    | torch's flex_attention, compiled                             | CUDA: softcap, sinks, or float32                |
+| plain   | the definition, with a dense mask                            | nothing: the reference of the tests             |
+
+Their files are beside this one. None but `plain` makes anything of size T×T. Padding gives zeros and takes no gradient.
+Everything runs in the values' dtype: under autocast a norm or a rotation may have left queries and keys in float32.
+
+Shapes: B rows, H query heads, K key and value heads, T tokens, S cached places, W key width, V value width (it may differ
+from W: multi-head latent attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from ingot.model.context import Context
+from ingot.model.mixers.attend_blocks import attend_blocks
+from ingot.model.mixers.attend_flex import attend_flex, flex_can
+from ingot.model.mixers.attend_plain import attend_plain
+from ingot.model.mixers.attend_sdpa import attend_sdpa
+from ingot.model.mixers.attend_varlen import attend_varlen, varlen_can
+from ingot.model.mixers.mask import PADDING, Mask
+
+Backend = Literal["sdpa", "blocks", "varlen", "flex", "plain"]
+
+_forced: ContextVar[Backend | None] = ContextVar("forced", default=None)
+
+
+@contextmanager
+def use_backend(backend: Backend) -> Iterator[None]:
+    """Inside, whole-sequence attention runs on `backend`: for tests and benchmarks."""
+    token = _forced.set(backend)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def attend(
+    query_BHTW: Tensor,
+    key_BKTW: Tensor,
+    value_BKTV: Tensor,
+    context: Context,
+    *,
+    scale: float,
+    window: int | None = None,
+    chunk: int | None = None,
+    softcap: float | None = None,
+    sinks_H: Tensor | None = None,
+) -> Tensor:
+    """Causal attention [B, H, T, V] inside each document of whole sequences."""
+    query_BHTW, key_BKTW = query_BHTW.to(value_BKTV.dtype), key_BKTW.to(value_BKTV.dtype)
+    mask = Mask.within(query_BHTW.shape[2], window, chunk)
+    extras = softcap is not None or sinks_H is not None
+    backend = _forced.get() or choose_backend(query_BHTW, value_BKTV, context, mask, extras)
+    if backend == "plain":
+        mixed = attend_plain(
+            query_BHTW, key_BKTW, value_BKTV, mask.dense(context), scale=scale, softcap=softcap, sinks_H=sinks_H
+        )
+    elif backend == "blocks":
+        mixed = attend_blocks(
+            query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale, softcap=softcap, sinks_H=sinks_H
+        )
+    elif backend == "flex":
+        mixed = attend_flex(
+            query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale, softcap=softcap, sinks_H=sinks_H
+        )
+    elif extras:
+        raise ValueError(f"{backend} attention has neither softcap nor sinks")
+    elif backend == "varlen":
+        mixed = attend_varlen(query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale)
+    else:
+        mixed = attend_sdpa(query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale)
+    if context.documents_BT is None:
+        return mixed
+    return mixed.masked_fill((context.documents_BT == PADDING)[:, None, :, None], 0)
+
+
+def choose_backend(query_BHTW: Tensor, value_BKTV: Tensor, context: Context, mask: Mask, extras: bool) -> Backend:
+    """The automatic choice; `extras` are softcap and sinks."""
+    if query_BHTW.device.type != "cuda":
+        return "blocks" if extras else "sdpa"
+    if not extras and query_BHTW.dtype != torch.float64 and mask == Mask() and context.documents_BT is None:
+        return "sdpa"
+    if not extras and varlen_can(query_BHTW, value_BKTV):
+        return "varlen"
+    return "flex" if flex_can(query_BHTW, value_BKTV) else "blocks"
+
+
+def attend_past(
+    query_BHTW: Tensor,
+    key_BKSW: Tensor,
+    value_BKSV: Tensor,
+    context: Context,
+    *,
+    scale: float,
+    window: int | None = None,
+    chunk: int | None = None,
+    softcap: float | None = None,
+    sinks_H: Tensor | None = None,
+) -> Tensor:
+    """Attention [B, H, T, V] of new tokens to cached keys and values, which lie at index = position."""
+    mask = Mask.within(key_BKSW.shape[2], window, chunk)
+    visible = context.once(("past", mask), lambda: mask.past(context))
+    key, value = key_BKSW.to(query_BHTW.dtype), value_BKSV.to(query_BHTW.dtype)
+    if softcap is not None or sinks_H is not None:
+        return attend_plain(query_BHTW, key, value, visible, scale=scale, softcap=softcap, sinks_H=sinks_H)
+    group = query_BHTW.shape[1] // key.shape[1]
+    if group == 1 or query_BHTW.device.type == "cpu":
+        return scaled_dot_product_attention(query_BHTW, key, value, visible, scale=scale, enable_gqa=group > 1)
+    # no fused kernel for masks with grouped heads there: the queries of a group become rows of one longer query
+    rows = query_BHTW.unflatten(1, (-1, group)).flatten(2, 3)
+    mixed = scaled_dot_product_attention(rows, key, value, visible.repeat(1, 1, group, 1), scale=scale)
+    return mixed.unflatten(2, (group, -1)).flatten(1, 2)

@@ -1,0 +1,41 @@
+"""Softmax attention written out: the definition that every other backend is compared with.
+
+    s_ij = scale · q_i·k_j,     c·tanh(s/c) with a softcap,     o_i = Σ_j softmax_j(s_ij) v_j  over the visible keys j
+
+A sink is one more logit per head in the softmax, with no value (gpt-oss, arXiv 2508.10925): it takes probability away. The
+softmax is in float32 (float64 for float64 inputs). All scores exist at once, T × T of them.
+
+Shapes: B rows, H query heads, K key heads, G = H/K query heads per key head, T queries, S keys, W key width, V value width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def attend_plain(
+    query_BHTW: Tensor,
+    key_BKSW: Tensor,
+    value_BKSV: Tensor,
+    visible: Tensor,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    sinks_H: Tensor | None = None,
+) -> Tensor:
+    """Attention under booleans `visible` [B or 1, 1, T, S]; every query must see a key."""
+    group, length = query_BHTW.shape[1] // key_BKSW.shape[1], query_BHTW.shape[2]
+    rows = query_BHTW.unflatten(1, (-1, group)).flatten(2, 3)  # a group's queries share their keys: one longer query
+    scores = (rows @ key_BKSW.mT).unflatten(2, (group, length))
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(~visible[:, :, None], -torch.inf)
+    if sinks_H is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        sinks = sinks_H.to(scores.dtype).view(1, -1, group, 1, 1).expand(*scores.shape[:-1], 1)
+        weights = torch.cat((scores, sinks), dim=-1).softmax(dim=-1)[..., :-1]
+    mixed = weights.to(value_BKSV.dtype).flatten(2, 3) @ value_BKSV
+    return mixed.unflatten(2, (group, length)).flatten(1, 2)

@@ -1,0 +1,160 @@
+"""Attention by torch's fused kernel (scaled_dot_product_attention), which knows only causal squares and given masks.
+
+A packed row is cut into pieces that the kernel understands; a plan says where each piece's queries and keys lie in the
+flattened batch, and it is made once per pass for all layers with the same mask:
+
+    document or chunk, not longer than the window      one causal square
+    longer than the window W                           its first W tokens: one causal square (the window hides nothing there);
+                                                       the rest: blocks of Q queries against the Q + W − 1 keys in sight,
+                                                       all under the same mask of Q × (Q + W − 1)
+
+Squares of nearly equal length are padded at their end to one length and go through the kernel together: causality already
+hides what follows a query, so this needs no mask. Queries, keys and values are gathered once, outputs scattered once.
+
+Shapes: B rows, T tokens, H and K heads, W key width, V value width, N pieces of a call, Q queries and S keys of a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from ingot.model.context import Context
+from ingot.model.mixers.mask import Mask, Span
+
+ALIKE = 0.9  # squares share a call if the shortest has at least this share of the longest's length …
+SHORT = 16  # … or if all are this short
+BLOCKS = (64, 512)  # fewest and most queries of a banded block: between them, as many as the window
+
+
+def attend_sdpa(
+    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
+) -> Tensor:
+    """Causal attention [B, H, T, V] within documents, window and chunk; undefined at padding."""
+    query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
+    if context.documents_BT is None and mask == Mask():
+        return first_channels(_fused(query, key, value, None, scale), value_BKTV.shape[-1])
+    plan = context.once(("sdpa", mask), lambda: _plan(mask, context))
+    queries = _pieces(query, plan.queries, [(call.count, call.queries) for call in plan.calls])
+    keys = _pieces(key, plan.keys, [(call.count, call.keys) for call in plan.calls])
+    values = _pieces(value, plan.keys, [(call.count, call.keys) for call in plan.calls])
+    mixed = [
+        _fused(q, k, v, call.band, scale).transpose(1, 2).flatten(0, 1)
+        for call, q, k, v in zip(plan.calls, queries, keys, values, strict=True)
+    ]
+    rows, _, length, _ = query_BHTW.shape
+    out = torch.cat(mixed).index_select(0, plan.back).unflatten(0, (rows, length))
+    return first_channels(out.transpose(1, 2), value_BKTV.shape[-1])
+
+
+def same_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros appended where keys and values differ in width: the fused kernels want one width, and zeros change nothing."""
+    missing = key.shape[-1] - value.shape[-1]
+    if missing > 0:
+        return query, key, pad(value, (0, missing))
+    return (pad(query, (0, -missing)), pad(key, (0, -missing)), value) if missing < 0 else (query, key, value)
+
+
+def first_channels(x: Tensor, width: int) -> Tensor:
+    """The first `width` channels; a slice that keeps all would still cost a copy in the backward pass."""
+    return x if x.shape[-1] == width else x[..., :width]
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, band: Tensor | None, scale: float) -> Tensor:
+    """One call of the kernel: causal, or under the mask `band`."""
+    group = query.shape[1] // key.shape[1]
+    if group > 1 and query.device.type == "cuda" and query.dtype.itemsize > 2:
+        # no fused kernel for grouped heads in float32 on this device: without this it would make all T×T scores
+        key, value, group = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1), 1
+    return scaled_dot_product_attention(
+        query, key, value, band, is_causal=band is None, scale=scale, enable_gqa=group > 1
+    )
+
+
+def _pieces(x_BHTW: Tensor, places: Tensor, sizes: list[tuple[int, int]]) -> Iterator[Tensor]:
+    """The pieces [N, H, length, W] of every call, gathered from the batch."""
+    gathered = x_BHTW.transpose(1, 2).flatten(0, 1).index_select(0, places)
+    for part, size in zip(gathered.split([count * length for count, length in sizes]), sizes, strict=True):
+        yield part.unflatten(0, size).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the kernel: `count` pieces of `queries` queries against `keys` keys."""
+
+    count: int
+    queries: int
+    keys: int
+    band: Tensor | None  # which of its keys a query sees; None: a causal square
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The calls of a pass, and where their tokens lie in the flattened batch, one call after the other."""
+
+    calls: list[Call]
+    queries: Tensor
+    keys: Tensor
+    back: Tensor  # for every token of the batch, where its output is among the calls' outputs; 0 for padding
+
+
+def _plan(mask: Mask, context: Context) -> Plan:
+    """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
+    pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, nobody looks at it
+    rows, length = context.positions_BT.shape
+    squares, blocks = pieces, []
+    if mask.window is not None:
+        block = min(max(mask.window, BLOCKS[0]), BLOCKS[1])
+        squares = [Span(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
+        blocks = [
+            Span(start, min(start + block, piece.end))
+            for piece in pieces
+            for start in range(piece.start + mask.window, piece.end, block)
+        ]
+    calls, queries, keys, back, done = [], [], [], torch.zeros(rows * length, dtype=torch.int64), 0
+    for group in _alike(squares):
+        size = group[0].end - group[0].start
+        places, real = _places(group, 0, size)
+        calls.append(Call(len(group), size, size, None))
+        queries.append(places.flatten())
+        keys.append(places.flatten())
+        back[places[real]] = done + real.flatten().nonzero().flatten()
+        done += places.numel()
+    if blocks and mask.window is not None:
+        before = mask.window - 1
+        places, real = _places(blocks, 0, block)
+        key_places, _ = _places(blocks, before, block)
+        query_Q, key_S = torch.arange(block), torch.arange(block + before)
+        band = (key_S >= query_Q[:, None]) & (key_S <= query_Q[:, None] + before)
+        calls.append(Call(len(blocks), block, block + before, band.to(context.positions_BT.device)))
+        queries.append(places.flatten())
+        keys.append(key_places.flatten())
+        back[places[real]] = done + real.flatten().nonzero().flatten()
+    device = context.positions_BT.device
+    return Plan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
+
+
+def _alike(spans: list[Span]) -> Iterator[list[Span]]:
+    """Groups of nearly equal length, the longest of each first."""
+    group: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.start - span.end):
+        longest = group[0].end - group[0].start if group else 0
+        if group and longest > SHORT and span.end - span.start < ALIKE * longest:
+            yield group
+            group = []
+        group.append(span)
+    yield group
+
+
+def _places(spans: list[Span], before: int, length: int) -> tuple[Tensor, Tensor]:
+    """Token places [N, before + length] from `before` tokens ahead of each span, and which of them are in it or ahead.
+
+    Past its end a span repeats its last token: those queries are dropped, and those keys lie after every real query.
+    """
+    start, end = (torch.tensor([getattr(span, side) for span in spans])[:, None] for side in ("start", "end"))
+    places = start + torch.arange(-before, length)
+    return torch.minimum(places, end - 1), places < end

@@ -1,0 +1,59 @@
+"""Attention by torch's FlashAttention over sequences of any length: CUDA, 16 bit (torch.nn.attention.varlen).
+
+The flattened batch is one long sequence with borders where a document, a chunk or a row begins; the window is the kernel's
+own. Padding is a sequence like any other, so that nothing is gathered or scattered; attend.py makes its outputs zeros.
+
+Shapes: B rows, T tokens, H and K heads, W key width, V value width.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ingot.model.context import Context
+from ingot.model.mixers.attend_sdpa import first_channels, same_width
+from ingot.model.mixers.mask import Mask
+
+WIDEST = 256  # of a head, in the kernel
+
+
+def varlen_can(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
+    """Whether the kernel exists for these tensors."""
+    width = max(query_BHTW.shape[-1], value_BKTV.shape[-1])
+    half = query_BHTW.dtype in (torch.bfloat16, torch.float16)
+    return query_BHTW.device.type == "cuda" and half and width % 8 == 0 and width <= WIDEST
+
+
+def attend_varlen(
+    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
+) -> Tensor:
+    """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows, _, length, _ = query_BHTW.shape
+    borders, longest = context.once(("varlen", mask.chunk), lambda: _borders(mask, context))
+    query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
+    window = (-1 if mask.window is None else mask.window - 1, 0)  # keys before the query, keys after it
+    options: dict[str, Any] = {"scale": scale, "window_size": window}
+    if "enable_gqa" in inspect.signature(varlen_attn).parameters:  # before torch 2.12 the kernel did not ask
+        options["enable_gqa"] = True
+    query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    mixed = varlen_attn(query, key, value, borders, borders, longest, longest, **options)
+    assert isinstance(mixed, Tensor)
+    return first_channels(mixed.unflatten(0, (rows, length)).transpose(1, 2), value_BKTV.shape[-1])
+
+
+def _borders(mask: Mask, context: Context) -> tuple[Tensor, int]:
+    """Where each sequence of the flattened batch begins (and the last one ends), and the longest's length.
+
+    The count of sequences is the shape of a tensor, so this waits for the device: once per pass and chunk size.
+    """
+    first = Mask(chunk=mask.chunk).first(context)
+    rows, length = context.positions_BT.shape
+    begins = (first == torch.arange(length, device=first.device)).expand(rows, length)
+    borders = torch.nn.functional.pad(begins.flatten().nonzero().flatten(), (0, 1), value=rows * length)
+    return borders.to(torch.int32), int(borders.diff().max())

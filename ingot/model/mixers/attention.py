@@ -1,0 +1,137 @@
+"""Softmax attention with all that real systems add to it. What a layer has, its config says (mixers/config.py).
+
+    q, k, v = [W_q | W_k | W_v] x + b            H query heads, K key and value heads; each serves H/K query heads
+    q, k    = norm(q), norm(k)                   per head, or over all heads at once; then rotated; or rotated, then normed
+    q       = q · (1 + a·ln(1 + ⌊(p+1)/F⌋))      query temperature at place p of the document
+    o_i     = Σ_j softmax_j(cap(scale·q_i·k_j)) v_j  over the keys that the mask shows (attend.py), sinks in the softmax
+    y       = W_o (gate ⊙ o) + b                 gate = σ(W_g x), per channel or per head; it may sit on the values instead
+
+K = H is multi-head (Vaswani et al., arXiv 1706.03762), K = 1 multi-query, anything between grouped-query attention (Ainslie
+et al., arXiv 2305.13245). Gates: Qiu et al., arXiv 2505.06708. Temperature: Nakanishi, arXiv 2501.19399.
+
+Shapes: B rows, T tokens, D stream width, H, K heads, W head width, S places of the cache.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import sigmoid, silu
+
+from ingot.model.context import Context
+from ingot.model.linear import Linear
+from ingot.model.mixers.attend import attend, attend_past
+from ingot.model.mixers.cache import Cache, TokenCache
+from ingot.model.mixers.config import AttentionConfig, TemperatureConfig
+from ingot.model.mixers.dual_chunk import dual_chunk_attention, turn_keys
+from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.norm import RmsNorm
+from ingot.model.positions.rope import rotate, rotation
+
+
+class Attention(Mixer):
+    """One attention layer. The three input projections are one matrix: [queries | keys | values]."""
+
+    def __init__(self, config: AttentionConfig, site: Site) -> None:
+        super().__init__()
+        self.config = config
+        heads, key_heads, width = config.heads, config.key_value_heads, config.head_width
+        self.query_key_value = Linear(site.width, (heads + 2 * key_heads) * width, bias=config.query_key_value_bias)
+        self.output = Linear(heads * width, site.width, bias=config.output_bias)
+        if config.query_key_norm == "full":
+            self.query_norm = RmsNorm(heads * width, site.norm)
+            self.key_norm = RmsNorm(key_heads * width, site.norm)
+        elif config.query_key_norm != "none":
+            gain = config.query_key_norm == "head"
+            self.query_norm = RmsNorm(width, site.norm, gain=gain)
+            self.key_norm = RmsNorm(width, site.norm, gain=gain)
+        if config.gate is not None:
+            gated = heads if config.gate.place == "output" else key_heads
+            self.gate = Linear(site.width, gated * (width if config.gate.form == "elementwise" else 1), bias=False)
+        self.sinks = nn.Parameter(torch.zeros(heads)) if config.sinks else None
+        # the constant factor on the keys is a factor on every score
+        self.scale = (width**-0.5 if config.scale is None else config.scale) * config.key_multiplier
+
+    def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+        config = self.config
+        query, key, value = self._project(x_BTD)
+        if config.gate is not None and config.gate.place == "value":
+            value = value * self._gate(x_BTD)
+        if config.dual_chunk is None:
+            query, key = self._place(query, key, context)
+        else:
+            assert config.rope is not None
+            key = turn_keys(key, context, config.rope, config.dual_chunk)  # the queries turn later, three times
+        if config.temperature is not None:
+            query = (query * _temperature(context, config.temperature)).to(query.dtype)
+        mixed_BHTW = self._mix(query, key, value, context, cache)
+        if config.gate is not None and config.gate.place == "output":
+            mixed_BHTW = mixed_BHTW * self._gate(x_BTD)
+        return self.output(mixed_BHTW.transpose(1, 2).flatten(2))
+
+    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> TokenCache:
+        stream = (self.config.key_value_heads, self.config.head_width)
+        return TokenCache({"keys": stream, "values": stream}, slots, length, dtype, device)
+
+    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, W], keys and values [B, K, T, W], with the norms that come before the rotation."""
+        config = self.config
+        heads, key_heads, width = config.heads, config.key_value_heads, config.head_width
+        sizes = (heads * width, key_heads * width, key_heads * width)
+        query, key, value = self.query_key_value(x_BTD).split(sizes, dim=-1)
+        if config.query_key_norm == "full":
+            query, key = self.query_norm(query), self.key_norm(key)
+        query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in (query, key, value))
+        if config.query_key_norm == "head":
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query, key, value
+
+    def _place(self, query: Tensor, key: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Queries and keys rotated to their positions; a layer without positions leaves them as they are."""
+        rope = self.config.rope
+        if rope is None:
+            return query, key
+        cos, sin = rotation(context, rope, self.config.head_width)
+        query, key = rotate(query, cos, sin, rope.pairing), rotate(key, cos, sin, rope.pairing)
+        if self.config.query_key_norm == "after_rope":
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query, key
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, context: Context, cache: Cache | None) -> Tensor:
+        """The heads' outputs [B, H, T, W]. With a cache, new keys and values are stored first, then all are seen."""
+        config = self.config
+        if cache is not None:
+            assert isinstance(cache, TokenCache) and context.slots_B is not None and context.reach is not None
+            cache.write(context.slots_B, context.positions_BT, keys=key, values=value)
+            key, value = (cache.read(name, context.slots_B, context.reach) for name in ("keys", "values"))
+        if config.dual_chunk is not None:
+            assert config.rope is not None
+            return dual_chunk_attention(query, key, value, context, config.rope, config.dual_chunk, scale=self.scale)
+        return (attend if cache is None else attend_past)(
+            query,
+            key,
+            value,
+            context,
+            scale=self.scale,
+            window=config.window,
+            chunk=config.chunk,
+            softcap=config.softcap,
+            sinks_H=self.sinks,
+        )
+
+    def _gate(self, x_BTD: Tensor) -> Tensor:
+        """[B, heads, T, W], or [B, heads, T, 1] with one gate per head."""
+        assert self.config.gate is not None
+        width = self.config.head_width if self.config.gate.form == "elementwise" else 1
+        gate = self.gate(x_BTD).unflatten(-1, (-1, width)).transpose(1, 2)
+        return sigmoid(gate) if self.config.gate.activation == "sigmoid" else silu(gate)
+
+
+def _temperature(context: Context, config: TemperatureConfig) -> Tensor:
+    """The factor on the queries [B, 1, T, 1]: positions are the document's own."""
+
+    def compute() -> Tensor:
+        steps = ((context.positions_BT.float() + 1) / config.floor).floor()
+        return (1 + config.slope * steps.log1p())[:, None, :, None]
+
+    return context.once(("temperature", config), compute)

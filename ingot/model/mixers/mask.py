@@ -1,0 +1,116 @@
+"""Who may look at whom: one description of the attention mask, which every backend turns into its own form.
+
+    visible(query i, key j)  =  j ≤ i   and   i − j < window   and   ⌊p_i/chunk⌋ = ⌊p_j/chunk⌋   and   document(i) = document(j)
+
+with p the place inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
+zeros (attend.py). Documents and chunks are contiguous, so what query i sees is always an interval:
+
+    first_i ≤ j ≤ i,      first_i = max(start of the document, start of the chunk, i − window + 1)
+
+and first never decreases along a row. That one number per query is the whole mask: no backend needs a T×T matrix except
+`dense`, the definition that the tests compare with.
+
+Shapes: B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ingot.model.context import Context
+
+PADDING = -1
+
+
+@dataclass(frozen=True)
+class Span:
+    """A document's place in the flattened batch: tokens[start:end]."""
+
+    start: int
+    end: int
+
+
+def document_spans(documents_BT: Tensor) -> list[Span]:
+    """The runs of equal document number in every row, padding left out."""
+    rows, length = documents_BT.shape
+    flat = documents_BT.reshape(-1)
+    starts = torch.ones_like(flat, dtype=torch.bool)
+    starts[1:] = flat[1:] != flat[:-1]
+    starts[::length] = True
+    begin = starts.nonzero().flatten()
+    ends = [*begin[1:].tolist(), rows * length]
+    return [
+        Span(start, end)
+        for start, end, number in zip(begin.tolist(), ends, flat[begin].tolist(), strict=True)
+        if number != PADDING
+    ]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What a layer adds to "earlier tokens of the same document". Equal masks share their work within a pass."""
+
+    window: int | None = None  # keys that a query sees, itself included
+    chunk: int | None = None  # a query sees only the keys of its own chunk of this many places
+
+    @classmethod
+    def within(cls, length: int, window: int | None, chunk: int | None) -> Mask:
+        """The mask for rows of `length` tokens: a rule that cannot hide anything is left out."""
+        return cls(
+            window if window is not None and window < length else None,
+            chunk if chunk is not None and chunk < length else None,
+        )
+
+    def first(self, context: Context) -> Tensor:
+        """The index of the first key that each query sees [B, T]. Nothing here waits for the device."""
+        return context.once(("first", self), lambda: self._first(context.positions_BT, context.documents_BT))
+
+    def _first(self, positions_BT: Tensor, documents_BT: Tensor | None) -> Tensor:
+        index_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
+        first_BT = torch.zeros_like(positions_BT, dtype=index_T.dtype)
+        if documents_BT is not None:
+            first_BT[:, 1:] = index_T[1:] * (documents_BT[:, 1:] != documents_BT[:, :-1])
+            first_BT = first_BT.cummax(dim=1).values
+        if self.chunk is not None:
+            first_BT = index_T - (index_T - first_BT) % self.chunk
+        return first_BT if self.window is None else torch.maximum(first_BT, index_T - self.window + 1)
+
+    def pieces(self, context: Context) -> list[Span]:
+        """The documents of the flattened batch, cut into chunks: inside a piece only causality and window hide anything."""
+        return context.once(("pieces", self.chunk), lambda: self._pieces(context))
+
+    def _pieces(self, context: Context) -> list[Span]:
+        rows, length = context.positions_BT.shape
+        spans = context.spans
+        if spans is None:
+            spans = [Span(row * length, (row + 1) * length) for row in range(rows)]
+        if self.chunk is None:
+            return spans
+        return [
+            Span(start, min(start + self.chunk, span.end))
+            for span in spans
+            for start in range(span.start, span.end, self.chunk)
+        ]
+
+    def dense(self, context: Context) -> Tensor:
+        """The mask as booleans [B, 1, T, T], true where a query (third axis) sees a key (fourth axis)."""
+        first = self.first(context)[:, None, :, None]
+        key_T = torch.arange(first.shape[2], device=first.device)
+        return (key_T >= first) & (key_T <= key_T[:, None])
+
+    def past(self, context: Context) -> Tensor:
+        """The same for a pass with caches, where keys lie at index = position: booleans [B, 1, T, reach]."""
+        assert context.reach is not None
+        key = torch.arange(context.reach, device=context.positions_BT.device)
+        query = context.positions_BT[:, None, :, None]
+        visible = key <= query
+        if self.window is not None:
+            visible = visible & (query - key < self.window)
+        if self.chunk is not None:
+            visible = visible & (key >= query - query % self.chunk)
+        return visible

@@ -1,0 +1,35 @@
+"""The interface of a token mixer, and where it stands in the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ingot.model.config import NormConfig
+from ingot.model.context import Context
+from ingot.model.mixers.cache import Cache
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a part is built: layer `layer` of `depth`, in a stream of `width` channels."""
+
+    width: int
+    layer: int
+    depth: int
+    norm: NormConfig
+
+
+class Mixer(nn.Module, ABC):
+    """Maps the normed stream [B, T, D] to what is added to it. Built as `Kind(config, site)`."""
+
+    @abstractmethod
+    def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+        """The mixer's output. With a cache: reads the past from it and writes the new tokens into it."""
+
+    @abstractmethod
+    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> Cache:
+        """An empty cache for `slots` sequences of at most `length` tokens."""

@@ -1,0 +1,240 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token's keys and values in one small latent.
+
+    entry of token s    e_s = [c_s | r_s]         c_s = norm(W_c x_s) the latent,  r_s = turned(W_r x_s)
+    query of head h     q   = [q_c | turned(q_r)]  from x, or from a normed latent of x
+    key and value       k_s = [U_h c_s | r_s]      v_s = V_h c_s          (r_s is one key for all heads)
+    output              Σ_h O_h Σ_s softmax_s(scale · q·k_s) v_s
+
+Only e_s is cached: L + R numbers per token instead of H·(C + R + V). Two forms compute the same:
+
+* expanded: make k and v of every head, then ordinary attention. Training, and long stretches of new tokens;
+* absorbed: q_c·(U c) = (Uᵀ q_c)·c, so queries move into the latent, all heads read the entries themselves as keys and the
+  latents as values, and V follows after the softmax. Decoding: nothing is made per head and cached token.
+
+Per head, T queries on S entries cost S·L·(C + V) + T·S·(C + R + V) multiplications expanded and
+T·L·(C + V) + T·S·(2L + R) absorbed; a cached pass takes the cheaper one (DeepSeek-V3 with a long past: absorbed up to 170
+new tokens). With `sparse` each query sees only the keys that an indexer chose (sparse.py), in either form.
+
+Parameters, H heads: query [H·(C + R), D], or query_down [Q, D], query_norm [Q], query_up [H·(C + R), Q]; key_value_down
+[L + R, D] with rows [latent | shared key]; key_value_norm [L]; key_value_up [H·(C + V), L] with rows [U_h | V_h] head by
+head; output [D, H·V]. Biases, where there are any: query_down, key_value_down, output.
+
+Shapes: B rows, T new tokens, S tokens to look at, D width, H heads, W = C + R query width (content, turned), V value width,
+L latent, E = L + R entry, Q query latent.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ingot.model.context import Context
+from ingot.model.linear import Linear
+from ingot.model.mixers.attend import attend, attend_past
+from ingot.model.mixers.cache import Cache, TokenCache
+from ingot.model.mixers.config import MlaConfig
+from ingot.model.mixers.indexer import Index, Indexer
+from ingot.model.mixers.mask import PADDING
+from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.sparse import attend_gathered, attend_masked, index_divergence, mix_entries, select, visible
+from ingot.model.norm import RmsNorm
+from ingot.model.positions.config import YarnScaling
+from ingot.model.positions.rope import rotate, rotation
+from ingot.model.record import Reporter
+from ingot.workspace.errors import RecipeError
+
+
+def softmax_scale(config: MlaConfig) -> float:
+    """(C + R)^-½ · m²; m = 0.1·mscale_all_dim·ln(factor) + 1 under a YaRN scaling that has mscale_all_dim, else 1."""
+    scaling = None if config.rope is None else config.rope.scaling
+    temperature = 1.0
+    if isinstance(scaling, YarnScaling) and scaling.mscale_all_dim and scaling.factor > 1:
+        temperature = 0.1 * scaling.mscale_all_dim * math.log(scaling.factor) + 1
+    return (config.content_width + config.rope_width) ** -0.5 * temperature**2
+
+
+class Mla(Mixer, Reporter):
+    """One layer of multi-head latent attention, dense or sparse."""
+
+    def __init__(self, config: MlaConfig, site: Site) -> None:
+        super().__init__()
+        self.config, self.site, self.scale = config, site, softmax_scale(config)
+        query_rows = config.heads * (config.content_width + config.rope_width)
+        if config.query_latent is None:
+            self.query = Linear(site.width, query_rows, bias=False)
+        else:
+            self.query_down = Linear(site.width, config.query_latent, bias=config.bias)
+            self.query_norm = RmsNorm(config.query_latent, site.norm, epsilon=config.latent_epsilon)
+            self.query_up = Linear(config.query_latent, query_rows, bias=False)
+        self.key_value_down = Linear(site.width, config.key_value_latent + config.rope_width, bias=config.bias)
+        self.key_value_norm = RmsNorm(config.key_value_latent, site.norm, epsilon=config.latent_epsilon)
+        self.key_value_up = Linear(
+            config.key_value_latent, config.heads * (config.content_width + config.value_width), bias=False
+        )
+        self.output = Linear(config.heads * config.value_width, site.width, bias=config.bias)
+        chooses = config.sparse is not None and not config.sparse.shared
+        self.indexer = Indexer(config, site.width) if chooses else None
+        if self.indexer is not None and config.sparse is not None and config.sparse.loss:
+            self.reported_losses = {"index_divergence": config.sparse.loss}
+
+    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> TokenCache:
+        streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
+        if self.config.sparse is not None and not self.config.sparse.shared:
+            streams["index"] = (1, self.config.sparse.head_width)
+        return TokenCache(streams, slots, length, dtype, device)
+
+    def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+        query_BHTW, latent_BTQ = self._queries(x_BTD, context)
+        entry_BSE = self._entries(x_BTD, context)
+        index = self._index(x_BTD, latent_BTQ, context)
+        if cache is not None:
+            entry_BSE, index = self._through_cache(cache, entry_BSE, index, context)
+        sparse = self.config.sparse
+        dense = sparse is None or sparse.stage == "dense_warmup" or entry_BSE.shape[1] <= sparse.keep
+        selected_BTK = None if dense else self._selection(index, context)
+        if selected_BTK is not None:
+            mixed_BHTV = self.attend_selected(query_BHTW, entry_BSE, selected_BTK, context)
+        elif cache is not None and self._absorbed_is_cheaper(x_BTD.shape[1], entry_BSE.shape[1]):
+            mixed_BHTV = self.attend_absorbed(query_BHTW, entry_BSE, context)
+        else:
+            mixed_BHTV = self.attend_expanded(query_BHTW, entry_BSE, context)
+        if index is not None and self._indexer_learns(context):
+            self._add_divergence(index, query_BHTW, entry_BSE, selected_BTK, context)
+        return self.output(mixed_BHTV.transpose(1, 2).flatten(2))
+
+    # ---- projections
+
+    def _queries(self, x_BTD: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        """All heads' queries, the last R channels turned; and the latent they came from."""
+        config, latent = self.config, None
+        if config.query_latent is None:
+            flat = self.query(x_BTD)
+        else:
+            latent = self.query_norm(self.query_down(x_BTD))
+            flat = self.query_up(latent)
+        query = flat.unflatten(-1, (config.heads, -1)).transpose(1, 2)
+        content, turning = query.split((config.content_width, config.rope_width), dim=-1)
+        return torch.cat((content, self._turned(turning, context)), dim=-1), latent
+
+    def _entries(self, x_BTD: Tensor, context: Context) -> Tensor:
+        """[latent | turned shared key] of every new token."""
+        widths = (self.config.key_value_latent, self.config.rope_width)
+        latent, key = self.key_value_down(x_BTD).split(widths, dim=-1)
+        return torch.cat((self.key_value_norm(latent), self._turned(key[:, None], context)[:, 0]), dim=-1)
+
+    def _turned(self, x_BHTR: Tensor, context: Context) -> Tensor:
+        rope = self.config.rope
+        if rope is None:
+            return x_BHTR
+        cos, sin = rotation(context, rope, self.config.rope_width)
+        return rotate(x_BHTR, cos, sin, rope.pairing)
+
+    def _through_cache(
+        self, cache: Cache, entry_BTE: Tensor, index: Index | None, context: Context
+    ) -> tuple[Tensor, Index | None]:
+        """Store what is new; give back everything that the slots hold."""
+        assert isinstance(cache, TokenCache) and context.slots_B is not None and context.reach is not None
+        slots, positions, reach = context.slots_B, context.positions_BT, context.reach
+        cache.write(slots, positions, entry=entry_BTE[:, None])
+        if index is not None:
+            cache.write(slots, positions, index=index.key_BSW[:, None])
+            index = index._replace(key_BSW=cache.read("index", slots, reach)[:, 0].to(index.key_BSW.dtype))
+        return cache.read("entry", slots, reach)[:, 0].to(entry_BTE.dtype), index
+
+    # ---- attention: queries [B, H, T, W] on entries [B, S, E] -> [B, H, T, V]
+
+    def attend_expanded(self, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> Tensor:
+        """Keys and values of all heads are made first."""
+        key, value = self._expand(entry_BSE)
+        if context.slots_B is None:
+            return attend(query_BHTW, key, value, context, scale=self.scale)
+        return attend_past(query_BHTW, key, value, context, scale=self.scale)
+
+    def attend_absorbed(self, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> Tensor:
+        """Entries are the keys and latents the values of all heads, so the heads are just more queries."""
+        query = self._absorb(query_BHTW)
+        seen = visible(context, slice(0, query.shape[1]), entry_BSE.shape[1])
+        return self._values(mix_entries(query, entry_BSE, seen, self.config.key_value_latent, self.scale))
+
+    def attend_selected(self, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, context: Context) -> Tensor:
+        """Attention to the chosen entries only; padding gives zeros, as everywhere."""
+        if self._absorbed_is_cheaper(query_BHTW.shape[2], entry_BSE.shape[1]):
+            query, latent_width = self._absorb(query_BHTW), self.config.key_value_latent
+            mixed = self._values(attend_gathered(query, entry_BSE, selected_BTK, latent_width, self.scale))
+        else:
+            mixed = attend_masked(query_BHTW, *self._expand(entry_BSE), selected_BTK, context, self.scale)
+        if context.documents_BT is None:
+            return mixed
+        return mixed.masked_fill((context.documents_BT == PADDING)[:, None, :, None], 0)
+
+    def _absorbed_is_cheaper(self, queries: int, entries: int) -> bool:
+        config = self.config
+        up = config.key_value_latent * (config.content_width + config.value_width)
+        wider = 2 * config.key_value_latent - config.content_width - config.value_width
+        return queries * (up + entries * wider) < entries * up
+
+    def _expand(self, entry_BSE: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [B, H, S, W] and values [B, H, S, V] of all heads."""
+        config = self.config
+        latent, turned = entry_BSE.split((config.key_value_latent, config.rope_width), dim=-1)
+        key_value = self.key_value_up(latent).unflatten(-1, (config.heads, -1)).transpose(1, 2)
+        content, value = key_value.split((config.content_width, config.value_width), dim=-1)
+        shared = turned[:, None].expand(-1, config.heads, -1, -1).to(content.dtype)
+        return torch.cat((content, shared), dim=-1), value
+
+    def _up(self) -> tuple[Tensor, Tensor]:
+        """U [H, C, L] and V [H, V, L]."""
+        up = self.key_value_up
+        weight = up.weight if up.rounding is None else up.rounding(up.weight)
+        key, value = weight.unflatten(0, (self.config.heads, -1)).split(
+            (self.config.content_width, self.config.value_width), dim=1
+        )
+        return key, value
+
+    def _absorb(self, query_BHTW: Tensor) -> Tensor:
+        """Queries [B, T, H, E] that are compared with entries."""
+        content, turned = query_BHTW.transpose(1, 2).split((self.config.content_width, self.config.rope_width), dim=-1)
+        return torch.cat((torch.einsum("bthc,hcl->bthl", content, self._up()[0].to(content.dtype)), turned), dim=-1)
+
+    def _values(self, latent_BTHL: Tensor) -> Tensor:
+        """Every head's mixed latent to its value [B, H, T, V]."""
+        return torch.einsum("bthl,hvl->bhtv", latent_BTHL, self._up()[1].to(latent_BTHL.dtype))
+
+    # ---- the indexer of sparse attention
+
+    def _index(self, x_BTD: Tensor, latent_BTQ: Tensor | None, context: Context) -> Index | None:
+        """The indexer's view of the new tokens. Its inputs are detached: it is trained by its own loss only."""
+        if self.indexer is None:
+            return None
+        assert latent_BTQ is not None, "MlaConfig demands a query latent"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self._indexer_learns(context)):
+            return self.indexer(x_BTD.detach(), latent_BTQ.detach(), context)
+
+    def _selection(self, index: Index | None, context: Context) -> Tensor:
+        assert self.config.sparse is not None
+        if index is not None:
+            context.selected = select(index, self.config.sparse.keep, context)
+        if context.selected is None:
+            raise RecipeError(
+                "the layer shares the keys that an earlier layer chose, but none did",
+                place=f"layer {self.site.layer}: mixer.sparse.shared",
+                fix="put a block whose sparse attention has shared: false before it",
+            )
+        return context.selected
+
+    def _indexer_learns(self, context: Context) -> bool:
+        sparse, indexer = self.config.sparse, self.indexer
+        if context.record is None or sparse is None or indexer is None or sparse.loss == 0:
+            return False
+        return any(parameter.requires_grad for parameter in indexer.parameters())
+
+    def _add_divergence(
+        self, index: Index, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor | None, context: Context
+    ) -> None:
+        assert context.record is not None and self.config.sparse is not None
+        with torch.no_grad():
+            query = self._absorb(query_BHTW)
+        total = index_divergence(index, query, entry_BSE.detach(), selected_BTK, context, self.scale)
+        context.record.add_loss("index_divergence", self.config.sparse.loss * total)

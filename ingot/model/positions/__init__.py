@@ -1,0 +1,1 @@
+"""Where a token stands: rotary positions and their extensions."""

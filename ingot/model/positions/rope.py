@@ -1,0 +1,73 @@
+"""Rotary positions: rotate each pair of channels by an angle that grows with the position.
+
+For pair i of r/2,  angle(p) = p · f_i  with  f_i = θ^(−2i/r)  (scaling.py: slower ones for longer texts), and
+
+    (a, b)  ->  (a cos − b sin,  b cos + a sin)
+
+so that a query at p and a key at q score by their distance p − q only (Su et al., arXiv 2104.09864). A pair is channels i and
+i + r/2 ("halves": Llama, Qwen, …) or channels 2i and 2i + 1 ("interleaved": DeepSeek, Llama 4). Only the first r channels of
+a head turn, and the frequencies are those of a head of width r. Angles are computed in float32 whatever the dtype of the
+activations: bfloat16 cannot tell position 1000 from 1001.
+
+Shapes: B rows, T tokens, R = r/2 pairs of channels; x is [B, heads, T, width].
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ingot.model.context import Context
+from ingot.model.positions.config import LongRopeScaling, RopeConfig
+from ingot.model.positions.scaling import frequencies, temperature
+
+
+def rotation(context: Context, rope: RopeConfig, width: int) -> tuple[Tensor, Tensor]:
+    """cos and sin [B, 1, T, R] of this pass for heads of `width` channels, times the scaling's temperature."""
+    return context.once(("rotation", rope, width), lambda: _rotation(context, rope, width))
+
+
+def _rotation(context: Context, rope: RopeConfig, width: int) -> tuple[Tensor, Tensor]:
+    positions_BT = context.positions_BT
+    short_R, long_R = frequencies(rope, rope.rotated(width), positions_BT.device)
+    if isinstance(rope.scaling, LongRopeScaling):
+        beyond_BT = _length_BT(context) > rope.scaling.original_context
+        speed = torch.where(beyond_BT[:, None, :, None], long_R, short_R)
+    else:
+        speed = short_R
+    angles_B1TR = positions_BT.float()[:, None, :, None] * speed
+    factor = temperature(rope.scaling)
+    cos, sin = angles_B1TR.cos(), angles_B1TR.sin()
+    return (cos, sin) if factor == 1.0 else (cos * factor, sin * factor)
+
+
+def _length_BT(context: Context) -> Tensor:
+    """One more than the largest position that this pass gives to each token's own sequence.
+
+    LongRoPE chooses its divisors by it. It is decided for each document of a packed row and for each row of a batch by
+    itself: what a sequence computes then does not depend on what it shares a batch with.
+    """
+    positions_BT, documents_BT = context.positions_BT, context.documents_BT
+    if documents_BT is None:
+        if context.lengths_B is not None:  # the rest of a row is padding, whatever its positions
+            token = torch.arange(positions_BT.shape[1], device=positions_BT.device)
+            positions_BT = positions_BT.masked_fill(token >= context.lengths_B[:, None], 0)
+        return positions_BT.amax(dim=1, keepdim=True) + 1
+    changed = documents_BT[:, 1:] != documents_BT[:, :-1]
+    run_BT = torch.nn.functional.pad(changed.cumsum(dim=1), (1, 0))
+    largest = torch.zeros_like(positions_BT).scatter_reduce(1, run_BT, positions_BT, "amax")
+    return largest.gather(1, run_BT) + 1
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
+    """Turn the first 2R channels of every head, pass the others; keeps the dtype of `x`."""
+    rotated = 2 * cos.shape[-1]
+    turning = x[..., :rotated].to(torch.promote_types(x.dtype, torch.float32))
+    if pairing == "interleaved":
+        first, second = turning[..., 0::2], turning[..., 1::2]
+        pairs = (first * cos - second * sin, second * cos + first * sin)
+        turned = torch.stack(pairs, dim=-1).flatten(-2).to(x.dtype)
+    else:
+        first, second = turning.chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    return turned if rotated == x.shape[-1] else torch.cat((turned, x[..., rotated:]), dim=-1)

@@ -1,0 +1,72 @@
+"""The miniatures of the presets, each architecture once, and a real corpus to train them on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingot.model.config import ModelConfig
+from ingot.model.families.table import architecture
+from ingot.model.presets.preset import presets
+from ingot.tokens.config import VALIDATION, TokenizerConfig
+from ingot.tokens.train_tokenizer import train_tokenizer
+from tests.train.pretraining import write_shards
+
+SHORTEST, LONGEST = 200, 2200  # characters of a document: shorter and longer than a row of training
+
+
+def distinct_minis() -> dict[str, ModelConfig]:
+    """Every miniature by name; of those that differ in the norms' ε at most (a system and its successor) only the first."""
+    found: dict[str, tuple[str, ModelConfig]] = {}
+    for one in presets():
+        if one.mini:
+            parts = architecture(one.model)
+            del parts["norm"]["epsilon"]
+            found.setdefault(json.dumps(parts, sort_keys=True), (one.name, one.model))
+    return dict(found.values())
+
+
+MINIS = distinct_minis()
+
+
+def mini(name: str, vocabulary: int) -> ModelConfig:
+    """The miniature with a vocabulary."""
+    return MINIS[name].model_copy(update={"vocabulary_size": vocabulary})
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Token shards of a text with their tokenizer, and the entropy of a token by itself, in nats."""
+
+    inputs: dict[str, Path]
+    unigram_entropy: float
+    tokens: int
+
+
+def shakespeare(shared_data: Path) -> list[str]:
+    """Documents of uneven length: speeches of the plays, some together."""
+    text = gzip.decompress((shared_data / "tinyshakespeare" / "input.txt.gz").read_bytes()).decode("utf-8")
+    documents, current = list[str](), list[str]()
+    for number, speech in enumerate(text.split("\n\n")):
+        current.append(speech)
+        if sum(map(len, current)) > SHORTEST + number * 997 % (LONGEST - SHORTEST):
+            documents.append("\n\n".join(current))
+            current = []
+    return documents
+
+
+def write_corpus(texts: list[str], vocabulary: int, folder: Path) -> Corpus:
+    """A tokenizer of the texts and their shards; every twentieth text is held out."""
+    tokenizer = train_tokenizer(texts, TokenizerConfig(vocabulary_size=vocabulary))
+    tokenizer.save(folder / "tokenizer")
+    held_out = texts[::20]
+    trained = [text for number, text in enumerate(texts) if number % 20]
+    write_shards(folder / "shards", tokenizer, {"text": trained, VALIDATION: held_out})
+    counts = Counter(token for text in trained for token in [*tokenizer.encode(text), tokenizer.end_of_text])
+    total = sum(counts.values())
+    entropy = -sum(count / total * math.log(count / total) for count in counts.values())
+    return Corpus({"tokenizer": folder / "tokenizer", "shards": folder / "shards"}, entropy, total)

@@ -1,0 +1,117 @@
+"""`ingot import` and `ingot export`: what they write, what they say, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import ingot
+from ingot.cli import main
+from ingot.cli.convert import parse_size
+from ingot.model.convert import export_model
+from ingot.workspace.errors import ArtifactError
+from tests.model.tiny import config, random_model, random_tokens
+
+Ingot = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ingot:
+    """`ingot ARGUMENTS` in a folder with a model: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
+    export_model(random_model(config(tied_embeddings=False)), "theirs")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ingot", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_there_and_back(run: Ingot) -> None:
+    code, out, err = run("import", "theirs", "checkpoint")
+    assert (code, err) == (0, "")
+    assert out.endswith(" MB)\nnext:\n  ingot chat checkpoint\n")
+    assert "checkpoint: checkpoint (0." in out
+    code, out, err = run("export", "checkpoint", "back folder", "--max-shard-size", "12KB", "--dtype", "bfloat16")
+    assert (code, err) == (0, "")
+    assert out.endswith("next:\n  ingot chat 'back folder'\n")
+    assert "Hugging Face folder: back folder (0." in out
+    files = sorted(Path("back folder").glob("*.safetensors"))
+    assert len(files) > 1
+    original = load_file("theirs/model.safetensors")
+    for file in files:
+        for name, tensor in load_file(file).items():
+            assert torch.equal(tensor, original[name].bfloat16())
+    tokens = random_tokens(1, 7)
+    assert torch.equal(ingot.load("checkpoint")(tokens), ingot.load("theirs")(tokens))
+
+
+def test_export_as_another_model_type(run: Ingot) -> None:
+    code, _, err = run("export", "theirs", "out", "--as", "smollm3")
+    assert (code, err) == (0, "")
+    assert isinstance(transformers.AutoConfig.from_pretrained("out"), transformers.SmolLM3Config)
+    code, out, err = run("export", "theirs", "other", "--as", "qwen3")
+    assert (code, out) == (2, "")
+    assert "query_key_norm is 'none', it would become 'head'" in err
+    code, _, err = run("export", "theirs", "other", "--as", "gpt9")
+    assert code == 2
+    assert err.startswith("error: export_as: unknown model type 'gpt9'\n  fix: known are: ")
+    assert not Path("other").exists()
+
+
+def test_errors_are_messages_with_exit_code_2(run: Ingot) -> None:
+    assert run("import", "nowhere", "out")[2].startswith("error: nowhere: no checkpoint here\n  fix: give a checkpoint")
+    code, out, err = run("import", "theirs", "theirs")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: theirs: the folder exists\n  fix: name another one, or replace it with --force")
+    values = json.loads(Path("theirs/config.json").read_text())
+    Path("theirs/config.json").write_text(json.dumps({**values, "secret_scale": 2}))
+    code, _, err = run("import", "theirs", "out")
+    assert code == 2
+    assert "keys that Ingot does not understand: secret_scale = 2" in err
+    weights = Path("theirs/model.safetensors")
+    Path("theirs/config.json").write_text(json.dumps(values))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    code, _, err = run("import", "theirs", "out")
+    assert code == 2
+    assert err.startswith("error: theirs/model.safetensors: not readable as safetensors")
+    Path("bad.gguf").write_bytes(b"GGML")
+    code, _, err = run("import", "bad.gguf", "out")
+    assert (code, err.split("\n")[0]) == (2, "error: bad.gguf: not a GGUF file: it does not begin with GGUF")
+    assert not Path("out").exists()
+    assert "Traceback" not in err
+
+
+def test_force_replaces_a_model_but_nothing_else(run: Ingot) -> None:
+    assert run("export", "theirs", "out")[0] == 0
+    assert run("import", "theirs", "out", "--force")[0] == 0
+    assert Path("out/state").is_dir()
+    Path("notes").mkdir()
+    Path("notes/todo.txt").write_text("buy milk")
+    code, _, err = run("import", "theirs", "notes", "--force")
+    assert code == 2
+    assert err.startswith("error: notes: this exists and is not the folder of a model")
+    assert Path("notes/todo.txt").exists()
+
+
+@pytest.mark.parametrize(("text", "size"), [("5GB", 5 * 10**9), ("1.5 mb", 1_500_000), ("12K", 12_000), ("7", 7)])
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-3MB", "0", "five", "3PB"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ArtifactError, match="is not a size"):
+        parse_size(text)
