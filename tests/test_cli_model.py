@@ -100,6 +100,10 @@ def test_bad_names_and_files(run: Ingot, tmp_path: Path) -> None:
     code, _, err = run("show", "kimi-k3")
     assert code == 2
     assert "did you mean kimi-k2" in err
+    for missing in ("nothing.yaml", "runs/nothing"):
+        code, _, err = run("show", missing)
+        assert code == 2
+        assert f"{missing}: there is no such file or folder" in err
     (tmp_path / "bad.yaml").write_text("preset: smollm3-3b-mini\nwidht: 3\n")
     code, _, err = run("show", "bad.yaml")
     assert code == 2

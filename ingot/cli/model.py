@@ -19,6 +19,7 @@ model_app = typer.Typer(
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
 LENGTH = 4096
+FILES = (".yaml", ".yml", ".gguf")  # a name that ends so is no preset
 LengthOption = Annotated[
     int, typer.Option("--length", min=1, help="Sequence length of the FLOPs (at most the model's context).")
 ]
@@ -63,11 +64,14 @@ def show(
 def find_model(name: str) -> tuple[ModelConfig, Preset | None]:
     """The model that a name or path stands for; a name of a preset is not looked for on disk."""
     from ingot.model.presets.preset import load_preset, names
+    from ingot.workspace.errors import ArtifactError
 
     path = Path(name)
-    if name in names() or not path.exists():
+    if name in names() or not (path.exists() or path.suffix in FILES or len(path.parts) > 1):
         preset = load_preset(name)
         return preset.model, preset
+    if not path.exists():
+        raise ArtifactError("there is no such file or folder", place=name, fix="`ingot model list` shows the presets")
     if path.suffix in (".yaml", ".yml"):
         return _read_yaml(path), None
     from ingot.model.checkpoint import open_model

@@ -105,7 +105,9 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def _shape(config: ModelConfig) -> list[tuple[str, str]]:
-    vocabulary = "from the tokenizer" if config.vocabulary_size is None else f"{config.vocabulary_size:,}"
+    vocabulary = (
+        "from the tokenizer, not counted here" if config.vocabulary_size is None else f"{config.vocabulary_size:,}"
+    )
     head = "head tied to the embedding" if config.tied_embeddings else "head with its own matrix"
     norm = f"RMS, ε {config.norm.epsilon:g}" + (", zero-centred" if config.norm.zero_centred else "")
     rules = dict.fromkeys(RESIDUALS[config.blocks[name].residual] for name in config.layer_names)

@@ -71,19 +71,25 @@ class HuggingFacePlan:
         self.tensors = to_tensors(stored.parameters, family.layout(stored.config), shapes(stored.config), stored.place)
         self.shards = shard(self.tensors.entries, largest_shard)
         self.files = dict(stored.files)
-        tokenizer = stored.tokenizer()
-        if tokenizer is not None:
-            self.files.setdefault(TOKENIZER_CONFIG, _json(_tokenizer_config(tokenizer, stored.config.context)))
-        self.files.setdefault(GENERATION_CONFIG, _json(_generation_config(tokenizer)))
+        if not {TOKENIZER_CONFIG, GENERATION_CONFIG} <= self.files.keys():
+            tokenizer = stored.tokenizer()
+            if tokenizer is not None:
+                self.files.setdefault(TOKENIZER_CONFIG, _json(_tokenizer_config(tokenizer, stored.config.context)))
+            self.files.setdefault(GENERATION_CONFIG, _json(_generation_config(tokenizer)))
+        try:
+            ids = dict(json.loads(self.files[GENERATION_CONFIG]))
+        except (ValueError, TypeError) as error:
+            at = f"{stored.place}: {GENERATION_CONFIG}"
+            raise ArtifactError(f"not a JSON object: {error}", place=at, fix="copy the model's folder again") from error
+        self.values |= {name: ids.get(name) for name in TOKEN_IDS}
 
     def write(self, folder: Path, wrote: Callable[[int], None]) -> None:
         """Write the folder's files."""
-        ids = json.loads(self.files[GENERATION_CONFIG])
         sizes: Counter[torch.dtype] = Counter()
         for entry in self.tensors.entries.values():
             sizes[entry.dtype] += entry.bytes
         dtype = str(sizes.most_common(1)[0][0]).removeprefix("torch.")
-        write_json(folder / CONFIG, {**self.values, "dtype": dtype, **{name: ids.get(name) for name in TOKEN_IDS}})
+        write_json(folder / CONFIG, {**self.values, "dtype": dtype})
         for name, data in self.files.items():
             (folder / name).write_bytes(data)
         index: dict[str, str] = {}

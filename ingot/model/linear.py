@@ -1,4 +1,7 @@
-"""The linear layer that all parts use: torch's, plus an optional rounding of the weight (quantise.py)."""
+"""The linear layer and the embedding that all parts use: torch's, plus an optional rounding of the weight (quantise.py).
+
+On the meta device, where models are only counted, nothing is drawn: torch would load its compiler to do that.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,18 @@ class Linear(nn.Linear):
 
     rounding: Callable[[Tensor], Tensor] | None = None
 
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight if self.rounding is None else self.rounding(self.weight)
         return linear(x, weight, self.bias)
+
+
+class Embedding(nn.Embedding):
+    """A row per token."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()

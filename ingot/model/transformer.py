@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
-from ingot.model.linear import Linear
+from ingot.model.linear import Embedding, Linear
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
@@ -38,7 +38,7 @@ class Transformer(nn.Module):
         if config.vocabulary_size is None:
             raise ArtifactError("the model's vocabulary_size is not set", fix="set it, or give a tokenizer")
         self.config = config
-        self.embedding = nn.Embedding(config.vocabulary_size, config.width)
+        self.embedding = Embedding(config.vocabulary_size, config.width)
         sites = [Site(config.width, layer, config.depth, config.norm) for layer in range(config.depth)]
         self.blocks = nn.ModuleList(Block(config.block(site.layer), site) for site in sites)
         self.norm = RmsNorm(config.width, config.norm)

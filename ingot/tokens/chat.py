@@ -261,16 +261,15 @@ class ChatFormat:
                 fix="end the conversation with this turn, or use a template that prints the same text before an "
                 "assistant turn as add_generation_prompt prints",
             )
-        ends = (found for found in self._structure.finditer(text, len(prompt)))
-        end = next((found.end() for found in ends if self.tokenizer.special[found[0]] == self.turn_end), None)
-        if end is None:
-            raise DataError(
-                f"the chat template prints no {self.tokenizer.piece(self.turn_end)} after this turn: the model would "
-                "not learn to stop",
-                place=f"message {number}",
-                fix="use a template that ends every assistant turn",
-            )
-        return len(prompt), end
+        for found in self._structure.finditer(text, len(prompt)):
+            if self.tokenizer.special[found[0]] == self.turn_end:
+                return len(prompt), found.end()
+        raise DataError(
+            f"the chat template prints no {self.tokenizer.piece(self.turn_end)} after this turn: the model would not "
+            "learn to stop",
+            place=f"message {number}",
+            fix="use a template that ends every assistant turn",
+        )
 
     def _encode(self, text: str, rendering: _Rendering) -> list[int]:
         """Tokens of rendered text. What stands between special tokens is encoded in one piece."""
@@ -318,12 +317,9 @@ class _Rendering:
         self._template, self._names = chat._template, chat.tokenizer.names
         self._messages = [_for_template(message) for message in messages]
         self.assistant_turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
-        self._values: dict[str, Any] = {
-            "tools": [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools or ()]
-            or None,
-            "enable_thinking": thinking,
-        }
-        self._disguise = Disguise(chat._names, [self._messages, self._values["tools"]])
+        wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools or ()]
+        self._values: dict[str, Any] = {"tools": wrapped or None, "enable_thinking": thinking}
+        self._disguise = Disguise(chat._names, [self._messages, wrapped])
 
     def whole(self) -> str:
         """The whole conversation."""

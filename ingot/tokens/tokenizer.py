@@ -116,15 +116,17 @@ class Tokenizer:
             template = next((one["template"] for one in template if one["name"] == "default"), None)
         return cls(backend, template, files)
 
+    def to_files(self) -> dict[str, bytes]:
+        """The files of its folder: those that it was read from, as they were, or new ones."""
+        if self.files:
+            return dict(self.files)
+        files = {TOKENIZER_FILE: (self.backend.to_str(pretty=True) + "\n").encode()}
+        return files if self.chat_template is None else files | {TEMPLATE_FILE: self.chat_template.encode()}
+
     def save(self, folder: Path) -> None:
         """Write the tokenizer into `folder`, each file atomically."""
-        files = self.files
-        if not files:
-            files = {TOKENIZER_FILE: (self.backend.to_str(pretty=True) + "\n").encode()}
-            if self.chat_template is not None:
-                files[TEMPLATE_FILE] = self.chat_template.encode()
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
+        for name, data in self.to_files().items():
             with atomic_file(folder / name) as temporary:
                 temporary.write_bytes(data)
 

@@ -166,11 +166,10 @@ def test_a_gguf_file_is_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """To both forms, a few rows at a time, with its tokenizer; the weights are those it was written from."""
     monkeypatch.setattr(pieces, "CHUNK", 1000)
     peer = make_reference("llama", tie_word_embeddings=False)
-    words = ["<s>", "</s>", *(chr(letter) for letter in range(33, 127))]
-    keys = {"model": "gpt2", "pre": "gpt-2", "tokens": words, "token_type": [3, 3, *[1] * 94], "merges": ["a b"]}
-    keys |= {"bos_token_id": 0, "eos_token_id": 1}
-    keys = {f"tokenizer.ggml.{name}": value for name, value in keys.items()}
-    keys["tokenizer.chat_template"] = TEMPLATE
+    words = ["<s>", "</s>", *(chr(letter) for letter in range(33, 126)), "xy"]
+    vocabulary = {"tokens": words, "token_type": [3, 3, *[1] * 94], "merges": ["x y"]}
+    parts = {"model": "gpt2", "pre": "gpt-2", "bos_token_id": 0, "eos_token_id": 1, **vocabulary}
+    keys = {f"tokenizer.ggml.{name}": value for name, value in parts.items()} | {"tokenizer.chat_template": TEMPLATE}
     path = make_gguf(tmp_path / "model.gguf", peer, "llama", reordered=True, keys=keys)
     export_model(path, tmp_path / "direct")
     import_model(path, tmp_path / "checkpoint")

@@ -171,3 +171,11 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"index\.json: no weight_map"):
         ingot.load(folder)
+
+
+@pytest.mark.parametrize("content", ["{", "3"])
+def test_a_damaged_generation_config_is_named(folder: Path, content: str, tmp_path: Path) -> None:
+    (folder / "generation_config.json").write_text(content)
+    with pytest.raises(ArtifactError, match=r"generation_config\.json: not a JSON object"):
+        export_model(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

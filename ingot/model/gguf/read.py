@@ -49,6 +49,8 @@ KEYS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
 }
+NEEDED = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+LARGEST = 1 << 26
 ROPE_KEYS = {
     "type": "rope_type",
     "factor": "factor",
@@ -126,7 +128,7 @@ class GgufTensors(Tensors):
 def huggingface_config(file: GgufFile) -> dict[str, Any]:
     """What the config.json of the same model says."""
     place, architecture = str(file.path), file.metadata.get("general.architecture")
-    if architecture not in REORDERED:
+    if not isinstance(architecture, str) or architecture not in REORDERED:
         raise ArtifactError(
             f"unknown architecture {architecture!r}", place=place, fix=f"known are {', '.join(REORDERED)}"
         )
@@ -134,12 +136,9 @@ def huggingface_config(file: GgufFile) -> dict[str, Any]:
     given = {key.removeprefix(prefix): _plain(value) for key, value in file.metadata.items() if key.startswith(prefix)}
     values = {theirs: given.pop(ours) for ours, theirs in KEYS.items() if ours in given}
     rope = {theirs: given.pop(f"rope.scaling.{ours}", None) for ours, theirs in ROPE_KEYS.items()}
-    if "token_embd.weight" not in file.tensors or not {"hidden_size", "num_attention_heads"} <= values.keys():
-        raise ArtifactError(
-            "no token_embd.weight, embedding_length or attention.head_count", place=place, fix="convert the model again"
-        )
+    _check_numbers(values, file, prefix)
     width = values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
-    rows = file.tensors["token_embd.weight"].shape[0]
+    rows = _check_shapes(values, file)
     # These say again what is said elsewhere; another value would be another model.
     expected = {"vocab_size": rows, "rope.dimension_count": width, "attention.value_length": width, "expert_count": 0}
     problems = [key for key, value in given.items() if key not in INERT and value != expected.get(key, object())]
@@ -158,6 +157,37 @@ def huggingface_config(file: GgufFile) -> dict[str, Any]:
     if DIVISORS in file.tensors:
         values["rope_scaling"] = _divided(file.read(DIVISORS), values, place)
     return values
+
+
+def _check_numbers(values: Mapping[str, Any], file: GgufFile, prefix: str) -> None:
+    """Refuse what no model has, before anything of that size is built."""
+    most = {"num_hidden_layers": len(file.tensors), "rope_theta": 1e12}
+    problems = [
+        f"{prefix}{ours} = {values.get(theirs)!r}"
+        for ours, theirs in KEYS.items()
+        if theirs in values or theirs in NEEDED
+        if type(values.get(theirs)) not in (int, float) or not 0 < values[theirs] <= most.get(theirs, LARGEST)
+    ]
+    if problems:
+        raise ArtifactError(f"no model has {', '.join(problems)}", place=str(file.path), fix="convert the model again")
+
+
+def _check_shapes(values: Mapping[str, Any], file: GgufFile) -> int:
+    """Refuse widths that are not those of the first tensors; the number of rows of the embedding."""
+    embedding, query = file.tensors.get("token_embd.weight"), file.tensors.get("blk.0.attn_q.weight")
+    if embedding is None or query is None:
+        raise ArtifactError(
+            "no token_embd.weight or no blk.0.attn_q.weight", place=str(file.path), fix="convert the model again"
+        )
+    width, heads, head = values["hidden_size"], values["num_attention_heads"], values["head_dim"]
+    if embedding.shape[1:] != (width,) or query.shape != (heads * head, width):
+        raise ArtifactError(
+            f"an embedding of {embedding.shape} and queries of {query.shape} in a model of width {width} with {heads} "
+            f"heads of {head}",
+            place=str(file.path),
+            fix="convert the model again",
+        )
+    return embedding.shape[0]
 
 
 def _plain(value: Any) -> Any:

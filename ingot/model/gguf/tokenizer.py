@@ -10,7 +10,7 @@ Checked against transformers and against the tokenizer of SmolLM2 by tests/model
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,20 +59,17 @@ RULES = {
 def tokenizer_files(metadata: Mapping[str, Any], place: str) -> dict[str, bytes]:
     """The files of the tokenizer that the metadata describes, with its chat template if there is one."""
     kind, name = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-    if kind != "gpt2" or name not in RULES:
+    if kind != "gpt2" or not isinstance(name, str) or name not in RULES:
         raise ArtifactError(
             f"a tokenizer of the kind {kind!r} with the rule {name!r}, which Ingot does not read",
             place=place,
             fix=f"known are gpt2 with {', '.join(RULES)}; read_gguf(path, tokenizer=False) leaves it out",
         )
-    tokens, types, merges = (_strings(metadata, key, place) for key in ("tokens", "token_type", "merges"))
+    tokens, merges = _list(metadata, "tokens", str, place), _list(metadata, "merges", str, place)
+    types = _list(metadata, "token_type", int, place)
     if len(types) != len(tokens):
         raise ArtifactError(f"{len(tokens)} tokens, {len(types)} types", place=place, fix="download the file again")
-    named = {}
-    for key, short in NAMED.items():
-        id = metadata.get(f"tokenizer.ggml.{short}_token_id")
-        if isinstance(id, int) and 0 <= id < len(tokens):
-            named[key] = tokens[id]
+    named = {key: tokens[id] for key, short in NAMED.items() if (id := _id(metadata, short, tokens)) is not None}
     rule = RULES[name]
     opening = metadata.get("tokenizer.ggml.add_bos_token", rule.opening) and named.get("bos_token")
     state = {
@@ -101,7 +98,7 @@ def tokenizer_files(metadata: Mapping[str, Any], place: str) -> dict[str, bytes]
             "merges": [merge.split(" ", 1) for merge in merges],
         },
     }
-    ends = [metadata[f"tokenizer.ggml.{short}_token_id"] for short in ("eos", "eot") if _has(metadata, short)]
+    ends = [id for short in ("eos", "eot") if (id := _id(metadata, short, tokens)) is not None]
     files = {
         TOKENIZER_FILE: _json(state),
         TOKENIZER_CONFIG: _json({"tokenizer_class": "PreTrainedTokenizerFast", **named}),
@@ -112,14 +109,18 @@ def tokenizer_files(metadata: Mapping[str, Any], place: str) -> dict[str, bytes]
     return files
 
 
-def _has(metadata: Mapping[str, Any], short: str) -> bool:
-    return f"tokenizer.ggml.{short}_token_id" in metadata
+def _id(metadata: Mapping[str, Any], short: str, tokens: Sequence[str]) -> int | None:
+    """The id of a token that the file names, if it names one that exists."""
+    id = metadata.get(f"tokenizer.ggml.{short}_token_id")
+    return id if isinstance(id, int) and 0 <= id < len(tokens) else None
 
 
-def _strings(metadata: Mapping[str, Any], key: str, place: str) -> list[Any]:
+def _list(metadata: Mapping[str, Any], key: str, kind: type, place: str) -> list[Any]:
     values = metadata.get(f"tokenizer.ggml.{key}")
-    if not isinstance(values, list):
-        raise ArtifactError(f"no tokenizer.ggml.{key}", place=place, fix="convert the model again")
+    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
+        raise ArtifactError(
+            f"tokenizer.ggml.{key} is no list of {kind.__name__}", place=place, fix="convert the model again"
+        )
     return values
 
 

@@ -67,8 +67,8 @@ def first_channels(x: Tensor, width: int) -> Tensor:
 def _fused(query: Tensor, key: Tensor, value: Tensor, band: Tensor | None, scale: float) -> Tensor:
     """One call of the kernel: causal, or under the mask `band`."""
     group = query.shape[1] // key.shape[1]
-    if group > 1 and query.device.type == "cuda" and query.dtype.itemsize > 2:
-        # no fused kernel for grouped heads in float32 on this device: without this it would make all T×T scores
+    if group > 1 and query.device.type == "cuda" and (query.dtype.itemsize > 2 or band is not None):
+        # grouped heads in float32 or under a mask have no fused kernel there: all scores would be made at once
         key, value, group = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1), 1
     return scaled_dot_product_attention(
         query, key, value, band, is_causal=band is None, scale=scale, enable_gqa=group > 1
@@ -106,35 +106,27 @@ def _plan(mask: Mask, context: Context) -> Plan:
     """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
     pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, nobody looks at it
     rows, length = context.positions_BT.shape
-    squares, blocks = pieces, []
-    if mask.window is not None:
-        block = min(max(mask.window, BLOCKS[0]), BLOCKS[1])
-        squares = [Span(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
-        blocks = [
-            Span(start, min(start + block, piece.end))
-            for piece in pieces
-            for start in range(piece.start + mask.window, piece.end, block)
-        ]
+    jobs: list[tuple[list[Span], int, int, Tensor | None]]  # pieces, keys before them, queries of each, band
+    if mask.window is None:
+        jobs = [(group, 0, group[0].end - group[0].start, None) for group in _alike(pieces)]
+    else:
+        heads = [Span(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
+        jobs = [(group, 0, group[0].end - group[0].start, None) for group in _alike(heads)]
+        size, before = min(max(mask.window, BLOCKS[0]), BLOCKS[1]), mask.window - 1
+        starts = [(start, p.end) for p in pieces for start in range(p.start + mask.window, p.end, size)]
+        if starts:
+            distance = torch.arange(size)[:, None] + before - torch.arange(before + size)
+            blocks = [Span(start, min(start + size, end)) for start, end in starts]
+            jobs.append((blocks, before, size, (distance >= 0) & (distance <= before)))
     calls, queries, keys, back, done = [], [], [], torch.zeros(rows * length, dtype=torch.int64), 0
-    for group in _alike(squares):
-        size = group[0].end - group[0].start
-        places, real = _places(group, 0, size)
-        calls.append(Call(len(group), size, size, None))
+    device = context.positions_BT.device
+    for spans, before, size, band in jobs:
+        places, real = _places(spans, 0, size)
+        calls.append(Call(len(spans), size, before + size, None if band is None else band.to(device)))
         queries.append(places.flatten())
-        keys.append(places.flatten())
+        keys.append(_places(spans, before, size)[0].flatten())
         back[places[real]] = done + real.flatten().nonzero().flatten()
         done += places.numel()
-    if blocks and mask.window is not None:
-        before = mask.window - 1
-        places, real = _places(blocks, 0, block)
-        key_places, _ = _places(blocks, before, block)
-        query_Q, key_S = torch.arange(block), torch.arange(block + before)
-        band = (key_S >= query_Q[:, None]) & (key_S <= query_Q[:, None] + before)
-        calls.append(Call(len(blocks), block, block + before, band.to(context.positions_BT.device)))
-        queries.append(places.flatten())
-        keys.append(key_places.flatten())
-        back[places[real]] = done + real.flatten().nonzero().flatten()
-    device = context.positions_BT.device
     return Plan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
 
 

@@ -86,7 +86,8 @@ def make_gguf(
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     for key, value in (keys or {}).items():
-        {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)](key, value)
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+        add[type(value)](key, value)
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del state["lm_head.weight"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from ingot.model.gguf.read import halves_first, open_gguf, read_gguf
@@ -160,3 +164,32 @@ def test_missing_parts(tmp_path: Path) -> None:
     make_gguf(path, reference, "llama", reordered=True)
     with pytest.raises(ArtifactError, match="a tokenizer of the kind None"):
         read_gguf(path)
+
+
+def test_absurd_numbers_build_nothing(tmp_path: Path) -> None:
+    whole = make_gguf(tmp_path / "model.gguf", make_reference("llama"), "llama", reordered=True).read_bytes()
+    for key in (
+        "block_count",
+        "embedding_length",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.key_length",
+    ):
+        place = whole.index(f"llama.{key}".encode()) + len(f"llama.{key}") + 4
+        for number in (0, 3, 2**20, 2**32 - 1):
+            (tmp_path / "odd.gguf").write_bytes(whole[:place] + struct.pack("<I", number) + whole[place + 4 :])
+            with pytest.raises(ArtifactError) as caught:
+                read_gguf(tmp_path / "odd.gguf", tokenizer=False)
+            assert "odd.gguf" in str(caught.value)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 900), content=st.binary(min_size=1, max_size=5))
+def test_a_damaged_head_is_an_error_or_a_model(tmp_path: Path, place: int, content: bytes) -> None:
+    path = tmp_path / "model.gguf"
+    if not path.exists():
+        make_gguf(path, make_reference("llama", num_hidden_layers=1), "llama", reordered=True)
+    whole = path.read_bytes()
+    (tmp_path / "odd.gguf").write_bytes(whole[:place] + content + whole[place + len(content) :])
+    with contextlib.suppress(ArtifactError):
+        read_gguf(tmp_path / "odd.gguf", tokenizer=False)
