@@ -220,8 +220,8 @@ def _part(name: str, config: BlockConfig) -> str:
     if not isinstance(config.feed_forward, MoeConfig):
         return "feed-forward"
     inside = name.removeprefix("feed_forward.").partition(".")[0]
-    return {"experts": "routed experts", "shared": "shared experts", "router": "router"}.get(
-        inside, "shared experts" if inside == "shared_gate" else inside.replace("_", " ")
+    return {"experts": "routed experts", "router": "router"}.get(
+        inside, "latent" if "latent" in inside else "shared experts"
     )
 
 

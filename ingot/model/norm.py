@@ -26,7 +26,9 @@ class RmsNorm(nn.Module):
         shape = (x.shape[-1],)
         if self.gain is None:
             return rms_norm(x, shape, None, self.epsilon)
-        gain = 1 + self.gain if self.config.zero_centred else self.gain
+        gain: Tensor = self.gain
+        if self.config.zero_centred:  # bfloat16 could not tell 1 + w from its neighbours
+            gain = 1 + gain.to(torch.promote_types(gain.dtype, torch.float32))
         if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):
             return rms_norm(x, shape, gain, self.epsilon)  # where nothing is rounded the cast point is the same
         if self.config.cast == "before_gain":

@@ -20,12 +20,11 @@ SHORTEST, LONGEST = 200, 2200  # characters of a document: shorter and longer th
 
 
 def distinct_minis() -> dict[str, ModelConfig]:
-    """Every miniature by name; of those that differ in the norms' ε at most (a system and its successor) only the first."""
+    """Every miniature by name; of those that compute the same (a system and one trained further) only the first."""
     found: dict[str, tuple[str, ModelConfig]] = {}
     for one in presets():
         if one.mini:
-            parts = architecture(one.model)
-            del parts["norm"]["epsilon"]
+            parts = [architecture(one.model), one.model.model_dump(mode="json")["quantisation"]]
             found.setdefault(json.dumps(parts, sort_keys=True), (one.name, one.model))
     return dict(found.values())
 

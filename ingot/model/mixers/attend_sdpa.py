@@ -102,22 +102,19 @@ class Plan:
     back: Tensor  # for every token of the batch, where its output is among the calls' outputs; 0 for padding
 
 
+Job = tuple[list[Span], int, int, Tensor | None]  # pieces, keys before each, queries of each, band
+
+
 def _plan(mask: Mask, context: Context) -> Plan:
     """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
     pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, nobody looks at it
     rows, length = context.positions_BT.shape
-    jobs: list[tuple[list[Span], int, int, Tensor | None]]  # pieces, keys before them, queries of each, band
-    if mask.window is None:
-        jobs = [(group, 0, group[0].end - group[0].start, None) for group in _alike(pieces)]
-    else:
-        heads = [Span(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
-        jobs = [(group, 0, group[0].end - group[0].start, None) for group in _alike(heads)]
-        size, before = min(max(mask.window, BLOCKS[0]), BLOCKS[1]), mask.window - 1
-        starts = [(start, p.end) for p in pieces for start in range(p.start + mask.window, p.end, size)]
-        if starts:
-            distance = torch.arange(size)[:, None] + before - torch.arange(before + size)
-            blocks = [Span(start, min(start + size, end)) for start, end in starts]
-            jobs.append((blocks, before, size, (distance >= 0) & (distance <= before)))
+    squares = pieces
+    if mask.window is not None:
+        squares = [Span(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
+    jobs: list[Job] = [(group, 0, group[0].end - group[0].start, None) for group in _alike(squares)]
+    if mask.window is not None:
+        jobs += _bands(pieces, mask.window)
     calls, queries, keys, back, done = [], [], [], torch.zeros(rows * length, dtype=torch.int64), 0
     device = context.positions_BT.device
     for spans, before, size, band in jobs:
@@ -128,6 +125,18 @@ def _plan(mask: Mask, context: Context) -> Plan:
         back[places[real]] = done + real.flatten().nonzero().flatten()
         done += places.numel()
     return Plan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
+
+
+def _bands(pieces: list[Span], window: int) -> list[Job]:
+    """What lies beyond the first `window` tokens of the pieces, in blocks that all see their keys through one band."""
+    size, before = min(max(window, BLOCKS[0]), BLOCKS[1]), window - 1
+    blocks = [
+        Span(start, min(start + size, piece.end))
+        for piece in pieces
+        for start in range(piece.start + window, piece.end, size)
+    ]
+    distance = torch.arange(size)[:, None] + before - torch.arange(before + size)
+    return [(blocks, before, size, (distance >= 0) & (distance <= before))] if blocks else []
 
 
 def _alike(spans: list[Span]) -> Iterator[list[Span]]:

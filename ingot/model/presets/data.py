@@ -35,17 +35,14 @@ class Entry:
 def entries() -> Mapping[str, Entry]:
     """Every preset by name, in the order of the files."""
     found: dict[str, Entry] = {}
-    loader = getattr(
-        yaml, "CSafeLoader", yaml.SafeLoader
-    )  # the same reader in C, ten times as fast, where it is built in
-    for path in sorted(files("ingot.model.presets").iterdir(), key=lambda path: path.name.removesuffix(".yaml")):
-        if path.name.endswith(".yaml"):
-            system, file = path.name.removesuffix(".yaml"), yaml.load(path.read_text(encoding="utf-8"), loader)
-            full = {name: Entry(name, system, file, size, mini=False) for name, size in file["sizes"].items()}
-            minis = {
-                name: Entry(name, system, file, {"model": model}, mini=True) for name, model in file["minis"].items()
-            }
-            found |= full | minis
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same reader in C, where it is built in
+    paths = {path.name.removesuffix(".yaml"): path for path in files("ingot.model.presets").iterdir()}
+    for system in sorted(name for name, path in paths.items() if path.name.endswith(".yaml")):
+        file = yaml.load(paths[system].read_text(encoding="utf-8"), loader)
+        for name, size in file["sizes"].items():
+            found[name] = Entry(name, system, file, size, mini=False)
+        for name, model in file["minis"].items():
+            found[name] = Entry(name, system, file, {"model": model}, mini=True)
     return found
 
 
