@@ -14,13 +14,14 @@ Importing this package imports nothing heavy; each function imports what it need
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+    from ingot.model.config import ModelConfig
     from ingot.model.transformer import Transformer
     from ingot.recipe.flow import RunResult
     from ingot.recipe.plan import Plan
@@ -69,16 +70,22 @@ def plan(recipe: str | Path, *, set: Mapping[str, Any] | None = None, runs: str 
     return make_plan(load_recipe(recipe, set or {}), Path(runs))
 
 
-def load(path: str | Path, *, dtype: torch.dtype | None = None) -> Transformer:
+def load(
+    path: str | Path,
+    *,
+    dtype: torch.dtype | None = None,
+    configure: Callable[[ModelConfig], ModelConfig] | None = None,
+) -> Transformer:
     """The model of a checkpoint, a finished stage, a Hugging Face folder or a GGUF file; its tokenizer is attached.
 
-    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for.
+    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for. `configure` may change what
+    does not change the weights, such as the reach of positions: `lambda c: c.with_dual_chunk(4096, 1024, 65536)`.
     """
     import torch
 
     from ingot.model.checkpoint import load_model
 
-    return load_model(Path(path), dtype=dtype or torch.float32)
+    return load_model(Path(path), dtype=dtype or torch.float32, configure=configure)
 
 
 def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path:

@@ -355,5 +355,6 @@ class Engine:
 
 
 def _write_counters(model: Transformer) -> list[tuple[int, int]]:
-    """For every weight where it lies and how often it was written to in place."""
-    return [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in model.parameters()]
+    """For every weight, and every buffer (routers' biases), where it lies and how often it was written to in place."""
+    tensors = (*model.parameters(), *model.buffers())
+    return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]

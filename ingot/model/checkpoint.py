@@ -13,6 +13,7 @@ file that was damaged later. Loading a model also takes a plain Hugging Face fol
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,21 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def load_model(
-    path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    configure: Callable[[ModelConfig], ModelConfig] | None = None,
 ) -> Transformer:
     """The model of a checkpoint, a finished stage, a Hugging Face folder or a GGUF file, with its tokenizer attached.
 
-    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for.
+    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for. `configure` may change what
+    does not change the weights, such as the reach of positions: `lambda c: c.with_dual_chunk(4096, 1024, 65536)`.
     """
-    return open_model(Path(path)).load(dtype).to(device)
+    stored = open_model(Path(path))
+    if configure is not None:
+        stored = dataclasses.replace(stored, config=configure(stored.config))
+    return stored.load(dtype).to(device)
 
 
 def open_model(path: Path) -> StoredModel:

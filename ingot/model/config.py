@@ -12,7 +12,7 @@ presets is a combination of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from ingot.model.feed_forward.config import ChannelConfig
 from ingot.model.layers import expand_layers
 from ingot.model.mixers.config import MixerConfig
+from ingot.model.positions.config import Scaling
 from ingot.model.presets.data import started, tuples
 from ingot.workspace.config import Config
 from ingot.workspace.errors import IngotError
@@ -152,14 +153,35 @@ class ModelConfig(Config):
 
     def with_rope_base(self, base: float) -> ModelConfig:
         """The same model with another θ in every layer that rotates (adjusted base frequency, arXiv 2309.16039)."""
-        return ModelConfig.model_validate(_replace_base(self.model_dump(), base))
+        return self._with_mixers(lambda mixer: {"rope": {**mixer["rope"], "base": base}})
+
+    def with_rope_scaling(self, scaling: Scaling | None, context: int) -> ModelConfig:
+        """The same model with its rotation stretched to `context`, in the layers that see the whole text (OLMo 3)."""
+        stretched = None if scaling is None else scaling.model_dump()
+        changed = self._with_mixers(
+            lambda mixer: {"rope": {**mixer["rope"], "scaling": stretched}} if _sees_all(mixer) else {}
+        )
+        return changed.model_copy(update={"context": context})
+
+    def with_dual_chunk(self, chunk: int, window: int, context: int) -> ModelConfig:
+        """The same model reading texts of `context` tokens by dual chunk attention, where its attention rotates."""
+        setting = {"chunk": chunk, "window": window}
+        changed = self._with_mixers(
+            lambda mixer: {"dual_chunk": setting} if mixer["kind"] == "attention" and _sees_all(mixer) else {}
+        )
+        return changed.model_copy(update={"context": context})
+
+    def _with_mixers(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> ModelConfig:
+        """The same model with other fields in every mixer that rotates, also inside a parallel one."""
+        return ModelConfig.model_validate(_change_mixers(self.model_dump(), change))
 
 
-def _replace_base(value: Any, base: float) -> Any:
-    """`value` with the base of every rotation in it replaced."""
-    if isinstance(value, Mapping):
-        changed = {key: _replace_base(inner, base) for key, inner in value.items()}
-        if isinstance(value.get("rope"), Mapping):
-            changed["rope"] = {**value["rope"], "base": base}
-        return changed
-    return value
+def _change_mixers(value: Any, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    changed = {key: _change_mixers(inner, change) for key, inner in value.items()}
+    return {**changed, **change(changed)} if isinstance(value.get("rope"), Mapping) else changed
+
+
+def _sees_all(mixer: Mapping[str, Any]) -> bool:
+    return mixer.get("window") is None and mixer.get("chunk") is None

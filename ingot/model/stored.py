@@ -33,7 +33,9 @@ class StoredModel:
         """The model in memory, its tokenizer attached if there is one."""
         for note in self.notes:
             warnings.warn(f"{self.place}: {note}", stacklevel=3)
-        model = Transformer(self.config).to(dtype)
+        with torch.device("meta"):  # every value is filled in below
+            model = Transformer(self.config)
+        model = model.to(dtype).to_empty(device="cpu")
         fill(model.state_dict(), self.parameters)
         model.tokenizer = self.tokenizer()
         return model

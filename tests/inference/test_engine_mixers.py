@@ -19,6 +19,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.mixers.recurrent import CHUNK
 from ingot.model.transformer import Transformer
+from ingot.workspace.errors import CheckFailed
 from tests.inference.conftest import reference_logprobs
 from tests.inference.test_engine import Passes
 from tests.model.minis import MINIS
@@ -108,7 +109,9 @@ def test_text_equals_the_full_forward_pass(name: str, monkeypatch: pytest.Monkey
     assert min(length for _, length in passes.prefills) <= 8  # at least one was read from where it had stopped
 
     # new weights after two steps: what was read and sampled is read again with them
-    third = [engine.submit(prompt, sampling) for prompt, sampling in zip((middle, middle, one), samplings, strict=False)]
+    third = [
+        engine.submit(prompt, sampling) for prompt, sampling in zip((middle, middle, one), samplings, strict=False)
+    ]
     engine.step()
     engine.step()
     before = make_model(config)
@@ -169,3 +172,13 @@ def test_padding_of_a_prompt_leaves_states_alone(name: str) -> None:
         for row, length in enumerate(lengths.tolist()):
             whole = torch.cat((tokens[row, :length], tokens[row, :1]))
             torch.testing.assert_close(nexts[row, 0], model.hidden(whole[None])[0, -1], atol=1e-10, rtol=0)
+
+
+def test_a_selection_bias_that_moved_without_update_is_found() -> None:
+    """A router's bias is no parameter, and yet it decides which experts a token goes to."""
+    model = make_model(short_mini("minimax-m2-mini"))
+    engine = Engine(model, slots=1, length=LENGTH)
+    biases = [buffer for name, buffer in model.named_buffers() if name.endswith("selection_bias")]
+    biases[0][3] += 0.1
+    with pytest.raises(CheckFailed, match="changed without an update"):
+        engine.complete([[1]], [Sampling(max_new_tokens=1)])

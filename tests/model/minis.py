@@ -6,14 +6,22 @@ import gzip
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from ingot.model.config import ModelConfig
 from ingot.model.families.table import architecture
 from ingot.model.presets.preset import presets
 from ingot.tokens.config import VALIDATION, TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
+from ingot.train.config import PretrainConfig
+from ingot.train.pretrain import STAGE
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
 from tests.train.pretraining import write_shards
 
 SHORTEST, LONGEST = 200, 2200  # characters of a document: shorter and longer than a row of training
@@ -69,3 +77,26 @@ def write_corpus(texts: list[str], vocabulary: int, folder: Path) -> Corpus:
     total = sum(counts.values())
     entropy = -sum(count / total * math.log(count / total) for count in counts.values())
     return Corpus({"tokenizer": folder / "tokenizer", "shards": folder / "shards"}, entropy, total)
+
+
+def train(model: ModelConfig, corpus: Corpus, path: Path, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The pre-training stage on the corpus, on one thread of the CPU; the metrics of every step."""
+    torch.set_num_threads(1)
+    common = {
+        "precision": "float32",
+        "device": "cpu",
+        "optimizer": {"lr": 3e-3},
+        "checkpoint_every": options["steps"],
+        "validate_every": options["steps"],
+        "validation_rows": 8,
+        "phases": [{"until": 1.0, "weights": {"text": 1.0}}],
+    }
+    config = PretrainConfig.model_validate({**common, **options, "model": model.model_dump()})
+    folder = StageFolder(path, seed=0, progress=Progress())
+    STAGE.run(config, corpus.inputs, folder)
+    return folder.metrics.read()
+
+
+def mean_of_last(count: int, rows: list[dict[str, Any]], name: str) -> float:
+    """The mean of a metric over the last `count` steps."""
+    return sum(row[name] for row in rows[-count:]) / count

@@ -137,3 +137,16 @@ def test_a_folder_that_is_no_checkpoint(checkpoint: Path, tmp_path: Path) -> Non
             find_checkpoint(place)
         assert str(caught.value).startswith(f"{place}: no checkpoint here")
         assert "give a checkpoint folder" in str(caught.value)
+
+
+@torch.no_grad()
+def test_positions_can_be_configured_when_a_model_is_loaded(tmp_path: Path) -> None:
+    """Dual chunks change nothing while a text fits into one chunk, and something beyond it; the weights are the same."""
+    model = random_model(config())
+    save_checkpoint(tmp_path / "checkpoint", model)
+    changed = load_model(tmp_path / "checkpoint", configure=lambda shape: shape.with_dual_chunk(12, 4, 256))
+    assert changed.config.context == 256
+    assert all(torch.equal(value, changed.state_dict()[name]) for name, value in model.state_dict().items())
+    tokens = random_tokens(1, 30)
+    torch.testing.assert_close(changed(tokens)[:, :12], model(tokens)[:, :12], rtol=1e-5, atol=1e-5)
+    assert (changed(tokens)[:, 20:] - model(tokens)[:, 20:]).abs().max() > 1e-3

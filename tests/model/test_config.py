@@ -13,6 +13,7 @@ from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.config import MoeConfig
 from ingot.model.layers import expand_layers, spell_layers
 from ingot.model.mixers.config import AttentionConfig, MlaConfig
+from ingot.model.positions.config import YarnScaling
 from tests.model.tiny import config, mixed_config
 
 
@@ -122,3 +123,20 @@ def test_impossible_models_are_refused(changes: dict[str, Any], message: str) ->
     with pytest.raises(ValidationError) as caught:
         ModelConfig.model_validate({**config().model_dump(), **changes})
     assert message in str(caught.value)
+
+
+def test_a_stretched_rotation_reaches_the_layers_that_see_everything() -> None:
+    scaling = YarnScaling(factor=4.0, original_context=64)
+    changed = mixed_config().with_rope_scaling(scaling, 256)
+    mixers = [changed.block(layer).mixer for layer in range(3)]
+    scalings = [mixer.rope and mixer.rope.scaling for mixer in mixers if isinstance(mixer, AttentionConfig)]
+    assert scalings == [None, None, scaling]  # a window, no positions, full
+    assert changed.context == 256
+    assert changed.with_rope_scaling(None, 64) == mixed_config()
+
+
+def test_dual_chunks_reach_the_layers_that_rotate_and_see_everything() -> None:
+    changed = mixed_config().with_dual_chunk(48, 16, 1024)
+    mixers = [changed.block(layer).mixer for layer in range(3)]
+    chunked = [mixer.dual_chunk for mixer in mixers if isinstance(mixer, AttentionConfig)]
+    assert [one and (one.chunk, one.window) for one in chunked] == [None, None, (48, 16)]
