@@ -12,11 +12,11 @@ run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this ma
 
 test: $(VENV)/.dev lint docs-check  ## everything that CI checks, in minutes
 	tools/system-programs
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.dev lint docs-check  ## the slow checks too
 	tools/system-programs
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ingot.model.feed_forward.config import ChannelConfig
 from ingot.model.layers import expand_layers
@@ -123,6 +123,11 @@ class ModelConfig(Config):
     def _start_from_preset(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
+        if "preset" in data and _is_whole({key: value for key, value in data.items() if key != "preset"}):
+            raise ValueError(
+                f"preset {data['preset']!r} changes nothing beside width, blocks and layers, which spell out a whole model; "
+                "remove preset, or remove width, blocks and layers (they may stand in the recipe that this one extends)"
+            )
         try:
             return tuples(started(data))
         except IngotError as error:  # as one of the problems of the recipe, with its place
@@ -174,6 +179,17 @@ class ModelConfig(Config):
     def _with_mixers(self, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> ModelConfig:
         """The same model with other fields in every mixer that rotates, also inside a parallel one."""
         return ModelConfig.model_validate(_change_mixers(self.model_dump(), change))
+
+
+def _is_whole(data: Mapping[str, Any]) -> bool:
+    """Whether these keys are a model without any preset. Parts of one, laid over a preset's, are not."""
+    if not {"width", "blocks", "layers"} <= data.keys():
+        return False
+    try:
+        ModelConfig.model_validate(tuples(data))
+    except ValidationError:
+        return False
+    return True
 
 
 def _change_mixers(value: Any, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:

@@ -78,6 +78,7 @@ class Meter:
 
     def __init__(self, stored: StoredModel, total: int, progress: Progress, stop: StopSignal) -> None:
         self.progress, self.stop = progress, stop
+        self.total = total
         self.done, self.began = 0, time.monotonic()
         for note in stored.notes:
             progress.say(note)
@@ -88,7 +89,9 @@ class Meter:
         self.stop.check()
         self.done += size
         rate = self.done / MEGABYTE / max(time.monotonic() - self.began, 1e-9)
-        self.progress.advance(-(-self.done // MEGABYTE), **{"MB/s": round(rate)})
+        # rounded down until the end, where the total is rounded up: it is done once
+        finished = -(-self.total // MEGABYTE) if self.done >= self.total else self.done // MEGABYTE
+        self.progress.advance(finished, **{"MB/s": round(rate)})
 
 
 def _check_target(folder: Path, replace: bool) -> Path:

@@ -21,6 +21,9 @@ class TrainingConfig(Config):
     )
     optimizer: AdamWConfig = Field(AdamWConfig(), description="the optimizer")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate over the steps")
+    train_only: tuple[str, ...] = Field(
+        (), description='patterns of parameter names to train, such as "*.indexer.*"; the others are frozen; none: all train'
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="auto: bfloat16 matrix products where the hardware has them, float32 elsewhere; masters float32",

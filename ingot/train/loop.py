@@ -27,6 +27,7 @@ from ingot.optim.schedule import learning_rate_share
 from ingot.tokens.batch import Batch
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device, choose_precision, precision_context
+from ingot.train.freeze import freeze_others
 from ingot.train.logprobs import score
 from ingot.train.resume import latest_checkpoint, prune_checkpoints, restore, training_state
 from ingot.train.terms import LossTerm
@@ -63,6 +64,7 @@ class Trainer:
         self.dtype = choose_precision(config.precision, self.device)
         self.model, self.source, self.config, self.folder = model.to(self.device), source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
+        freeze_others(self.model, config.train_only)
         self.wants = {want for term in self.terms for want in term.wants}
         self.optimizer = make_adamw(self.model, config.optimizer)
         self.after_step, self.temperature = after_step, temperature

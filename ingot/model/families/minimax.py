@@ -60,7 +60,7 @@ def read_minimax(keys: Keys) -> ModelConfig:
         "kind": "moe",
         "experts": keys.get("num_local_experts", 8),
         "active": keys.get("num_experts_per_tok", 2),
-        "expert": {"width": keys.need("intermediate_size"), "activation": activation},
+        "expert": {"width": keys.get("intermediate_size", 14336), "activation": activation},
         "router": {"renormalise": True},
     }
     if listed is not None:

@@ -147,6 +147,16 @@ def test_a_recipe_starts_from_a_preset_and_lays_its_keys_over_it() -> None:
     assert ModelConfig.model_validate_json(changed.model_dump_json(), strict=True) == changed
 
 
+def test_a_preset_beside_a_whole_model_is_an_error_and_not_hidden() -> None:
+    whole = preset("qwen3-8b-mini").model_dump()
+    for given in (whole, {name: whole[name] for name in ("width", "blocks", "layers")}):
+        with pytest.raises(ValidationError, match="'smollm3-3b-mini' changes nothing.*remove preset, or remove width"):
+            ModelConfig.model_validate({"preset": "smollm3-3b-mini", **given})
+    parts = {"width": 96, "blocks": {"layer": {"feed_forward": {"width": 200}}}, "layers": "layer*3"}
+    over = ModelConfig.model_validate({"preset": "qwen3-8b-mini", **parts})  # parts of a model still lie over the preset
+    assert (over.width, over.depth, over.blocks["layer"].mixer) == (96, 3, preset("qwen3-8b-mini").blocks["layer"].mixer)
+
+
 def test_a_part_of_another_kind_replaces_the_whole_part() -> None:
     mamba = {"kind": "mamba2", "heads": 4, "head_width": 32, "state": 16}
     changed = ModelConfig.model_validate({"preset": "qwen3-8b-mini", "blocks": {"layer": {"mixer": mamba}}})
