@@ -44,10 +44,12 @@ def test_there_and_back(run: Ingot) -> None:
     assert (code, err) == (0, "")
     assert out.endswith(" MB)\nnext:\n  ingot chat checkpoint\n")
     assert "checkpoint: checkpoint (0." in out
+    assert out.count("MB 1/1 ") == out.count("MB/s") == 1  # the end is said once, however many tensors there are
     code, out, err = run("export", "checkpoint", "back folder", "--max-shard-size", "12KB", "--dtype", "bfloat16")
     assert (code, err) == (0, "")
     assert out.endswith("next:\n  ingot chat 'back folder'\n")
     assert "Hugging Face folder: back folder (0." in out
+    assert out.count("MB 1/1 ") == out.count("MB/s") == 1
     files = sorted(Path("back folder").glob("*.safetensors"))
     assert len(files) > 1
     original = load_file("theirs/model.safetensors")

@@ -6,8 +6,11 @@ python tools/reference.py --check    fail if the page is not what the classes sa
 
 from __future__ import annotations
 
+import inspect
 import sys
+import textwrap
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -52,9 +55,9 @@ def page() -> str:
 
 
 def summary(config: type[BaseModel]) -> str:
-    """The class's docstring as one paragraph each."""
-    lines = (config.__doc__ or "").strip().split("\n")
-    return "\n".join(line.strip() for line in lines)
+    """The class's docstring; indented paragraphs (formulas, tables) as code, so that their lines stay apart."""
+    paragraphs = inspect.cleandoc(config.__doc__ or "").split("\n\n")
+    return "\n\n".join(f"```text\n{textwrap.dedent(one)}\n```" if one.startswith(" ") else one for one in paragraphs)
 
 
 def table(config: type[BaseModel]) -> str:
@@ -95,7 +98,7 @@ def type_name(annotation: object) -> str:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list):
         return "list of " + type_name(arguments[0])
-    if origin is dict:
+    if origin in (dict, Mapping):
         return f"mapping of {type_name(arguments[0])} to {type_name(arguments[1])}"
     if arguments:
         return " or ".join(type_name(argument) for argument in arguments)

@@ -25,6 +25,7 @@ from ingot.workspace.errors import ArtifactError, IngotError
 HELP = """/think   let the model think first, or not any more
 /reset   forget the conversation
 /exit    leave (also Ctrl-D); Ctrl-C stops an answer"""
+LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long context would take gigabytes at once
 STYLES = {THINK_START: "dim", TOOL_CALL_START: "cyan"}
 
 
@@ -51,13 +52,16 @@ def chat(
     if TOOL_CALL_START not in model.tokenizer.special:
         tools = None
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-    conversation = Conversation(Engine(model, slots=1), ChatFormat(model.tokenizer), sampling, tools, thinking)
+    length = min(model.config.context, LONGEST)
+    engine = Engine(model, slots=1, length=length)
+    conversation = Conversation(engine, ChatFormat(model.tokenizer), sampling, tools, thinking)
     if prompt is not None:
         answer(conversation, prompt, console)
         return
     if sys.stdin.isatty():
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        console.print(f"[bold]{parameters / 1e6:.1f}M parameters[/bold], /help for help")
+        room = f"a conversation of up to {length:,} tokens"
+        console.print(f"[bold]{parameters / 1e6:.1f}M parameters[/bold], {room}, /help for help")
     for line in _lines(console):
         if not _command(line, conversation, console):
             return

@@ -38,12 +38,14 @@ class NormConfig(Config):
 
 
 class BlockConfig(Config):
-    """One layer: a mixer, then a feed-forward, each wrapped by the residual rule. Without one of them it has only the other.
+    """One layer: a mixer, then a feed-forward, each wrapped by the residual rule:
 
-    pre            x + f(norm(x))
-    post           x + norm(f(x))
-    sandwich       x + post_norm(f(norm(x)))
-    norm_residual  h = norm(x); α·h + β·f(h)
+        pre            x + f(norm(x))
+        post           x + norm(f(x))
+        sandwich       x + post_norm(f(norm(x)))
+        norm_residual  h = norm(x); α·h + β·f(h)
+
+    Without one of the two it has only the other.
     """
 
     mixer: MixerConfig | None = Field(None, description="the token mixer; null for none")
@@ -123,15 +125,16 @@ class ModelConfig(Config):
     def _start_from_preset(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        if "preset" in data and _is_whole({key: value for key, value in data.items() if key != "preset"}):
-            raise ValueError(
-                f"preset {data['preset']!r} changes nothing beside width, blocks and layers, which spell out a whole model; "
-                "remove preset, or remove width, blocks and layers (they may stand in the recipe that this one extends)"
-            )
         try:
-            return tuples(started(data))
+            merged = tuples(started(data))
         except IngotError as error:  # as one of the problems of the recipe, with its place
             raise ValueError(f"{error.problem}; {error.fix}") from None
+        if "preset" in data and _is_whole({key: data[key] for key in data if key != "preset"}, merged):
+            raise ValueError(
+                f"preset {data['preset']!r} is hidden by width, blocks and layers, which spell out a whole model; "
+                "remove preset, or remove width, blocks and layers (they may stand in the recipe that this one extends)"
+            )
+        return merged
 
     @model_validator(mode="after")
     def _layers_exist(self) -> ModelConfig:
@@ -181,15 +184,18 @@ class ModelConfig(Config):
         return ModelConfig.model_validate(_change_mixers(self.model_dump(), change))
 
 
-def _is_whole(data: Mapping[str, Any]) -> bool:
-    """Whether these keys are a model without any preset. Parts of one, laid over a preset's, are not."""
-    if not {"width", "blocks", "layers"} <= data.keys():
-        return False
+def _is_whole(own: Mapping[str, Any], merged: Mapping[str, Any]) -> bool:
+    """Whether these keys are a model without the preset they are merged with: they name every part of every layer."""
     try:
-        ModelConfig.model_validate(tuples(data))
+        model = ModelConfig.model_validate(tuples(own))
     except ValidationError:
         return False
-    return True
+    parts = [(block, merged["blocks"][name]) for name, block in model.blocks.items() if name in model.layer_names]
+    return all(
+        (block.mixer is None, block.feed_forward is None)
+        == (both.get("mixer") is None, both.get("feed_forward") is None)
+        for block, both in parts
+    )
 
 
 def _change_mixers(value: Any, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:

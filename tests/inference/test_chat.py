@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ingot.inference.chat import Printer, answer, chat
+from ingot.inference.chat import LONGEST, Printer, answer, chat
 from ingot.inference.conversation import CALL_ROUNDS, Conversation, Tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
@@ -133,7 +133,29 @@ def test_a_terminal_is_asked_until_control_d(checkpoint: Path, monkeypatch: pyte
     terminal = Terminal(file=output, width=200, force_terminal=True, color_system="standard", highlight=False)
     chat(checkpoint, temperature=0.0, thinking=False, tools=TOOLS, console=terminal)
     said = output.getvalue()
-    assert "M parameters" in said and "/reset" in said and "Ctrl-D or /exit leaves" in said and "Good day" in said
+    for text in ("M parameters, a conversation of up to", "/reset", "Ctrl-D or /exit leaves", "Good day"):
+        assert text in said.replace("\x1b[0m", "")
+
+
+@pytest.mark.parametrize(("context", "length"), [(131_072, LONGEST), (300, 300)])
+def test_the_cache_of_a_long_context_is_bounded(
+    speaker: Transformer, context: int, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache for all of a long context would take gigabytes before the first word."""
+    long = Transformer(speaker.config.model_copy(update={"context": context}))
+    long.load_state_dict(speaker.state_dict())
+    long.tokenizer = speaker.tokenizer
+    save_checkpoint(tmp_path / "long", long)
+    lengths: list[int] = []
+    make = Transformer.make_caches
+
+    def make_caches(model: Transformer, slots: int, length: int) -> Any:
+        lengths.append(length)
+        return make(model, slots, length)
+
+    monkeypatch.setattr(Transformer, "make_caches", make_caches)
+    assert talk(tmp_path / "long", "", monkeypatch, prompt=GREETING, thinking=False) == "Good day\n"
+    assert lengths == [length]
 
 
 def test_thinking_is_dimmed_on_a_terminal(checkpoint: Path) -> None:

@@ -12,6 +12,7 @@ from ingot.recipe.cost import UTILISATION, stage_costs
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.plan import make_plan, measure_machine
+from ingot.workspace.errors import RecipeError
 
 from . import toy
 from .conftest import Load, Write
@@ -76,6 +77,15 @@ def test_cost_of_a_preset_by_hand(real: Path, write: Write) -> None:
     kept = 4 * 512 + 7 * 8 * 128  # the loss, and the stream of seven layers
     kept += 3 * 3 * 2 * (8 * 32 + 2 * 32) + 3 * (4 + 2 * 2) * 32 + 3 * 5 * 512  # Mamba-2, attention, feed-forward
     assert cost.memory_bytes == 16 * (cost.parameters or 0) + 4 * 512 * kept
+
+
+def test_a_preset_over_a_recipe_that_spells_out_its_model_is_refused(real: Path, write: Write) -> None:
+    over = f"extends: {real.name}\nstages: {{pretrain: {{model: {{preset: qwen3-8b-mini}}}}}}\n"
+    message = r"preset 'qwen3-8b-mini' is hidden by .*; remove preset, or remove width, blocks and layers"
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(write(over, "over.yaml"))
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(real, ["pretrain.model.preset=qwen3-8b-mini"])
 
 
 def test_unknown_model_has_unknown_cost(real: Path) -> None:

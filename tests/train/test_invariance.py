@@ -16,12 +16,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ingot.model.config import MultiTokenConfig
+from ingot.model.context import Context
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import Sequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
-from ingot.train.terms import CrossEntropy, LossTerm, PolicyGradient, Preference, ReferenceDivergence
+from ingot.train.terms import (
+    CrossEntropy,
+    LossTerm,
+    MultiTokenPrediction,
+    PolicyGradient,
+    Preference,
+    ReferenceDivergence,
+    ZLoss,
+)
 from tests.model.tiny import VOCABULARY, mixed_config, random_model
 from tests.train.toy import loss_and_gradients, stage_folder
 
@@ -90,12 +100,18 @@ def log_probabilities(model: Transformer, text: Text, temperature: float) -> Ten
     return logits.log_softmax(-1).gather(-1, torch.tensor(text.tokens[1:])[:, None])[:, 0]
 
 
+TEXTS = [text for group in GROUPS for text in group]
+
+
 def by_itself(model: Transformer, reference: Reference, temperature: float = 1.0) -> tuple[float, dict[str, Tensor]]:
-    texts = [text for group in GROUPS for text in group]
-    streams = [{name: torch.tensor(values[1:]) for name, values in text.streams.items()} for text in texts]
-    loss = reference([log_probabilities(model, text, temperature) for text in texts], streams)
+    streams = [{name: torch.tensor(values[1:]) for name, values in text.streams.items()} for text in TEXTS]
+    return with_gradients(model, reference([log_probabilities(model, text, temperature) for text in TEXTS], streams))
+
+
+def with_gradients(model: Transformer, loss: Tensor) -> tuple[float, dict[str, Tensor]]:
+    """The loss and its gradients."""
     names, parameters = zip(*model.named_parameters(), strict=True)
-    return loss.item(), dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+    return loss.item(), dict(zip(names, torch.autograd.grad(loss, parameters, retain_graph=True), strict=True))
 
 
 def total(values: list[Tensor]) -> Tensor:
@@ -185,6 +201,53 @@ def test_every_cut_gives_the_loss_of_sequences_apart(
         logged.append({key: value for key, value in metrics.items() if key != "tokens"})
     for values in logged[1:]:
         assert values == pytest.approx(logged[0], rel=1e-6, abs=1e-9)
+
+
+def z_loss(model: Transformer, text: Text) -> Tensor:
+    """Σ w (log Z)² of one sequence."""
+    log_normalisers = model(torch.tensor([text.tokens[:-1]]))[0].logsumexp(-1)
+    return (torch.tensor(text.streams["weight"][1:]) * log_normalisers.square()).sum()
+
+
+def multi_token(model: Transformer, text: Text) -> Tensor:
+    """The mean over the steps of −Σ w log p of one sequence: step k goes over the places that know k tokens more."""
+    assert model.multi_token is not None
+    tokens, weight, losses = torch.tensor(text.tokens), torch.tensor(text.streams["weight"]), []
+    state = model.hidden(tokens[None, :-1])
+    for step, part in enumerate(model.multi_token.parts, 1):
+        count = max(len(tokens) - 1 - step, 0)
+        if count:
+            places = torch.arange(step, step + count)[None]
+            state = part(state[:, :count], model.embed(tokens[None, step:-1]), Context(places, None))
+            logprobs = model.head(state)[0].log_softmax(-1).gather(-1, tokens[step + 1 :, None])[:, 0]
+            losses.append(-(weight[step + 1 :] * logprobs).sum())
+    return total(losses) / len(model.multi_token.parts) if losses else torch.zeros(())
+
+
+def further_model(steps: int = 2) -> Transformer:
+    shape = mixed_config()
+    ahead = MultiTokenConfig(steps=steps, block=shape.layer_names[-1])
+    return random_model(shape.model_copy(update={"multi_token": ahead})).double()
+
+
+def test_z_loss_and_multi_token_prediction_are_those_of_sequences_apart(tmp_path: Path) -> None:
+    plain, further = random_model(mixed_config()).double(), further_model()
+    assert min(len(text.tokens) for text in TEXTS) == 3  # too short for the second step
+    weight = total([torch.tensor(text.streams["weight"][1:]) for text in TEXTS])
+    z = total([z_loss(plain, text) for text in TEXTS]) / weight
+    ahead = total([multi_token(further, text) for text in TEXTS]) / weight
+    both = 0.2 * total([z_loss(further, text) for text in TEXTS]) / weight + 0.7 * ahead
+    cases: list[tuple[Transformer, list[LossTerm], Tensor]] = [
+        (plain, [ZLoss(coefficient=1.0)], z),
+        (further, [MultiTokenPrediction(coefficient=1.0)], ahead),
+        (further, [ZLoss(coefficient=0.2), MultiTokenPrediction(coefficient=0.7)], both),
+    ]
+    for number, (model, terms, expected) in enumerate(cases):
+        loss, gradients = with_gradients(model, expected)
+        for name, batches in CUTS.items():
+            metrics, found = loss_and_gradients(model, terms, batches, stage_folder(tmp_path / f"{number} {name}"))
+            assert metrics["loss"] == pytest.approx(loss, rel=1e-12), name
+            assert relative(found, gradients) < 1e-12, name
 
 
 def test_single_precision_is_as_good_as_its_rounding(tmp_path: Path) -> None:

@@ -22,7 +22,13 @@ from ingot.model.families.common import (
 )
 from ingot.model.families.family import Family, Layout, place
 from ingot.model.families.keys import Keys
-from ingot.model.families.mixture import V3_EPSILON, mixture_layout, sparse_layers, write_mixture
+from ingot.model.families.mixture import (
+    mixture_layout,
+    read_v3_mixture,
+    sparse_layers,
+    write_mixture,
+    write_v3_mixture,
+)
 from ingot.model.families.multi_token import multi_token_layout, read_multi_token, write_multi_token
 from ingot.model.families.rotary import read_rope, write_rope_keys
 from ingot.model.feed_forward.config import MoeConfig
@@ -90,29 +96,6 @@ def mla_layout(ours: str, theirs: str, mixer: MlaConfig) -> Layout:
     return layout
 
 
-def read_v3_mixture(keys: Keys, *, groups: int, kept: int, scaling: float = 2.5) -> dict[str, Any]:
-    """A mixture that routes by sigmoid with a selection bias, and has one wide shared expert."""
-    width, activation = keys.get("moe_intermediate_size", 2048), read_activation(keys)
-    renormalise = keys.get("norm_topk_prob", True)
-    return {
-        "kind": "moe",
-        "experts": keys.get("n_routed_experts", keys.get("num_local_experts", 256)),
-        "active": keys.get("num_experts_per_tok", 8),
-        "expert": {"width": width, "activation": activation},
-        "shared": {"width": width * keys.get("n_shared_experts", 1), "activation": activation},
-        "router": {
-            "score": "sigmoid",
-            "selection_bias": True,
-            "groups": keys.get("n_group", groups),
-            "kept_groups": keys.get("topk_group", kept),
-            "renormalise": renormalise,
-            "renormalise_epsilon": V3_EPSILON if renormalise else 0.0,
-            "scaling": keys.get("routed_scaling_factor", scaling),
-            "float32": True,
-        },
-    }
-
-
 def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
     """The names of Llama around latent attention, with a mixture in the place of most feed-forwards."""
     assert isinstance(block.mixer, MlaConfig) and block.feed_forward is not None
@@ -129,7 +112,13 @@ def latent_layout(config: ModelConfig) -> Layout:
 
 
 def _model(
-    keys: Keys, mixers: list[dict[str, Any]], mixture: dict[str, Any], sparse: list[bool], *, dense: int, **defaults: Any
+    keys: Keys,
+    mixers: list[dict[str, Any]],
+    mixture: dict[str, Any],
+    sparse: list[bool],
+    *,
+    dense: int,
+    **defaults: Any,
 ) -> ModelConfig:
     """The model whose layers have these mixers, and a mixture where `sparse` says so; `dense` is a class default."""
     feed_forward = {"width": keys.get("intermediate_size", dense), "activation": read_activation(keys)}
@@ -145,12 +134,7 @@ def _write(config: ModelConfig) -> dict[str, Any]:
         **write_mla(mixer),
         **write_mixture(config),
         **write_rope_keys(mixer.rope),
-        "n_routed_experts": mixture.experts,
-        "n_shared_experts": mixture.shared.width // mixture.expert.width if mixture.shared else 0,
-        "n_group": mixture.router.groups,
-        "topk_group": mixture.router.kept_groups,
-        "norm_topk_prob": mixture.router.renormalise,
-        "routed_scaling_factor": mixture.router.scaling,
+        **write_v3_mixture(mixture),
         "first_k_dense_replace": sparse.index(True),
     }
 

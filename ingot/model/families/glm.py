@@ -24,7 +24,13 @@ from ingot.model.families.common import (
 )
 from ingot.model.families.family import Family, Layout
 from ingot.model.families.keys import Keys
-from ingot.model.families.mixture import V3_EPSILON, mixture_layout, sparse_layers, write_mixture
+from ingot.model.families.mixture import (
+    mixture_layout,
+    read_v3_mixture,
+    sparse_layers,
+    write_mixture,
+    write_v3_mixture,
+)
 from ingot.model.families.multi_token import multi_token_layout, read_multi_token, write_multi_token
 from ingot.model.families.rotary import read_rope, write_rope_keys
 from ingot.model.feed_forward.config import MoeConfig
@@ -42,26 +48,8 @@ def read_glm4_moe(keys: Keys) -> ModelConfig:
         query_key_value_bias=keys.get("attention_bias", False),
         rope=read_rope(keys, share=0.5, context=CONTEXT),
     )
-    width, activation = keys.get("moe_intermediate_size", 1408), read_activation(keys)
-    renormalise = keys.get("norm_topk_prob", True)
-    mixture = {
-        "kind": "moe",
-        "experts": keys.get("n_routed_experts", keys.get("num_local_experts", 128)),
-        "active": keys.get("num_experts_per_tok", 8),
-        "expert": {"width": width, "activation": activation},
-        "shared": {"width": width * keys.get("n_shared_experts", 1), "activation": activation},
-        "router": {
-            "score": "sigmoid",
-            "selection_bias": True,
-            "groups": keys.get("n_group", 1),
-            "kept_groups": keys.get("topk_group", 1),
-            "renormalise": renormalise,
-            "renormalise_epsilon": V3_EPSILON if renormalise else 0.0,
-            "scaling": keys.get("routed_scaling_factor", 1.0),
-            "float32": True,
-        },
-    }
-    dense = {"width": keys.get("intermediate_size", 10944), "activation": activation}
+    mixture = read_v3_mixture(keys, experts=128, width=1408, scaling=1.0)
+    dense = {"width": keys.get("intermediate_size", 10944), "activation": read_activation(keys)}
     first = keys.get("first_k_dense_replace", 1)
     blocks = [
         {"mixer": attention, "feed_forward": dense if layer < first else mixture}
@@ -80,12 +68,7 @@ def write_glm4_moe(config: ModelConfig) -> Mapping[str, Any]:
         **write_multi_token(config),
         "attention_bias": attention.query_key_value_bias,
         "use_qk_norm": attention.query_key_norm != "none",
-        "n_routed_experts": mixture.experts,
-        "n_shared_experts": mixture.shared.width // mixture.expert.width if mixture.shared else 0,
-        "n_group": mixture.router.groups,
-        "topk_group": mixture.router.kept_groups,
-        "norm_topk_prob": mixture.router.renormalise,
-        "routed_scaling_factor": mixture.router.scaling,
+        **write_v3_mixture(mixture),
         "first_k_dense_replace": sparse_layers(config).index(True),
     }
 

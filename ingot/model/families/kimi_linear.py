@@ -21,10 +21,16 @@ from ingot.model.families.common import (
     read_activation,
     stack_layout,
 )
-from ingot.model.families.deepseek import mla_layout, read_mla, read_v3_mixture, write_mla
+from ingot.model.families.deepseek import mla_layout, read_mla, write_mla
 from ingot.model.families.family import Family, Layout
 from ingot.model.families.keys import Keys
-from ingot.model.families.mixture import mixture_layout, sparse_layers, write_mixture
+from ingot.model.families.mixture import (
+    mixture_layout,
+    read_v3_mixture,
+    sparse_layers,
+    write_mixture,
+    write_v3_mixture,
+)
 from ingot.model.families.recurrent import kda_layout
 from ingot.model.feed_forward.config import MoeConfig
 from ingot.model.mixers.config import KdaConfig, MlaConfig
@@ -50,7 +56,7 @@ def read_kimi_linear(keys: Keys) -> ModelConfig:
             keys = keys.having(**{usual: value})
     keys.expect(mla_use_nope=True, moe_router_activation_func="sigmoid", use_grouped_topk=True, moe_layer_freq=1)
     keys.expect(num_nextn_predict_layers=0)
-    keys.ignore("rope_theta", "rope_scaling")  # nothing rotates
+    keys.ignore("rope_theta", "rope_scaling", "rope_parameters")  # nothing rotates
     given: dict[str, Any] = keys.get("linear_attn_config", {})
     kda = {
         "kind": "kda",
@@ -66,8 +72,7 @@ def read_kimi_linear(keys: Keys) -> ModelConfig:
     types = types or [FULL if layer and layer % 4 == 0 else LINEAR for layer in range(depth)]
     first = keys.get("first_k_dense_replace", 1)
     kinds = kinds or ["dense" if layer < first else "sparse" for layer in range(depth)]
-    width = keys.having(moe_intermediate_size=keys.get("moe_intermediate_size", 1024))
-    mixture = read_v3_mixture(width, groups=1, kept=1, scaling=2.446)
+    mixture = read_v3_mixture(keys, width=1024, scaling=2.446)
     dense = {"width": keys.get("intermediate_size", 9216), "activation": read_activation(keys)}
     blocks = [
         {"mixer": latent if kind == FULL else kda, "feed_forward": mixture if channel == "sparse" else dense}
@@ -85,12 +90,7 @@ def write_kimi_linear(config: ModelConfig) -> Mapping[str, Any]:
         "linear_num_heads": kda.heads,
         "linear_head_dim": kda.head_width,
         "linear_conv_kernel_dim": kda.convolution,
-        "n_routed_experts": mixture.experts,
-        "n_shared_experts": mixture.shared.width // mixture.expert.width if mixture.shared else 0,
-        "n_group": mixture.router.groups,
-        "topk_group": mixture.router.kept_groups,
-        "norm_topk_prob": mixture.router.renormalise,
-        "routed_scaling_factor": mixture.router.scaling,
+        **write_v3_mixture(mixture),
         "layer_types": [FULL if isinstance(block.mixer, MlaConfig) else LINEAR for block in blocks_of(config)],
         "mlp_layer_types": ["sparse" if one else "dense" for one in sparse_layers(config)],
     }

@@ -77,7 +77,7 @@ def read_minimax(keys: Keys) -> ModelConfig:
         }
         for kind in types
     ]
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT, export_as="minimax")
+    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
 
 
 def _scales(keys: Keys, ours: str, released: str) -> tuple[float, float]:

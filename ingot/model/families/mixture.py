@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingot.model.config import ModelConfig
-from ingot.model.families.common import ACTIVATIONS, blocks_of, experts_layout, feed_forward_layout, first, need
+from ingot.model.families.common import (
+    ACTIVATIONS,
+    blocks_of,
+    experts_layout,
+    feed_forward_layout,
+    first,
+    need,
+    read_activation,
+)
 from ingot.model.families.family import Layout, place
+from ingot.model.families.keys import Keys
 from ingot.model.feed_forward.config import FeedForwardConfig, MoeConfig
 
 V3_EPSILON = 1e-20  # added to the sum of the chosen scores by the code that follows DeepSeek-V3
@@ -33,6 +42,51 @@ def mixture_layout(
     if mixture.shared_gate:
         layout[f"{theirs}{shared}_gate.weight"] = place(f"{ours}shared_gate.weight")
     return layout
+
+
+def read_v3_router(keys: Keys, *, groups: int = 1, kept: int = 1, scaling: float = 2.5) -> dict[str, Any]:
+    """DeepSeek-V3's router: sigmoid scores, a selection bias, groups; the numbers are the class defaults."""
+    renormalise = keys.get("norm_topk_prob", True)
+    return {
+        "score": "sigmoid",
+        "selection_bias": True,
+        "groups": keys.get("n_group", groups),
+        "kept_groups": keys.get("topk_group", kept),
+        "renormalise": renormalise,
+        "renormalise_epsilon": V3_EPSILON if renormalise else 0.0,
+        "scaling": keys.get("routed_scaling_factor", scaling),
+        "float32": True,
+    }
+
+
+def read_v3_mixture(keys: Keys, *, experts: int = 256, width: int = 2048, **router: Any) -> dict[str, Any]:
+    """DeepSeek-V3's mixture, with one wide shared expert; the numbers are the class defaults."""
+    width, activation = keys.get("moe_intermediate_size", width), read_activation(keys)
+    return {
+        "kind": "moe",
+        "experts": keys.get("n_routed_experts", keys.get("num_local_experts", experts)),
+        "active": keys.get("num_experts_per_tok", 8),
+        "expert": {"width": width, "activation": activation},
+        "shared": {"width": width * keys.get("n_shared_experts", 1), "activation": activation},
+        "router": read_v3_router(keys, **router),
+    }
+
+
+def write_v3_router(mixture: MoeConfig) -> dict[str, Any]:
+    """The experts and their router in config.json."""
+    return {
+        "n_routed_experts": mixture.experts,
+        "n_group": mixture.router.groups,
+        "topk_group": mixture.router.kept_groups,
+        "norm_topk_prob": mixture.router.renormalise,
+        "routed_scaling_factor": mixture.router.scaling,
+    }
+
+
+def write_v3_mixture(mixture: MoeConfig) -> dict[str, Any]:
+    """The same with the shared expert, whose width is a multiple of a routed one's."""
+    shared = mixture.shared.width // mixture.expert.width if mixture.shared else 0
+    return {**write_v3_router(mixture), "n_shared_experts": shared}
 
 
 def write_mixture(config: ModelConfig) -> dict[str, Any]:

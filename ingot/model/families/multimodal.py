@@ -14,7 +14,9 @@ from ingot.model.families.family import Family
 from ingot.model.families.keys import Keys
 
 
-def text_of(model_type: str, text: Family, *, left_out: tuple[str, ...], renames: tuple[tuple[str, str], ...]) -> Family:
+def text_of(
+    model_type: str, text: Family, *, left_out: tuple[str, ...], renames: tuple[tuple[str, str], ...]
+) -> Family:
     """The family of a multimodal type: `text` with the names of its tensors inside the larger model."""
 
     def read(keys: Keys) -> ModelConfig:
@@ -31,8 +33,6 @@ def text_of(model_type: str, text: Family, *, left_out: tuple[str, ...], renames
 INSIDE = ((r"^language_model\.(model|lm_head)\.", r"\1."), (r"^model\.language_model\.", "model."))
 VISION = (r"(model\.)?(vision_tower|vision_model|mm_projector|multi_modal_projector)\..*",)
 
-KIMI_K25 = text_of(
-    "kimi_k25", deepseek.V3, left_out=VISION, renames=(*INSIDE, (r"^model\.blocks\.", "model.layers."))
-)
+KIMI_K25 = text_of("kimi_k25", deepseek.V3, left_out=VISION, renames=(*INSIDE, (r"^model\.blocks\.", "model.layers.")))
 GEMMA3_MULTIMODAL = text_of("gemma3", gemma.GEMMA3, left_out=VISION, renames=INSIDE)
 LLAMA4_MULTIMODAL = text_of("llama4", llama4.LLAMA4, left_out=VISION, renames=INSIDE)

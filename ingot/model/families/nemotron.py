@@ -21,7 +21,7 @@ from ingot.model.families.common import (
 )
 from ingot.model.families.family import Family, Layout, place
 from ingot.model.families.keys import Keys
-from ingot.model.families.mixture import V3_EPSILON, mixture_layout
+from ingot.model.families.mixture import mixture_layout, read_v3_router, write_v3_router
 from ingot.model.families.recurrent import mamba_layout
 from ingot.model.feed_forward.config import FeedForwardConfig, MoeConfig
 from ingot.model.mixers.config import AttentionConfig, Mamba2Config
@@ -44,7 +44,14 @@ def read_nemotron(keys: Keys) -> ModelConfig:
     keys.expect(mamba_hidden_act="silu", residual_in_fp32=False, num_nextn_predict_layers=0, attention_bias=False)
     keys.ignore(
         *("expand", "mamba_expand", "chunk_size", "mamba_chunk_size", "use_mamba_kernels", "mamba_ssm_cache_dtype"),
-        *("time_step_max", "mamba_dt_max", "time_step_floor", "mamba_dt_init_floor", "time_step_limit", "mamba_dt_limit"),
+        *(
+            "time_step_max",
+            "mamba_dt_max",
+            "time_step_floor",
+            "mamba_dt_init_floor",
+            "time_step_limit",
+            "mamba_dt_limit",
+        ),
         *("rescale_prenorm_residual", "num_logits_to_keep", "moe_shared_expert_overlap", "mtp_layers_block_type"),
         *("mamba_proj_bias", "num_hidden_layers", "num_query_groups", "attention_head_dim", "sliding_window"),
         *("mtp_hybrid_override_pattern", "rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor"),
@@ -52,7 +59,6 @@ def read_nemotron(keys: Keys) -> ModelConfig:
     bias = keys.get("mlp_bias", False)
     activation = read_activation(keys, "mlp_hidden_act", "relu2")
     channel = {"gated": False, "activation": activation, "bias": bias}
-    renormalise = keys.get("norm_topk_prob", True)
     parts: dict[str, dict[str, Any]] = {
         MAMBA: {"mixer": _read_mamba(keys)},
         ATTENTION: {"mixer": read_attention(keys, heads=32, key_value_heads=8, head_width=128, rope=None)},
@@ -65,16 +71,7 @@ def read_nemotron(keys: Keys) -> ModelConfig:
                 "expert": {**channel, "width": keys.get("moe_intermediate_size", 7688)},
                 "shared": {**channel, "width": keys.get("moe_shared_expert_intermediate_size", 7688)},
                 "latent": keys.raw("moe_latent_size"),
-                "router": {
-                    "score": "sigmoid",
-                    "selection_bias": True,
-                    "groups": keys.get("n_group", 1),
-                    "kept_groups": keys.get("topk_group", 1),
-                    "renormalise": renormalise,
-                    "renormalise_epsilon": V3_EPSILON if renormalise else 0.0,
-                    "scaling": keys.get("routed_scaling_factor", 1.0),
-                    "float32": True,
-                },
+                "router": read_v3_router(keys, scaling=1.0),
             }
         },
     }
@@ -104,7 +101,9 @@ def _read_mamba(keys: Keys) -> dict[str, Any]:
 def _layer_types(keys: Keys) -> list[str]:
     """A list of kinds, or the letters of a released file."""
     letters, types = keys.raw("hybrid_override_pattern"), keys.raw("layers_block_type", keys.raw("layer_types"))
-    types = types or ([LETTERS.get(letter, letter) for letter in letters] if letters else [MAMBA, MIXTURE, ATTENTION, DENSE])
+    types = types or (
+        [LETTERS.get(letter, letter) for letter in letters] if letters else [MAMBA, MIXTURE, ATTENTION, DENSE]
+    )
     types = [OLDER.get(kind, kind) for kind in types]
     if set(types) - set(LETTERS.values()):
         keys.refuse(f"layers of a kind that is not known: {', '.join(sorted(set(types) - set(LETTERS.values())))}")
@@ -136,15 +135,11 @@ def write_nemotron(config: ModelConfig) -> Mapping[str, Any]:
         values["intermediate_size"] = dense.width
     if mixture is not None:
         values |= {
-            "n_routed_experts": mixture.experts,
+            **write_v3_router(mixture),
             "num_experts_per_tok": mixture.active,
             "moe_intermediate_size": mixture.expert.width,
             "moe_shared_expert_intermediate_size": mixture.shared.width if mixture.shared else 0,
             "moe_latent_size": mixture.latent,
-            "n_group": mixture.router.groups,
-            "topk_group": mixture.router.kept_groups,
-            "norm_topk_prob": mixture.router.renormalise,
-            "routed_scaling_factor": mixture.router.scaling,
         }
     return values
 

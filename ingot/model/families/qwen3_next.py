@@ -154,6 +154,4 @@ def qwen3_next_layout(config: ModelConfig) -> Layout:
     return layout
 
 
-QWEN3_NEXT = Family(
-    ("qwen3_next",), "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next, qwen3_next_layout
-)
+QWEN3_NEXT = Family(("qwen3_next",), "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next, qwen3_next_layout)

@@ -90,7 +90,8 @@ def read_config(
     `tensors` are the names of the tensors that come with it, if they are known.
     """
     family = find_family(values.get("model_type"), place)
-    keys = Keys(values, place, None if tensors is None else [family.canonical(name) for name in tensors])
+    names = None if tensors is None else [family.canonical(name) for name in tensors]
+    keys = Keys({**values, "model_type": family.types[0]}, place, names)  # other spellings of the type mean the same
     try:
         config = family.read(keys)
     except ValidationError as error:

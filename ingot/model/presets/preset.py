@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from ingot.model.config import ModelConfig
-from ingot.model.presets.data import entries, entry, merged
+from ingot.model.presets.data import entries, entry, merged, started
 from ingot.workspace.config import Config
 
 UNITS = {"M": 10**6, "B": 10**9, "T": 10**12}
@@ -96,7 +96,7 @@ def load_preset(name: str) -> Preset:
         published=size.get("published"),
         recipe=RecipeFacts.model_validate(merged(file["recipe"], size.get("recipe", {}))),
         notes=(*file.get("notes", ()), *size.get("notes", ())),
-        model=ModelConfig.model_validate(size["model"]),
+        model=ModelConfig.model_validate(started(size["model"])),  # merged here: a size may replace all of another
     )
 
 

@@ -150,11 +150,12 @@ def test_a_recipe_starts_from_a_preset_and_lays_its_keys_over_it() -> None:
 def test_a_preset_beside_a_whole_model_is_an_error_and_not_hidden() -> None:
     whole = preset("qwen3-8b-mini").model_dump()
     for given in (whole, {name: whole[name] for name in ("width", "blocks", "layers")}):
-        with pytest.raises(ValidationError, match="'smollm3-3b-mini' changes nothing.*remove preset, or remove width"):
+        with pytest.raises(ValidationError, match=r"'smollm3-3b-mini' is hidden by .*; remove preset, or remove width"):
             ModelConfig.model_validate({"preset": "smollm3-3b-mini", **given})
+    start = preset("qwen3-8b-mini")  # parts of a model still lie over it
     parts = {"width": 96, "blocks": {"layer": {"feed_forward": {"width": 200}}}, "layers": "layer*3"}
-    over = ModelConfig.model_validate({"preset": "qwen3-8b-mini", **parts})  # parts of a model still lie over the preset
-    assert (over.width, over.depth, over.blocks["layer"].mixer) == (96, 3, preset("qwen3-8b-mini").blocks["layer"].mixer)
+    over = ModelConfig.model_validate({"preset": "qwen3-8b-mini", **parts})
+    assert (over.width, over.depth, over.blocks["layer"].mixer) == (96, 3, start.blocks["layer"].mixer)
 
 
 def test_a_part_of_another_kind_replaces_the_whole_part() -> None:

@@ -1,0 +1,39 @@
+"""The generated option reference: readable types, formulas with their lines, and a page that is up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ingot.model.config import BlockConfig, ModelConfig
+
+TOOL = Path(__file__).parent.parent / "tools" / "reference.py"
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_mapping_says_what_it_maps(reference: ModuleType) -> None:
+    blocks = ModelConfig.model_fields["blocks"].annotation
+    assert reference.type_name(blocks) == "mapping of str to [BlockConfig](#blockconfig)"
+
+
+def test_indented_lines_of_a_docstring_are_code(reference: ModuleType) -> None:
+    first, table, last = reference.summary(BlockConfig).split("\n\n")
+    assert first.endswith("residual rule:") and last.startswith("Without one")
+    lines = table.split("\n")
+    assert (lines[0], lines[-1], len(lines)) == ("```text", "```", 6)
+    assert lines[1] == "pre            x + f(norm(x))"
+
+
+def test_the_page_is_what_the_classes_say(reference: ModuleType) -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make reference`"
