@@ -156,8 +156,9 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     shape, dtype = SHAPES[options.device], torch.float32 if options.device == "cpu" else torch.bfloat16
     ours, peer = our_model(shape, options.device, dtype), peer_model(shape, options.device, dtype)
+    parameters = sum(parameter.numel() for parameter in ours.parameters())
     print(
-        f"{ours.config.parameters() / 1e6:.1f}M parameters, {dtype}, {options.device}, "
+        f"{parameters / 1e6:.1f}M parameters, {dtype}, {options.device}, "
         f"{torch.get_num_threads()} threads; tokens per second"
     )
     print(f"{'case':28} {'ingot':>10} {'transformers':>13} {'ratio':>7}")

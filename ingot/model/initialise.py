@@ -88,4 +88,6 @@ def _draw(shape: torch.Size, std: float, initial: InitialConfig, generator: torc
 
 def _scaled_by_width(name: str, parameter: nn.Parameter, config: ModelConfig) -> bool:
     """Whether muP treats this parameter as a matrix of the blocks."""
-    return config.initial.base_width is not None and parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token."))
+    return (
+        config.initial.base_width is not None and parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token."))
+    )

@@ -16,8 +16,8 @@ from ingot.post.config import SftConfig
 from ingot.post.conversation_file import file_conversations
 from ingot.post.conversations import PoolSource, task_conversations
 from ingot.post.policy import chat_format
-from ingot.train.loop import Trainer
 from ingot.train.language import language_terms
+from ingot.train.loop import Trainer
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import Stage, StageFolder
 

@@ -22,7 +22,8 @@ class TrainingConfig(Config):
     optimizer: AdamWConfig = Field(AdamWConfig(), description="the optimizer")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate over the steps")
     train_only: tuple[str, ...] = Field(
-        (), description='patterns of parameter names to train, such as "*.indexer.*"; the others are frozen; none: all train'
+        (),
+        description='patterns of parameter names to train, such as "*.indexer.*"; the others are frozen; none: all train',
     )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",

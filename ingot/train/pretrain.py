@@ -100,7 +100,9 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         return {"validation_bits_per_byte": bits_per_byte(trainer, validation)}
 
     rows = max(1, config.micro_batch_tokens // config.sequence_length)
-    trainer = Trainer(model, language_terms(model, config), ShardSource(loader, rows), config, folder, after_step=validate)
+    trainer = Trainer(
+        model, language_terms(model, config), ShardSource(loader, rows), config, folder, after_step=validate
+    )
     last = trainer.run()
     names = ("loss", "validation_bits_per_byte", "tokens")
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -15,8 +15,8 @@ import torch
 from ingot.model.checkpoint import load_model, save_checkpoint
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import AttentionConfig
 from ingot.model.initialise import initialise
+from ingot.model.mixers.config import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.config import TokenizerConfig

@@ -7,9 +7,9 @@ import torch
 
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.initialise import initialise
 from ingot.model.mixers.config import AttentionConfig
 from ingot.model.positions.config import RopeConfig
-from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 
 VOCABULARY = 97

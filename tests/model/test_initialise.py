@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -96,7 +97,7 @@ def test_with_mup_updates_do_not_grow_with_width() -> None:
     """They shrink towards a limit (the part that comes from the initial head vanishes); without muP they grow."""
     widths = (64, 128, 256, 512)
     mup, plain = ([logit_change(width, mup) for width in widths] for mup in (True, False))
-    assert all(wide <= narrow for narrow, wide in zip(mup, mup[1:], strict=False)), mup
+    assert all(wide <= narrow for narrow, wide in pairwise(mup)), mup
     assert mup[-1] > 0.3 * mup[0], mup
     assert plain[-1] > 3 * plain[0], plain
 

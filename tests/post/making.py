@@ -18,8 +18,8 @@ from ingot.envs.trajectory import Node, Trajectory
 from ingot.model.checkpoint import save_checkpoint
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import AttentionConfig
 from ingot.model.initialise import initialise
+from ingot.model.mixers.config import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
 from ingot.tokens.config import TokenizerConfig

@@ -72,7 +72,7 @@ def test_a_balancer_keeps_the_experts_busy_and_costs_no_loss(
 ) -> None:
     score, balancer, bar = BALANCERS[name]
     loss_alone, violation_alone, dead_alone = alone[score]
-    assert violation_alone > 0.7 * WORST and dead_alone > 3  # there is something to do
+    assert violation_alone > 0.7 * WORST and dead_alone > 1  # there is something to do
     loss, violation, dead = end_of(train(routed(score, balancer), corpus, tmp_path, OPTIONS))
     assert violation < bar
     assert dead < 0.5

@@ -163,7 +163,9 @@ def _check_gradients(peer: PreTrainedModel, model: Transformer, layout: Layout, 
         if place.computed is not None:
             continue
         ours, theirs = make_tensor(place, found).float(), expected[name].float()
-        scale = max(float(theirs.abs().max()), 5e-3 * largest)  # a gradient that is rounding noise has no relative error
+        scale = max(
+            float(theirs.abs().max()), 5e-3 * largest
+        )  # a gradient that is rounding noise has no relative error
         difference = float((ours - theirs).abs().max()) / scale
         assert difference < tolerance, f"the gradient of {name} differs by {difference:.2e}"
 
@@ -194,7 +196,9 @@ def _check_decode(model: Transformer, tokens: Tensor, full: Tensor, tolerance: f
     advance(lengths)
     advance(torch.full((rows,), 3))
     while int(done.min()) < length:
-        advance((done < length).long()) if int(done.max()) < length else advance_rows(model, tokens, done, got, caches, slots)
+        advance((done < length).long()) if int(done.max()) < length else advance_rows(
+            model, tokens, done, got, caches, slots
+        )
     worst = relative(got, full)
     assert worst < tolerance, f"decoding with a cache differs by {worst:.2e}"
 
@@ -248,7 +252,9 @@ def _check_round_trip(
         config._attn_implementation = config._experts_implementation = "eager"
         from safetensors.torch import save_file
 
-        save_file({name: make_tensor(place, state) for name, place in layout.items()}, Path(folder) / "model.safetensors")
+        save_file(
+            {name: make_tensor(place, state) for name, place in layout.items()}, Path(folder) / "model.safetensors"
+        )
         again, info = AutoModelForCausalLM.from_pretrained(folder, config=config, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     back = again.eval()(input_ids=tokens, use_cache=False).logits

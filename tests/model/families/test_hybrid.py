@@ -137,7 +137,13 @@ MULTIPLIERS = {
         {"tie_word_embeddings": True},
         {**MULTIPLIERS, "mamba_n_heads": 6, "mamba_n_groups": 2},
         {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "attention_bias": True, "mlp_bias": True},
-        {"mamba_rms_norm": True, "mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_proj_bias": True, "projectors_bias": True},
+        {
+            "mamba_rms_norm": True,
+            "mamba_n_heads": 4,
+            "mamba_n_groups": 2,
+            "mamba_proj_bias": True,
+            "projectors_bias": True,
+        },
     ],
 )
 def test_falcon_h1(changes: dict[str, Any]) -> None:
