@@ -150,12 +150,12 @@ def test_distillation_brings_a_student_back_to_its_teacher(
 ) -> None:
     """The student is the teacher after an accident; a divergence from the teacher and lost reward are undone."""
     teacher = load_model(schooled.path)
-    student = checkpoint_of(nudged(teacher, 0.07, seed=3), tmp_path / "student")
+    student = checkpoint_of(nudged(teacher, 0.1, seed=3), tmp_path / "student")
     folder = make_folder("distill")
     parts = {"steps": 30, "tasks": SUMS, "prompts_per_step": 16, "group": 2, "max_new_tokens": 4}
-    config = DistillConfig.model_validate(SHORT | parts | {"optimizer": AdamWConfig(lr=3e-3)})
+    config = DistillConfig.model_validate(SHORT | parts | {"optimizer": AdamWConfig(lr=2e-3)})
     summary = distill.run(config, {"checkpoint": student, "teacher": schooled.path}, folder)
-    assert summary["first_divergence"] > 0.1
+    assert summary["first_divergence"] > 0.5
     assert summary["last_divergence"] < 0.2 * summary["first_divergence"]
     assert reward_of(folder.path) > reward_of(student) + 0.1
     assert (folder.path / "trajectories.jsonl").exists()

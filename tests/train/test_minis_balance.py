@@ -15,7 +15,7 @@ WORST = EXPERTS / ACTIVE - 1  # the MaxVio of a router that sends every token to
 OPTIONS = {"steps": 120, "sequence_length": 64, "batch_tokens": 512, "micro_batch_tokens": 256}
 WATCHED = 20  # steps at the end that are averaged
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def auxiliary(scope: str) -> dict[str, Any]:
