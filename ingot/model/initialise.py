@@ -50,8 +50,10 @@ def initialise(model: Transformer, seed: int) -> None:
 
 
 def learning_rate_share(name: str, parameter: nn.Parameter, config: ModelConfig) -> float:
-    """What muP multiplies a parameter's learning rate with (Adam); one without muP."""
-    return config.initial.base_width / config.width if _scaled_by_width(name, parameter, config) else 1.0  # type: ignore[operator]
+    """What muP multiplies a parameter's learning rate with (Adam): 1/m for the matrices of the blocks, else one."""
+    base = config.initial.base_width
+    matrix = parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token."))
+    return base / config.width if base is not None and matrix else 1.0
 
 
 def mup_config(config: ModelConfig, base_width: int) -> ModelConfig:
@@ -70,9 +72,7 @@ def _initial(name: str, parameter: nn.Parameter, config: ModelConfig, generator:
     std = initial.std if initial.std is not None else initial.scale / config.width**0.5
     if initial.distribution == "xavier":
         std = (2 / (parameter.shape[-1] + parameter.shape[-2])) ** 0.5
-    if _scaled_by_width(name, parameter, config):
-        assert initial.base_width is not None
-        std *= (initial.base_width / config.width) ** 0.5
+    std *= learning_rate_share(name, parameter, config) ** 0.5  # muP: the variance shrinks like the rate
     if initial.depth_scaled and name.endswith(OUTPUTS):
         std /= (2 * config.depth) ** 0.5
     return _draw(parameter.shape, std, initial, generator)
@@ -84,10 +84,3 @@ def _draw(shape: torch.Size, std: float, initial: InitialConfig, generator: torc
     low, high = (torch.special.ndtr(torch.tensor(end)).item() for end in (-CUT, CUT))
     uniform = torch.empty(shape).uniform_(low, high, generator=generator)
     return torch.special.ndtri(uniform).clamp_(-CUT, CUT) * std
-
-
-def _scaled_by_width(name: str, parameter: nn.Parameter, config: ModelConfig) -> bool:
-    """Whether muP treats this parameter as a matrix of the blocks."""
-    return (
-        config.initial.base_width is not None and parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token."))
-    )
