@@ -67,7 +67,7 @@ def plan(recipe: str | Path, *, set: Mapping[str, Any] | None = None, runs: str 
     from ingot.recipe.load import load_recipe
     from ingot.recipe.plan import make_plan
 
-    return make_plan(load_recipe(recipe, set or {}), Path(runs))
+    return make_plan(load_recipe(recipe, set or {}, absent=True), Path(runs))
 
 
 def load(

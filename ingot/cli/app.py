@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,15 @@ import typer
 from ingot import __version__
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.model import model_app
-from ingot.cli.show import print_json, result_as_json, show_checks, show_plan, show_result
+from ingot.cli.show import print_json, result_as_json, show_checks, show_result
+from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
-from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
+from ingot.workspace.errors import CheckFailed, IngotError, Interrupted, RecipeError
 
 if TYPE_CHECKING:
     from ingot.recipe.recipe import Recipe
+    from ingot.train.parallel.world import World
+    from ingot.workspace.interrupt import StopSignal
 
 app = typer.Typer(
     name="ingot",
@@ -62,13 +66,25 @@ def run(
     ] = None,
     to_stage: Annotated[str | None, typer.Option("--to", metavar="STAGE", help="The last stage to run.")] = None,
     runs: RunsOption = RUNS,
+    watched: Annotated[
+        bool, typer.Option("--watch", help="Start it again from its last checkpoint when it dies or hangs.")
+    ] = False,
+    hang_after: HangOption = HANG_AFTER,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Start so many processes here and divide the training over them.")
+    ] = 1,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a recipe; finished stages are reused, an unfinished one is resumed."""
     from ingot.recipe.load import load_recipe
+    from ingot.train.parallel.launch import is_ours, start_processes
 
     loaded = load_recipe(recipe, set or ())
+    if watched and not dry_run:
+        watch_this(runs / loaded.name, hang_after)
+    if processes > 1 and not dry_run and not is_ours():
+        raise typer.Exit(start_processes(processes, say=lambda text: typer.echo(text, err=True)))
     _run(loaded, runs, as_json=as_json, report=True, from_stage=from_stage, to_stage=to_stage, dry_run=dry_run)
 
 
@@ -78,13 +94,20 @@ def plan(
     set: SetOption = None,
     runs: RunsOption = RUNS,
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine's speed (needs a second).")] = False,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Find the best layout on so many GPUs.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Which: a100, h100, h200, h800, b200. [default: h100]")
+    ] = None,
+    price: Annotated[float | None, typer.Option("--price", min=0.0, help="Price of a GPU-hour.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the stages of a recipe, how far they are and what they cost; runs nothing."""
+    from ingot.cli.show_plan import show_plan
     from ingot.recipe.load import load_recipe
     from ingot.recipe.plan import make_plan
 
-    made = make_plan(load_recipe(recipe, set or ()), runs, measure=measure)
+    loaded = load_recipe(recipe, set or (), absent=True)
+    made = make_plan(loaded, runs, measure=measure, gpu=gpu, gpus=gpus, price=price)
     if as_json:
         print_json(made.as_json())
     else:
@@ -152,23 +175,28 @@ def chat(
 def doctor(
     recipe: Annotated[Path | None, typer.Argument(help="A recipe to check, too.", show_default=False)] = None,
     set: SetOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out the stress of the devices and the trial step.")
+    ] = False,
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
     """Check this machine, and a recipe if one is given; exit code 1 if something cannot work."""
+    from itertools import chain
+
     from ingot.recipe.doctor import examine_machine, examine_recipe
 
-    checks = examine_machine(runs) + (examine_recipe(recipe, set or (), runs) if recipe is not None else [])
+    found = examine_recipe(recipe, set or (), runs, quick=quick) if recipe is not None else ()
+    checks = list(chain(examine_machine(runs), found)) if as_json else show_checks(chain(examine_machine(runs), found))
     if as_json:
         print_json([check.as_json() for check in checks])
-    else:
-        show_checks(checks)
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(1)
 
 
 app.command("import")(import_command)
 app.command("export")(export_command)
+app.command("watch", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(watch_command)
 
 
 def _add_stage_command(kind: StageKind) -> None:
@@ -222,12 +250,19 @@ def _run(
     """Run stages with live progress, and end by saying where the results are and what to do next."""
     from ingot.cli.stop import note_signals, resume_command
     from ingot.recipe.flow import run_recipe
+    from ingot.train.parallel.launch import in_world
     from ingot.workspace.interrupt import StopSignal
     from ingot.workspace.progress import Progress, make_progress
 
     stop, received = StopSignal(), list[int]()
     try:
-        with Progress() if as_json or dry_run else make_progress() as progress, note_signals(stop, received):
+        with ExitStack() as inside:
+            inside.enter_context(note_signals(stop, received))
+            world = inside.enter_context(_join_world(stop)) if in_world() else None
+            if world is not None and not world.leads:
+                _follow(recipe, runs, world, stop)
+                return
+            progress = inside.enter_context(Progress() if as_json or dry_run else make_progress())
             result = run_recipe(
                 recipe,
                 runs,
@@ -238,6 +273,7 @@ def _run(
                 progress=progress,
                 stop=stop,
                 finish=_build_report if report else None,
+                world=world,
             )
     except Interrupted as error:
         typer.echo(f"{error}\nto go on: {resume_command()}", err=True)
@@ -252,6 +288,24 @@ def _run(
         print_json(result_as_json(result))
     else:
         show_result(result, dry_run=dry_run)
+
+
+def _join_world(stop: StopSignal) -> AbstractContextManager[World]:
+    from ingot.train.parallel.world import join_world  # which imports torch: only where there are several processes
+
+    return join_world(stop)
+
+
+def _follow(recipe: Recipe, runs: Path, world: World, stop: StopSignal) -> None:
+    """What a process that does not lead does. What fails everywhere is said by the leader alone."""
+    from ingot.recipe.flow import follow_recipe
+
+    try:
+        follow_recipe(recipe, runs, world, stop)
+    except IngotError:
+        if world.leader_ends():
+            raise typer.Exit(2) from None
+        raise
 
 
 def _build_report(folder: Path) -> Path:

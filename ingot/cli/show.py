@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,11 +14,12 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ingot.recipe.doctor import Check
+    from ingot.recipe.check import Check
     from ingot.recipe.flow import RunResult
-    from ingot.recipe.plan import Plan
 
 PIPE_WIDTH = 120
+CHECK_COLOURS = {"ok": typer.colors.GREEN, "warn": typer.colors.YELLOW, "fail": typer.colors.RED}
+CHECK_INDENT = 26
 
 
 def print_json(value: Any) -> None:
@@ -69,47 +71,22 @@ def show_result(result: RunResult, *, dry_run: bool) -> None:
         typer.echo(line)  # not through rich: it would wrap paths that a person wants to copy
 
 
-def show_plan(made: Plan) -> None:
-    """A plan as a table."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from ingot.workspace.progress import format_seconds
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("stage", "takes", "status", "hash"):
-        table.add_column(column, no_wrap=column != "takes")
-    for column in ("parameters", "tokens", "FLOPs", "memory", "time"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for stage in made.stages:
-        cost = stage.cost
-        takes = [f"{len(name)} {role}" if isinstance(name, dict) else name for role, name in stage.inputs.items()]
-        done = "" if stage.status == "done" else "~"
-        table.add_row(
-            Text(stage.name if stage.name.startswith(stage.kind) else f"{stage.name} ({stage.kind})"),
-            Text(", ".join(dict.fromkeys(takes))),
-            stage.status,
-            stage.hash[:6],
-            *(quantity(value) for value in (cost.parameters, cost.tokens, cost.flops)),
-            byte_size(cost.memory_bytes) if cost.memory_bytes else "",
-            done + format_seconds(stage.seconds) if stage.seconds is not None else "",
-        )
-    console().print(table)
-    speed = f"{made.machine.flops_per_second / 1e9:,.0f} GFLOP/s"
-    how = "measured" if made.machine.measured else "assumed; --measure measures it"
-    typer.echo(f"{made.machine.device}: {speed} ({how}). Training is taken to reach half of that.")
-    typer.echo(f"results: {made.folder}")
-
-
-def show_checks(checks: Sequence[Check]) -> None:
-    """The doctor's findings, one a line."""
-    colours = {"ok": typer.colors.GREEN, "warn": typer.colors.YELLOW, "fail": typer.colors.RED}
-    width = max(len(check.name) for check in checks)
+def show_checks(checks: Iterable[Check]) -> list[Check]:
+    """The doctor's findings as they come, and how many of each kind there were; returns them all."""
+    room = max(20, console().width - CHECK_INDENT)
+    shown: list[Check] = []
     for check in checks:
-        status = typer.style(f"{check.status:4}", fg=colours[check.status])
-        typer.echo(f"{status}  {check.name:{width}}  {check.text}")
+        lines = [part for line in check.text.split("\n") for part in textwrap.wrap(line, room) or [""]]
         if check.fix and check.status != "ok":
-            typer.echo(f"{'':{width + 8}}fix: {check.fix}")
+            lines += textwrap.wrap(f"→ {check.fix}", room, subsequent_indent="  ")
+        status = typer.style(f"{check.status:4}", fg=CHECK_COLOURS[check.status])
+        typer.echo(f"{status}  {check.name:{CHECK_INDENT - 8}}  {lines[0]}".rstrip())
+        for line in lines[1:]:
+            typer.echo(" " * CHECK_INDENT + line)
+        shown.append(check)
+    counts = {status: sum(check.status == status for check in shown) for status in CHECK_COLOURS}
+    typer.echo(" · ".join(f"{count} {status}" for status, count in counts.items() if count))
+    return shown
 
 
 def console() -> Console:
@@ -123,11 +100,11 @@ def quantity(value: float | None) -> str:
     """`3.2M`: three digits and a unit."""
     if value is None:
         return ""
-    for unit in ("", "k", "M", "G", "T", "P"):
+    for unit in ("", "k", "M", "G", "T", "P", "E", "Z"):
         if value < 1000:
             return f"{value:.3g}{unit}"
         value /= 1000
-    return f"{value:.3g}E"
+    return f"{value:.3g}Y"
 
 
 def byte_size(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -34,10 +34,15 @@ def note_signals(stop: StopSignal, received: list[int]) -> Iterator[None]:
 
 def resume_command() -> str:
     """This command again, without `--from`: that would throw away what was just done."""
-    arguments, kept = iter(sys.argv[1:]), []
+    return shlex.join(["ingot", *without_from(sys.argv[1:])])
+
+
+def without_from(given: Sequence[str]) -> list[str]:
+    """The arguments of a command that goes on with the work of the given ones."""
+    arguments, kept = iter(given), []
     for argument in arguments:
         if argument == "--from":
             next(arguments, None)
         elif not argument.startswith("--from="):
             kept.append(argument)
-    return shlex.join(["ingot", *kept])
+    return kept

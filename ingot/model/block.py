@@ -34,7 +34,7 @@ from ingot.model.mixers.gated_delta import GatedDelta
 from ingot.model.mixers.kda import Kda
 from ingot.model.mixers.lightning import Lightning
 from ingot.model.mixers.mamba2 import Mamba2
-from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.mixer import Mixer, Site, mix
 from ingot.model.mixers.mla import Mla
 from ingot.model.mixers.parallel import Parallel
 from ingot.model.norm import RmsNorm
@@ -84,12 +84,17 @@ class Block(nn.Module):
         mixer, feed_forward = self.mixer, self.feed_forward
         if mixer is not None:
             norms = self.mixer_norm, self.mixer_post_norm
-            x_BTD = self._wrap(x_BTD, lambda h: mixer(h, context, cache), *norms, self.config.mixer_scales)
+            x_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
         if feed_forward is not None:
             norms = self.feed_forward_norm, self.feed_forward_post_norm
             scales = self.config.feed_forward_scales
             x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
         return x_BTD
+
+    def report(self, context: Context) -> None:
+        """Tell the Record of the pass, if it has one, what the router did: to be called after every pass of the block."""
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            self.feed_forward.report(context)
 
     def _wrap(
         self,

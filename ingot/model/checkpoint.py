@@ -4,7 +4,7 @@
       config.json       the model's configuration
       state/            weights, and while training the optimizer's state (torch distributed checkpoint: loads at any world size)
       tokenizer/        tokenizer.json, chat_template.jinja, and whatever else an imported model's tokenizer came with
-      training.json     step and data position; absent in a finished stage's checkpoint, which has weights only
+      training.json     step, data position and so on of a run in progress (train/saving/); a finished stage has weights only
       manifest.json     sha256 of every other file
 
 A checkpoint is written under a temporary name and renamed, so one with its final name is complete; the manifest finds a
@@ -14,16 +14,15 @@ file that was damaged later. Loading a model also takes a plain Hugging Face fol
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ingot.model.config import ModelConfig
 from ingot.model.gguf.read import open_gguf
 from ingot.model.huggingface import is_huggingface, open_huggingface
-from ingot.model.state_files import StateFiles, load_state_files, save_state, write_state
+from ingot.model.state_files import StateFiles, save_state, write_state
 from ingot.model.stored import StoredModel, tokenizer_files
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
@@ -33,23 +32,11 @@ CONFIG, STATE, TOKENIZER, TRAINING, MANIFEST = "config.json", "state", "tokenize
 GGUF = ".gguf"
 
 
-def save_checkpoint(
-    folder: Path,
-    model: Transformer,
-    *,
-    optimizer_state: dict[str, Any] | None = None,
-    training: dict[str, Any] | None = None,
-) -> None:
-    """Write a complete checkpoint to `folder`, replacing an older one of that name."""
+def save_checkpoint(folder: Path, model: Transformer) -> None:
+    """Write a model in memory as a complete checkpoint to `folder`, replacing an older one of that name."""
     with atomic_folder(folder) as temporary:
-        state: dict[str, Any] = {"model": model.state_dict()}
-        if optimizer_state is not None:
-            state["optimizer"] = optimizer_state
-        save_state(state, temporary / STATE)
-        if training is not None:
-            write_json(temporary / TRAINING, training)
-        files = tokenizer_files(model.tokenizer) if model.tokenizer is not None else {}
-        _finish(temporary, model.config, files)
+        save_state({"model": model.state_dict()}, temporary / STATE)
+        _finish(temporary, model.config, tokenizer_files(model.tokenizer) if model.tokenizer is not None else {})
 
 
 def write_checkpoint(stored: StoredModel, folder: Path, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -60,28 +47,40 @@ def write_checkpoint(stored: StoredModel, folder: Path, wrote: Callable[[int], N
 
 def _finish(folder: Path, config: ModelConfig, files: Mapping[str, bytes]) -> None:
     """The files beside the state, the manifest last."""
+    write_description(folder, config, files)
+    write_json(folder / MANIFEST, digests(folder, (file for file in folder.rglob("*") if file.is_file())))
+
+
+def write_description(folder: Path, config: ModelConfig, files: Mapping[str, bytes]) -> None:
+    """What is needed besides the weights to use a model: its configuration and its tokenizer's files."""
     write_json(folder / CONFIG, config.model_dump(mode="json"))
     for name, data in files.items():
         (folder / TOKENIZER).mkdir(exist_ok=True)
         (folder / TOKENIZER / name).write_bytes(data)
-    written = sorted(file for file in folder.rglob("*") if file.is_file())
-    write_json(folder / MANIFEST, {str(file.relative_to(folder)): file_sha256(file) for file in written})
 
 
-def verify_checkpoint(folder: Path) -> None:
-    """Raise an error that names the first file which is missing or not what was written."""
+def digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    """Lines of a manifest: the sha256 of files below `folder`."""
+    return {file.relative_to(folder).as_posix(): file_sha256(file) for file in sorted(files)}
+
+
+def verify_checkpoint(folder: Path, rank: int = 0, world: int = 1) -> None:
+    """Raise an error that names the first file which is missing or not what was written.
+
+    Several processes may divide the work: each then looks at every `world`-th file.
+    """
     manifest = folder / MANIFEST
     if not manifest.exists():
         raise ArtifactError(
             "this is no checkpoint: it has no manifest.json", place=str(folder), fix="use an earlier checkpoint"
         )
     try:
-        digests = dict(read_json(manifest))
+        listed = dict(read_json(manifest))
     except (ValueError, TypeError) as error:
         raise ArtifactError(
             f"the file is damaged: {error}", place=str(manifest), fix="use an earlier checkpoint"
         ) from error
-    for name, digest in digests.items():
+    for name, digest in list(listed.items())[rank::world]:
         if not (folder / name).exists():
             raise ArtifactError(
                 "a file of the checkpoint is missing", place=str(folder / name), fix="use an earlier checkpoint"
@@ -136,8 +135,3 @@ def open_model(path: Path) -> StoredModel:
     config = ModelConfig.model_validate(read_json(folder / CONFIG))
     files = {file.name: file.read_bytes() for file in sorted((folder / TOKENIZER).glob("*"))}
     return StoredModel(config, StateFiles(folder / STATE), files, str(folder))
-
-
-def load_state(state: dict[str, Any], folder: Path) -> None:
-    """Fill the tensors in `state` from the checkpoint, in place."""
-    load_state_files(state, folder / STATE)

@@ -202,7 +202,8 @@ def _change_mixers(value: Any, change: Callable[[Mapping[str, Any]], Mapping[str
     if not isinstance(value, Mapping):
         return value
     changed = {key: _change_mixers(inner, change) for key, inner in value.items()}
-    return {**changed, **change(changed)} if isinstance(value.get("rope"), Mapping) else changed
+    rotates = "base" in (value.get("rope") or {})  # a mixer's; a block may be called `rope` too (SmolLM3)
+    return {**changed, **change(changed)} if rotates else changed
 
 
 def _sees_all(mixer: Mapping[str, Any]) -> bool:

@@ -6,17 +6,25 @@ A pass is one of two things:
   `positions_BT` restarts with each document), or one document each where there are no numbers;
 * a continuation with caches (sampling): row b goes on where slot `slots_B[b]` stopped, at `positions_BT`; the row's first
   `lengths_B[b]` tokens are real (all of them if `lengths_B` is None), and every position is below `reach`.
+
+Where the tokens of whole sequences are divided over ranks (across.py), a pass has the Context of its own tokens, which knows
+that of the whole rows: `Context(…).part(across)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor
 
+from ingot.model.across import Across
 from ingot.model.mixers import mask
 from ingot.model.record import Record
+
+if TYPE_CHECKING:
+    from ingot.tokens.batch import Places
 
 T = TypeVar("T")
 
@@ -32,12 +40,48 @@ class Context:
         lengths_B: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
+        places: Places | None = None,
     ) -> None:
         self.positions_BT, self.documents_BT = positions_BT, documents_BT
         self.slots_B, self.lengths_B, self.reach = slots_B, lengths_B, reach
-        self.record = record
+        self.record, self.places = record, places
+        self.across: Across | None = None
+        self.whole = self  # the Context of whole rows
+        self.reported = False  # all layers have run: those that run again, in the backward pass, report nothing
         self.selected: Tensor | None = None  # DSA: the keys that the last indexer chose, for layers that share them
         self._once: dict[Hashable, Any] = {}
+
+    def part(self, across: Across | None) -> Context:
+        """The Context of this rank's tokens; the same one if tokens are not divided."""
+        if across is None:
+            return self
+        documents = None if self.documents_BT is None else across.own(self.documents_BT)
+        part = Context(across.own(self.positions_BT), documents, record=self.record)
+        part.across, part.whole = across, self
+        return part
+
+    @property
+    def wants_logits(self) -> bool:
+        """Whether attention layers shall report their largest logits. Compiled layers must not know their number otherwise."""
+        return self.record is not None and self.record.want_logits
+
+    def own(self, x: Tensor, axis: int = 1) -> Tensor:
+        """This pass's tokens of whole rows."""
+        return x if self.across is None else self.across.own(x, axis)
+
+    def gather(self, x: Tensor, axis: int) -> Tensor:
+        """Whole rows from this pass's tokens."""
+        return x if self.across is None else self.across.gather(x, axis)
+
+    def keys(self, x: Tensor, axis: int) -> Tensor:
+        """What queries look at: whole rows, unless they are passed around a ring."""
+        return x if self.across is None or self.across.ring else self.across.gather(x, axis)
+
+    @property
+    def index_T(self) -> Tensor:
+        """Where this pass's tokens stand in their rows."""
+        positions = self.whole.positions_BT
+        return self.once("index", lambda: self.own(torch.arange(positions.shape[1], device=positions.device), 0))
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """`compute()` for the first layer that asks, the same object for the others."""

@@ -1,4 +1,4 @@
-"""Initial weights: a pure function of the seed, the same whatever else was drawn before.
+"""Initial weights: a pure function of the seed, the same whatever else was drawn before and however the model is divided.
 
     normal      N(0, std²)                     0.02 (OLMo 2), 0.006 (DeepSeek-V3), scale/sqrt(width) (SmolLM2: 1, Trinity: 0.5)
     truncated   the same, cut at three std     Trinity
@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ingot.model.config import InitialConfig, ModelConfig
 from ingot.model.norm import RmsNorm
+from ingot.model.order import in_ranks_order, orders
 from ingot.model.transformer import Transformer
 
 OUTPUTS = (".output.weight", ".down.weight", ".experts.down", ".latent_up.weight")
@@ -34,19 +36,48 @@ OUTPUTS = (".output.weight", ".down.weight", ".experts.down", ".latent_up.weight
 CUT = 3.0  # a truncated normal ends at this many std
 
 
+@torch.no_grad()
 def initialise(model: Transformer, seed: int) -> None:
-    """Fill every parameter; the global random generator is not touched."""
+    """Fill every parameter; the global random generator is not touched.
+
+    Values are drawn for the whole model, one parameter at a time on the CPU, and a rank keeps its shard of each: shards
+    differ, copies agree. That the same seed fills two shards with the same values is a famous bug of sharded models.
+    """
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
-            value = _initial(name, parameter, model.config, generator)
-            parameter.copy_(value)
-        for module in model.modules():
-            if isinstance(module, RmsNorm) and module.gain is not None and module.config.zero_centred:
-                module.gain.sub_(1.0)
-            special = getattr(module, "reset_special", None)
-            if special is not None:
-                special(generator)
+    with torch.device("meta"):
+        whole = Transformer(model.config)
+    own, row_orders, drawn = dict(model.named_parameters()), orders(model), dict[str, Tensor]()
+    specials = {path: each for path, each in whole.named_modules() if hasattr(each, "reset_special")}
+
+    def keep(name: str, value: Tensor) -> None:
+        if name in own:
+            copy_shard(own[name], in_ranks_order(value, row_orders.get(name)))
+
+    for name, parameter in sorted(whole.named_parameters()):
+        value = _initial(name, parameter, model.config, generator)
+        keep(name, value)
+        if name.rpartition(".")[0] in specials:
+            drawn[name] = value
+    for path, special in specials.items():
+        for name, _ in list(special.named_parameters(recurse=False)):
+            special.register_parameter(name, nn.Parameter(drawn[f"{path}.{name}"]))
+        special.reset_special(generator)
+        for name, parameter in special.named_parameters(recurse=False):
+            keep(f"{path}.{name}", parameter)
+    for module in model.modules():
+        if isinstance(module, RmsNorm) and module.gain is not None and module.config.zero_centred:
+            module.gain.sub_(1.0)
+
+
+def copy_shard(parameter: Tensor, value: Tensor) -> None:
+    """Copy a whole value into a parameter, of which this rank may hold a shard."""
+    if isinstance(parameter, DTensor):
+        here = distribute_tensor(
+            value.to(parameter.device), parameter.device_mesh, parameter.placements, src_data_rank=None
+        )
+        parameter.to_local().copy_(here.to_local())
+    else:
+        parameter.copy_(value)
 
 
 def learning_rate_share(name: str, parameter: nn.Parameter, config: ModelConfig) -> float:

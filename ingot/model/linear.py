@@ -15,14 +15,18 @@ class Linear(nn.Linear):
     """y = x Wᵀ + b; with a `rounding` the weight passes through it first (quantisation-aware training)."""
 
     rounding: Callable[[Tensor], Tensor] | None = None
+    multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = staticmethod(linear)  # train/float8.py has another
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
 
+    def matrix(self) -> Tensor:
+        """The weight as it is multiplied with."""
+        return self.weight if self.rounding is None else self.rounding(self.weight)
+
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight if self.rounding is None else self.rounding(self.weight)
-        return linear(x, weight, self.bias)
+        return self.multiply(x, self.matrix(), self.bias)
 
 
 class Embedding(nn.Embedding):

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
@@ -43,7 +44,9 @@ class MultiTokenModule(nn.Module):
 
     def forward(self, state_BTD: Tensor, embedding_BTD: Tensor, context: Context) -> Tensor:
         joined = torch.cat((self.embedding_norm(embedding_BTD), self.state_norm(state_BTD)), dim=-1)
-        return self.norm(self.block(self.input(joined), context))
+        out_BTD = self.block(self.input(joined), context)
+        self.block.report(context)
+        return self.norm(out_BTD)
 
 
 class MultiToken(nn.Module):
@@ -64,10 +67,12 @@ class MultiToken(nn.Module):
         documents_BT: Tensor | None,
         embed: Callable[[Tensor], Tensor],
         record: Record | None = None,
+        across: Across | None = None,
     ) -> list[tuple[Tensor, Tensor]]:
         """For each step k: states [B, T, D] ready for the head, and where they are valid [B, T].
 
         The state at t of step k predicts token t + k + 1; it is valid where token t + k is in t's document.
+        With `across`, tokens, positions and documents are whole rows, all else is of this rank's tokens.
         """
         results = []
         documents = torch.zeros_like(tokens_BT) if documents_BT is None else documents_BT
@@ -78,7 +83,8 @@ class MultiToken(nn.Module):
             same = torch.roll(documents, -step, dims=1) == documents
             same[:, -step:] = False
             valid = same & (documents != PADDING)
-            context = Context(positions_BT + step, torch.where(valid, documents, PADDING), record=record)
-            state = part(state, embed(known), context)
-            results.append((state, valid))
+            rows = Context(positions_BT + step, torch.where(valid, documents, PADDING), record=record)
+            context = rows.part(across)
+            state = part(state, embed(context.own(known)), context)
+            results.append((state, context.own(valid)))
         return results

@@ -22,11 +22,14 @@ class RmsNorm(nn.Module):
         self.config, self.epsilon = config, config.epsilon if epsilon is None else epsilon
         self.gain = nn.Parameter(torch.zeros(width) if config.zero_centred else torch.ones(width)) if gain else None
 
+    def scale(self) -> Tensor | None:
+        """The parameter as it is used."""
+        return self.gain
+
     def forward(self, x: Tensor) -> Tensor:
-        shape = (x.shape[-1],)
-        if self.gain is None:
+        shape, gain = (x.shape[-1],), self.scale()
+        if gain is None:
             return rms_norm(x, shape, None, self.epsilon)
-        gain: Tensor = self.gain
         if self.config.zero_centred:  # bfloat16 could not tell 1 + w from its neighbours
             gain = 1 + gain.to(torch.promote_types(gain.dtype, torch.float32))
         if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):

@@ -1,17 +1,23 @@
-"""What a training pass reports besides its states: losses of the parts, and how the routers spread the tokens.
+"""What a training pass reports besides its states: losses of the parts, how the routers spread the tokens, the largest logits.
 
 A training step passes a Record to `Transformer.hidden`; without one (evaluation, sampling) nothing is computed or kept, and
 a model without such parts does nothing with it. Everything in it is a *sum* over tokens, not a mean: sums add up over passes
 and ranks, and the trainer divides by the count of the whole step, as it does for every term of the loss (train/terms.py), so
-that the numbers do not depend on micro-batching.
+that the numbers do not depend on micro-batching. The exception is `max_logits`, which are maxima.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from torch import Tensor, distributed, nn
+import torch
+from torch import Tensor, nn
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,12 @@ class Record:
     before: Mapping[int, RouterLoad] = field(
         default_factory=dict
     )  # by layer: the step's earlier passes, from the caller
+    sum_ranks: Callable[[Tensor], Tensor] = _alone  # adds a tensor over the ranks that have other tokens, in place
+
+    want_logits: bool = False  # whether attention layers report their largest logits
+    max_logits: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # by layer: of each head [H], scaled, before any softcap
 
     def add_loss(self, name: str, total: Tensor) -> None:
         """Add a part's summed loss under `name`."""
@@ -55,12 +67,34 @@ class Record:
         for layer, load in other.loads.items():
             self.add_load(layer, load)
 
+    def add_max_logits(self, layer: int, maxima_H: Tensor) -> None:
+        """Keep the largest logit that each head of `layer` has had."""
+        before = self.max_logits.get(layer)
+        self.max_logits[layer] = maxima_H.detach() if before is None else torch.maximum(before, maxima_H.detach())
+
+    def add_all_max_logits(self, other: Record) -> None:
+        """Keep those of another pass too."""
+        for layer, maxima_H in other.max_logits.items():
+            self.add_max_logits(layer, maxima_H)
+
+    def max_over_ranks(self, max_ranks: Callable[[Tensor], Tensor]) -> None:
+        """Make the largest logits those of all ranks with other tokens; `max_ranks` takes a tensor's maximum over them."""
+        if self.max_logits:
+            layers = sorted(self.max_logits)
+            maxima = [self.max_logits[layer] for layer in layers]
+            largest = max_ranks(torch.cat(maxima)).split([len(each) for each in maxima])
+            self.max_logits = dict(zip(layers, largest, strict=True))
+
     def sum_over_ranks(self) -> None:
-        """Make the loads those of all data ranks; nothing to do in a single process."""
-        if distributed.is_available() and distributed.is_initialized():
-            for _, load in sorted(self.loads.items()):
-                for tensor in load.tensors():
-                    distributed.all_reduce(tensor)
+        """Make the loads those of all ranks: one sum for all that have the same dtype."""
+        by_dtype: defaultdict[torch.dtype, list[Tensor]] = defaultdict(list)
+        for _, load in sorted(self.loads.items()):
+            for tensor in load.tensors():
+                by_dtype[tensor.dtype].append(tensor)
+        for tensors in by_dtype.values():
+            total = self.sum_ranks(torch.cat([tensor.reshape(-1) for tensor in tensors]))
+            parts = total.split([tensor.numel() for tensor in tensors])
+            torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)])
 
 
 class Reporter:

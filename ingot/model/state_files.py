@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
@@ -38,21 +38,44 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from ingot.model.order import Order, local
+from ingot.model.runs import Run, runs
 from ingot.model.tensors import Entry, MemoryTensors, Tensors
 
 MODEL = "model."  # what the names of weights begin with; the optimizer's state is beside it
 
 
-def save_state(state: dict[str, Any], folder: Path) -> None:
-    """Write a nested state dict of tensors in memory."""
-    with _quietly():
-        save_distributed(state, checkpoint_id=folder, planner=ChunkPlanner(), no_dist=True)
+def save_state(
+    state: dict[str, Any],
+    folder: Path,
+    *,
+    values: Mapping[str, Tensor] | None = None,
+    orders: Mapping[str, Order] | None = None,
+    group: ProcessGroup | None = None,
+) -> None:
+    """Write a nested state dict of tensors in memory.
+
+    With `group` all its ranks call this together: each writes its shards of distributed tensors, and what several ranks
+    hold is written by one of them. `values` are what to write instead of (this rank's part of) the tensors of those names,
+    `orders` says which have their rows in the ranks' order.
+    """
+    planner = ChunkPlanner(None if values is None else MemoryTensors(values), orders)
+    _expect_one_process()
+    save_distributed(state, checkpoint_id=folder, planner=planner, process_group=group, no_dist=group is None)
 
 
-def load_state_files(state: dict[str, Any], folder: Path) -> None:
-    """Fill the tensors in `state` from the folder, in place."""
-    with _quietly():
-        load_distributed(state, checkpoint_id=folder, no_dist=True)
+def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, Order] | None = None) -> None:
+    """Fill the tensors in `state` from the folder, in place; of a distributed tensor every rank reads its own shard."""
+    _expect_one_process()
+    load_distributed(state, checkpoint_id=folder, planner=RunPlanner(orders or {}), no_dist=True)
+
+
+def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
+    """What the folder holds: the shape of every tensor by name, None for other values."""
+    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    return {
+        name: tuple(value.size) if isinstance(value, TensorStorageMetadata) else None for name, value in stored.items()
+    }
 
 
 def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -63,22 +86,26 @@ def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = la
     shapes = {
         name: torch.empty(entry.shape, dtype=entry.dtype, device="meta") for name, entry in source.entries.items()
     }
-    with _quietly():
-        writer = ChunkWriter(folder, wrote)
-        planner = ChunkPlanner(source)
-        try:
-            save_distributed({"model": shapes}, storage_writer=writer, planner=planner, no_dist=True)
-        except CheckpointException as error:  # torch wraps whatever is raised inside, a stop or a damaged source too
-            raise error.failures[0][0] from None
+    _expect_one_process()
+    writer = ChunkWriter(folder, wrote)
+    planner = ChunkPlanner(_Prefixed(source))
+    try:
+        save_distributed({"model": shapes}, storage_writer=writer, planner=planner, no_dist=True)
+    except CheckpointException as error:  # torch wraps whatever is raised inside, a stop or a damaged source too
+        raise error.failures[0][0] from None
 
 
 class ChunkPlanner(DefaultSavePlanner):
-    """Plans a chunk per range of rows. The values are those of the state dict, or of `source` for names under `model`."""
+    """Plans a chunk per range of rows of a tensor that one rank holds whole, and one per run of a distributed tensor's shard.
 
-    def __init__(self, source: Tensors | None = None) -> None:
+    The values are those of the state dict, or of `source` where there is one; it holds this rank's part of each tensor.
+    """
+
+    def __init__(self, source: Tensors | None = None, orders: Mapping[str, Order] | None = None) -> None:
         super().__init__()
-        self.source = source
-        self._own: set[MetadataIndex] = set()  # the chunks that are planned here, not those of distributed tensors
+        self.source, self.orders = source, orders or {}
+        self._own: set[MetadataIndex] = set()  # the chunks of rows that are planned here
+        self._runs: dict[MetadataIndex, Run] = {}  # and those of tensors in the ranks' order
 
     def create_local_plan(self) -> SavePlan:
         plan = super().create_local_plan()
@@ -86,14 +113,27 @@ class ChunkPlanner(DefaultSavePlanner):
         return self.plan
 
     def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
-        data, offset = write_item.tensor_data, write_item.index.offset
-        if write_item.index not in self._own or data is None or offset is None:
+        name, data, offset = write_item.index.fqn, write_item.tensor_data, write_item.index.offset
+        if data is not None and offset is not None and write_item.index in self._own:
+            start = offset[0] if offset else 0
+            return self._tensors(name).rows(name, start, start + (data.chunk.sizes[0] if offset else 1))
+        if data is None or (self.source is None and write_item.index not in self._runs):
             return super().resolve_data(write_item)
-        name, start = write_item.index.fqn, offset[0] if offset else 0
-        return self._tensors(name).rows(name, start, start + (data.chunk.sizes[0] if offset else 1))
+        shard = local(self.state_dict[name]).detach() if self.source is None else self._whole(self.source, name)
+        return self._runs[write_item.index].of(shard) if write_item.index in self._runs else shard
+
+    def _whole(self, source: Tensors, name: str) -> Tensor:
+        return source.rows(name, 0, source.entries[name].rows)
 
     def _split(self, item: WriteItem) -> Iterator[WriteItem]:
         data = item.tensor_data
+        if data is not None and item.index.fqn in self.orders:
+            for run in runs(self.state_dict[item.index.fqn], self.orders[item.index.fqn]):
+                index = MetadataIndex(item.index.fqn, run.chunk.offsets)
+                self._runs[index] = run
+                chunk = TensorWriteData(run.chunk, data.properties, data.size)
+                yield WriteItem(index, WriteItemType.SHARD, tensor_data=chunk)
+            return
         if item.type != WriteItemType.TENSOR or data is None:  # a shard of a distributed tensor, or no tensor
             yield item
             return
@@ -106,7 +146,31 @@ class ChunkPlanner(DefaultSavePlanner):
             yield WriteItem(index, WriteItemType.SHARD, tensor_data=chunk)
 
     def _tensors(self, name: str) -> Tensors:
-        return MemoryTensors({name: self.state_dict[name]}) if self.source is None else _Prefixed(self.source)
+        return MemoryTensors({name: self.state_dict[name]}) if self.source is None else self.source
+
+
+class RunPlanner(DefaultLoadPlanner):
+    """Reads a shard of a tensor in the ranks' order run by run, and all others as torch does."""
+
+    def __init__(self, orders: Mapping[str, Order]) -> None:
+        super().__init__()
+        self.orders = orders
+        self._runs: dict[MetadataIndex, Run] = {}
+
+    def create_local_plan(self) -> LoadPlan:
+        plan = super().create_local_plan()
+        items = [item for item in plan.items if item.dest_index.fqn not in self.orders]
+        for name in self.orders:
+            found = runs(self.state_dict[name], self.orders[name])
+            self._runs |= {MetadataIndex(name, run.chunk.offsets): run for run in found}
+            stored = self.metadata.state_dict_metadata[name] if self.metadata is not None else None
+            assert isinstance(stored, TensorStorageMetadata)
+            items += create_read_items_for_chunk_list(name, stored, [run.chunk for run in found])
+        return dataclasses.replace(plan, items=items)
+
+    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
+        run = self._runs.get(MetadataIndex(index.fqn, index.offset))
+        return super().lookup_tensor(index) if run is None else run.of(local(self.state_dict[index.fqn]).detach())
 
 
 class _Prefixed(Tensors):
@@ -114,6 +178,7 @@ class _Prefixed(Tensors):
 
     def __init__(self, source: Tensors) -> None:
         self.source = source
+        self.entries = {MODEL + name: entry for name, entry in source.entries.items()}
 
     def cuts(self, name: str) -> Iterator[tuple[int, int]]:
         return self.source.cuts(name.removeprefix(MODEL))
@@ -200,8 +265,10 @@ class _Into(DefaultLoadPlanner):
         pass
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    with warnings.catch_warnings():  # torch warns that no process group exists: one process is what is meant here
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
+def _expect_one_process() -> None:
+    """torch warns that no process group exists: one process is what is meant here.
+
+    The filter stays: taking it away again (`warnings.catch_warnings`) is not safe beside other threads, and runs are saved
+    in one.
+    """
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
@@ -25,6 +26,7 @@ from ingot.model.record import Record
 from ingot.workspace.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from ingot.tokens.batch import Places
     from ingot.tokens.tokenizer import Tokenizer
 
 
@@ -32,6 +34,9 @@ class Transformer(nn.Module):
     """A language model; `tokenizer` is attached when the model was loaded from a checkpoint."""
 
     tokenizer: Tokenizer | None = None
+    elsewhere: frozenset[str] = (
+        frozenset()
+    )  # names in the state of the whole model that only other ranks of a pipeline hold
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -70,34 +75,52 @@ class Transformer(nn.Module):
         lengths: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
+        places: Places | None = None,
+        across: Across | None = None,
     ) -> Tensor:
         """States [B, T, D] after the last norm. With caches, `slots` [B] says which slot each row continues.
 
         `lengths` [B] is the number of real tokens of each row, if some are padded at the end. `reach` (one more than the
         largest position) bounds the keys that are read; giving it saves asking the device. A `record` collects the
-        parts' losses and the routers' loads.
+        parts' losses and the routers' loads. `places` says where documents begin, so that the device need not be asked.
+        With `across` the inputs are whole rows, and the states those of this rank's tokens.
         """
         if positions_BT is None:
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
-        context = Context(positions_BT, documents_BT, slots, lengths, reach, record)
-        x_BTD = self.embed(tokens_BT)
+        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places).part(across)
+        if caches is None:
+            for block in self.blocks:
+                assert isinstance(block, Block)
+                if block.mixer is not None:
+                    block.mixer.prepare(context)
+        x_BTD = self.embed(context.own(tokens_BT))
         for layer, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
             x_BTD = block(x_BTD, context, caches[layer] if caches is not None else None)
+            block.report(context)
+        context.reported = True
         return self.norm(x_BTD)
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """The tokens' embeddings, scaled."""
         x_BTD = self.embedding(tokens_BT)
+        device = x_BTD.device.type
+        if torch.is_autocast_enabled(device):  # the residual stream is in the dtype of the products: half the memory
+            x_BTD = x_BTD.to(torch.get_autocast_dtype(device))
         scale = self.config.embedding_scale
         if scale == 1.0:
             return x_BTD
         return x_BTD * (torch.tensor(scale, dtype=x_BTD.dtype) if self.config.embedding_scale_rounded else scale)
 
+    def project(self, states: Tensor) -> Tensor:
+        """The products of states with the head; a head that is divided over ranks puts something else here."""
+        return states @ self.head_weight_VD.to(states.dtype).T
+
     def head(self, states_BTD: Tensor) -> Tensor:
         """Logits in float32 (float64 of a float64 model) from states after the last norm."""
-        logits = states_BTD @ self.head_weight_VD.to(states_BTD.dtype).T
+        logits = self.project(states_BTD)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale

@@ -1,1 +1,1 @@
-"""AdamW, schedules, and which parameters they apply to."""
+"""Optimizers (AdamW, Muon, QK-clip), learning-rate schedules and batch sizes, and which parameters they apply to."""

@@ -1,40 +1,86 @@
-"""AdamW over named parameter groups.
+"""AdamW (Loshchilov and Hutter, arXiv 1711.05101), wherever the parameters' shards are.
 
-Matrices decay, everything else (embeddings, norm gains, biases) does not: decaying an embedding shrinks rare tokens that
-get no gradient, and decaying a gain works against the norm (OLMo 2, arXiv 2501.00656, section 3). A model with muP
-(model/initialise.py) multiplies the learning rate of some parameters: each group has its `lr_share`, which whoever sets the
-rate multiplies with.
+    m ← β₁ m + (1 − β₁) g       v ← β₂ v + (1 − β₂) g²       p ← p − lr · ( m̂ / (√v̂ + ε) + λ p ),      m̂, v̂ without their bias
+
+The update is elementwise, so each rank hands its shards to torch's fused kernel, one call for a whole group. torch's own class
+would hand over DTensors, and those of one call must live on one mesh: experts do not.
+
+`grad_scale` (gradients are divided by it) and `found_inf` (1: the step is not taken) are tensors that a trainer may set before a
+step, as torch's fused optimizers have them: clipping and skipping then never wait for the device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
-from torch import nn
-
-from ingot.model.initialise import learning_rate_share
-from ingot.model.transformer import Transformer
-from ingot.optim.config import AdamWConfig
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim.adamw import adamw
 
 
-def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Whether weight decay applies to this parameter."""
-    return parameter.dim() >= 2 and "embedding" not in name and not name.endswith("bias")  # experts' biases are stacked
+def local(tensor: Tensor) -> Tensor:
+    """This rank's shard, sharing memory; the tensor itself where it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def make_adamw(model: Transformer, config: AdamWConfig) -> torch.optim.AdamW:
-    """The optimizer with its groups; the fused kernel does one pass over the weights instead of a dozen."""
-    groups: dict[tuple[bool, float], list[nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            key = decays(name, parameter), learning_rate_share(name, parameter, model.config)
-            groups.setdefault(key, []).append(parameter)
-    listed = [
-        {
-            "params": parameters,
-            "lr": config.lr * share,
-            "lr_share": share,
-            "weight_decay": config.weight_decay if decay else 0.0,
-        }
-        for (decay, share), parameters in groups.items()
-    ]
-    return torch.optim.AdamW(listed, lr=config.lr, betas=config.betas, eps=config.epsilon, fused=True)
+def local_gradient(parameter: nn.Parameter) -> Tensor:
+    """The gradient of this rank's shard."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if isinstance(gradient, DTensor) and isinstance(parameter, DTensor) and gradient.placements != parameter.placements:
+        gradient = gradient.redistribute(placements=parameter.placements)
+    return local(gradient)
+
+
+class AdamW(torch.optim.Optimizer):
+    """Groups have `lr`, `weight_decay`, `betas` and `epsilon`; state is torch's: step, exp_avg, exp_avg_sq."""
+
+    _step_supports_amp_scaling = True
+    grad_scale: Tensor | None = None
+    found_inf: Tensor | None = None
+
+    def __init__(self, groups: Iterable[dict[str, Any]]) -> None:
+        super().__init__(
+            groups, {"fused": True}
+        )  # `fused`: loading a state moves `step` to the device, where the kernel wants it
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
+        assert closure is None
+        for group in self.param_groups:
+            self.update(group, [each for each in group["params"] if each.grad is not None])
+
+    def update(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+        """One group's update."""
+        states = [self._moments(each) for each in parameters]
+        if not parameters:
+            return
+        adamw(
+            [local(each) for each in parameters],
+            [local_gradient(each) for each in parameters],
+            [local(state["exp_avg"]) for state in states],
+            [local(state["exp_avg_sq"]) for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["epsilon"],
+            maximize=False,
+        )
+
+    def _moments(self, parameter: nn.Parameter) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        return state

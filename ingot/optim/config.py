@@ -1,37 +1,231 @@
-"""Options of the optimizer and of the learning-rate schedule."""
+"""Options of the optimizers, of the learning-rate schedule and of the batch size."""
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from decimal import Decimal
+from itertools import pairwise
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from ingot.workspace.config import Config
+
+
+class GroupConfig(Config):
+    """A group of parameters with rules of its own; a parameter belongs to the first group whose pattern matches its name."""
+
+    match: str = Field(
+        min_length=1, description='pattern of parameter names, such as "*.router.*"; none matched: error'
+    )
+    lr: float | None = Field(None, ge=0, description="peak learning rate; null: the optimizer's")
+    weight_decay: float | None = Field(None, ge=0, description="weight decay; null: the optimizer's rule")
+    optimizer: Literal["adamw", "muon"] | None = Field(
+        None, description="which of Muon's two halves updates them; null: the rule of names and shapes (muon only)"
+    )
 
 
 class AdamWConfig(Config):
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101); no weight decay on embeddings, norms and biases."""
 
+    kind: Literal["adamw"] = Field("adamw", description="which optimizer this is")
     lr: float = Field(3e-4, gt=0, description="peak learning rate")
     betas: tuple[float, float] = Field((0.9, 0.95), description="decay of the first and second moment")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay of matrices")
     clip: float = Field(1.0, gt=0, description="largest allowed norm of the whole gradient")
+    groups: tuple[GroupConfig, ...] = Field((), description="parameters with rules of their own")
+    qk_clip: float | None = Field(
+        None, gt=0, description="QK-clip: largest attention logit; heads above it are scaled down (Kimi K2: 100)"
+    )
+
+    @model_validator(mode="after")
+    def _one_half(self) -> AdamWConfig:
+        for group in self.groups:
+            if group.optimizer == "muon":
+                raise ValueError(f"group {group.match} asks for Muon, but the optimizer is AdamW: set kind: muon")
+        return self
+
+
+class MuonConfig(Config):
+    """Muon (K. Jordan 2024; arXiv 2502.16982) for the matrices of the blocks, AdamW for embeddings, head, gains and biases."""
+
+    kind: Literal["muon"] = Field(description="which optimizer this is")
+    lr: float = Field(2e-4, gt=0, description="peak learning rate of the matrices")
+    momentum: float = Field(0.95, ge=0, lt=1, description="decay of the momentum")
+    nesterov: bool = Field(True, description="orthogonalise gradient + μ · momentum instead of the momentum")
+    weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay of matrices, in both halves")
+    iterations: int = Field(5, gt=0, description="Newton–Schulz iterations")
+    coefficients: Literal["quintic", "polar_express"] = Field(
+        "quintic", description="of the iteration: one classic quintic, or Polar Express (arXiv 2505.16932)"
+    )
+    scale: Literal["rms", "spectral"] = Field(
+        "rms",
+        description="of the update: 0.2·√max(rows, columns), whose RMS is AdamW's (Moonlight, Kimi K2, GLM), or "
+        "√max(1, rows/columns), in units of the spectral norm (Keller Jordan, Trinity)",
+    )
+    split_heads: bool = Field(False, description="Muon Split (GLM-5): orthogonalise attention projections head by head")
+    head: Literal["adamw", "muon"] = Field(
+        "adamw", description="which half updates an untied output head (GLM-4.5: muon)"
+    )
+    rest_lr: float | None = Field(None, gt=0, description="peak learning rate of AdamW's half; null: the same `lr`")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="decay of the moments in AdamW's half")
+    epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment in AdamW's half")
+    clip: float = Field(1.0, gt=0, description="largest allowed norm of the whole gradient")
+    groups: tuple[GroupConfig, ...] = Field((), description="parameters with rules of their own")
+    qk_clip: float | None = Field(
+        None, gt=0, description="QK-clip: largest attention logit; heads above it are scaled down (Kimi K2: 100)"
+    )
+
+
+UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+"""Of token counts: thousands, millions, billions and trillions, and powers of 1024 (batch sizes are often those)."""
+AMOUNT = re.compile(rf"([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?) ?({'|'.join(UNITS)})?")
+
+
+def parse_tokens(value: Any) -> Any:
+    """A number of tokens as recipes write it: 1_000_000, 11.2e12, 11.2T, 500B, 16Mi."""
+    if isinstance(value, float) and value.is_integer():  # 11.2e12 is a float in YAML
+        return int(value)
+    if not isinstance(value, str):
+        return value
+    match = AMOUNT.fullmatch(value)
+    amount = Decimal(match[1].replace("_", "")) * UNITS.get(match[2], 1) if match is not None else Decimal("NaN")
+    if match is None or amount != int(amount):
+        raise ValueError("no whole number of tokens: write 1_000_000, 500B, 11.2T or 16Mi")
+    return int(amount)
+
+
+Tokens = Annotated[int, BeforeValidator(parse_tokens)]
+
+
+def check_span(name: str, value: float) -> None:
+    """A span of a run is a share of its steps up to 1, and a whole number of steps above."""
+    if value > 1 and value != int(value):
+        raise ValueError(f"{name} ({value}) is neither a share of the steps (at most 1) nor a whole number of them")
+
+
+def _kind(value: Any) -> str:
+    return value.get("kind", "adamw") if isinstance(value, dict) else value.kind
+
+
+OptimizerConfig = Annotated[
+    Annotated[AdamWConfig, Tag("adamw")] | Annotated[MuonConfig, Tag("muon")], Discriminator(_kind)
+]
+
+
+class Milestone(Config):
+    """A drop of the learning rate."""
+
+    at: float = Field(gt=0, description="when: at most 1 a share of the steps, above 1 a step")
+    factor: float = Field(gt=0, le=1, description="what the rate is multiplied with from there on")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Milestone:
+        check_span("at", self.at)
+        return self
+
+
+class Piece(Config):
+    """A stretch of a schedule: from the rate that the stretch before it ended with to another one."""
+
+    until: float | None = Field(
+        None,
+        gt=0,
+        description="where it ends: at most 1 a share of the steps, above 1 a step (the first that has `to`)",
+    )
+    until_tokens: Tokens | None = Field(
+        None, gt=0, description="where it ends, as tokens of this stage (pretrain only)"
+    )
+    to: float = Field(ge=0, description="share of the peak at its end")
+    shape: Literal["constant", "linear", "cosine", "one_minus_sqrt", "exponential"] = Field(
+        "constant", description="how it gets there; constant: `to` from its first step on"
+    )
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Piece:
+        if (self.until is None) == (self.until_tokens is None):
+            raise ValueError("a piece needs exactly one of until and until_tokens")
+        if self.until is not None:
+            check_span("until", self.until)
+        if self.shape == "exponential" and self.to == 0:
+            raise ValueError("an exponential decay never reaches 0: give `to` above it")
+        return self
 
 
 class ScheduleConfig(Config):
-    """Learning rate over the steps, as a share of the peak: warmup, then the shape, ending at `final`."""
+    """Learning rate over the steps, as a share of the peak: warmup, then the shape."""
 
-    kind: Literal["wsd", "cosine", "constant"] = Field(
-        "wsd", description="warmup-stable-decay (arXiv 2404.06395), cosine, or constant after the warmup"
+    kind: Literal["wsd", "cosine", "constant", "multi_step", "pieces"] = Field(
+        "wsd",
+        description="after the warmup: warmup-stable-decay (arXiv 2404.06395), cosine, constant, drops (DeepSeek LLM), or "
+        "any sequence of pieces (DeepSeek-V3, Kimi K2, MiniMax-01)",
     )
-    warmup: float = Field(0.05, ge=0, le=1, description="share of the steps that rise linearly from zero")
-    decay: float = Field(0.2, ge=0, le=1, description="share of the steps that decay at the end (wsd only)")
-    decay_shape: Literal["linear", "one_minus_sqrt"] = Field("linear", description="shape of the decay (wsd only)")
-    final: float = Field(0.0, ge=0, le=1, description="share of the peak at the end")
+    warmup: float = Field(
+        0.05, ge=0, description="linear rise from zero: at most 1 a share of the steps, above 1 a number of steps"
+    )
+    decay: float = Field(
+        0.2, ge=0, description="decay at the end: at most 1 a share of the steps, above 1 their number (wsd only)"
+    )
+    decay_shape: Literal["linear", "one_minus_sqrt", "cosine"] = Field(
+        "linear", description="shape of the decay (wsd only)"
+    )
+    final: float = Field(0.0, ge=0, le=1, description="share of the peak at the end (wsd and cosine)")
+    milestones: tuple[Milestone, ...] = Field(
+        (Milestone(at=0.8, factor=0.316), Milestone(at=0.9, factor=0.316)),
+        description="drops of the rate (multi_step only); DeepSeek LLM: 80, 10 and 10 % of the steps",
+    )
+    pieces: tuple[Piece, ...] = Field((), description="what follows the warmup, up to 1 (pieces only)")
+    part: tuple[float, float] = Field(
+        (0.0, 1.0),
+        description="which part of the schedule this stage runs, if stages share one: [0, 0.65] and [0.65, 1] are one cosine "
+        "in two stages",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> ScheduleConfig:
-        if self.kind == "wsd" and self.warmup + self.decay > 1:
+        check_span("warmup", self.warmup)
+        check_span("decay", self.decay)
+        if self.kind == "wsd" and max(self.warmup, self.decay) <= 1 and self.warmup + self.decay > 1:
             raise ValueError(f"warmup ({self.warmup}) and decay ({self.decay}) together exceed the whole run")
+        if (self.kind == "pieces") != bool(self.pieces):
+            raise ValueError("`pieces` and kind: pieces belong together")
+        if not 0 <= self.part[0] < self.part[1] <= 1:
+            raise ValueError(f"part must be two rising shares of the schedule, not {list(self.part)}")
+        if any(before.to == 0 and piece.shape == "exponential" for before, piece in pairwise(self.pieces)):
+            raise ValueError("an exponential piece cannot begin at 0")
+        if self.part != (0, 1) and any(piece.until_tokens for piece in self.pieces):
+            raise ValueError("until_tokens counts this stage's tokens, part the whole schedule: use `until`")
+        return self
+
+
+class BatchSize(Config):
+    """A batch size from some point of the stage on."""
+
+    after: Tokens = Field(gt=0, description="tokens of this stage after which it holds")
+    batch_tokens: Tokens = Field(gt=0, description="tokens in one step")
+
+
+class BatchWarmupConfig(Config):
+    """A batch that grows to `batch_tokens`: linearly with the tokens seen (`over`), or at given points (`sizes`)."""
+
+    start: Tokens = Field(gt=0, description="tokens in the first step")
+    over: Tokens | None = Field(None, gt=0, description="linear growth over this many tokens (DeepSeek-V3: 469B)")
+    increment: int = Field(1, gt=0, description="rows by which a linear growth goes up")
+    sizes: tuple[BatchSize, ...] = Field(
+        (), description="growth at given points, the last one to batch_tokens (MiniMax-01: doublings)"
+    )
+    lr_scaling: Literal["none", "sqrt"] = Field(
+        "none", description="sqrt: the learning rate times √(batch / batch_tokens) while the batch is smaller"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> BatchWarmupConfig:
+        if (self.over is None) == (not self.sizes):
+            raise ValueError("a batch warmup needs exactly one of over and sizes")
+        if self.increment > 1 and self.over is None:
+            raise ValueError("increment belongs to a linear growth (over)")
+        points = [size.after for size in self.sizes]
+        if points != sorted(set(points)):
+            raise ValueError(f"sizes must begin after rising numbers of tokens, not {points}")
         return self

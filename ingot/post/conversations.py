@@ -12,7 +12,8 @@ from ingot.envs.tasks.mix import TaskMix
 from ingot.tokens.batch import Batch, Sequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.packing import make_batch
-from ingot.train.batches import split_rows
+from ingot.train.batches import deal, split_rows
+from ingot.train.source import Source
 from ingot.workspace.errors import DataError
 
 
@@ -80,7 +81,7 @@ class ShuffledPool:
         return self._order[place]
 
 
-class PoolSource:
+class PoolSource(Source):
     """Steps of `count` groups drawn from a shuffled pool; the sequences of a group stay in the same micro-batch."""
 
     def __init__(
@@ -94,8 +95,8 @@ class PoolSource:
         """The groups of a step. Where one pass ends and the next begins, a group may come twice."""
         return [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
 
-    def batches(self, step: int) -> tuple[list[Batch], dict[str, float]]:
-        return pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens), {}
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        return deal(pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens), rank, world), {}
 
 
 def pack_groups(groups: SequenceOf[SequenceOf[Sequence]], capacity: int, micro_batch_tokens: int) -> list[Batch]:

@@ -10,7 +10,7 @@ the expectation of π/μ over what μ samples is 1 for any two distributions. So
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -27,7 +27,8 @@ from ingot.post.conversations import pack_groups
 from ingot.post.policy import chat_format
 from ingot.tokens.batch import Batch, Sequence
 from ingot.train.device import choose_device, choose_precision
-from ingot.workspace.errors import CheckFailed
+from ingot.train.source import Source
+from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.files import write_text
 from ingot.workspace.stage import StageFolder
 
@@ -36,7 +37,7 @@ DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ 
 RECORDED = 16  # trajectories kept of a recorded step
 
 
-class SampledSource(ABC):
+class SampledSource(Source):
     """Samples a step's tasks and stamps advantages."""
 
     def __init__(self, model: Transformer, config: SamplingConfig, group: int, folder: StageFolder, slots: int) -> None:
@@ -54,7 +55,11 @@ class SampledSource(ABC):
         """Further streams of the sequences, by name."""
         return {}
 
-    def batches(self, step: int) -> tuple[list[Batch], dict[str, float]]:
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        if world > 1:
+            raise RecipeError(
+                "stages that sample from the model run in one process", fix="leave `mesh` out of rl and distill stages"
+            )
         self.engine.update(None, version=step)
         tasks = self.mix.generate(step_seed(self.folder.seed, step), self.config.prompts_per_step, "train")
         trajectories = self.sample([task for task in tasks for _ in range(self.group)], step)

@@ -1,9 +1,11 @@
-"""What the training stages of a recipe cost, by arithmetic on the counts of the model (model/count.py).
+"""What the training stages of a recipe cost on this CPU, by arithmetic on the counts of the model (model/count.py).
 
-    tokens  = steps · batch_tokens
+GPUs are planned by memory.py, speed.py and placement.py.
+
+    tokens  = steps · batch_tokens (fewer while the batch is warmed up)
     FLOPs   = tokens · (6 · active matrix parameters + mixing), forward and backward
     memory  = 16 · parameters (float32 weights, gradients, two moments of AdamW)
-              + 4 · micro_batch_tokens · values kept for the backward pass: 4·vocabulary for the loss, and per layer
+              + 4 · tokens of a pass · values kept for the backward pass: 4·vocabulary for the loss, and per layer
                 8·width + 3·(queries + keys + values) + 5·feed-forward width
     seconds = FLOPs / (machine's matrix product speed · UTILISATION)
 
@@ -52,6 +54,7 @@ class Cost:
     steps: int | None = None
     parameters: int | None = None
     tokens: int | None = None
+    flops_per_token: int | None = None
     flops: int | None = None
     memory_bytes: int | None = None
 
@@ -64,28 +67,44 @@ def stage_costs(recipe: Recipe) -> dict[str, Cost]:
     """The cost of every training stage, by name."""
     from ingot.model.count import count  # here, because it imports torch
 
-    models: dict[str, ModelConfig | None] = {}
     costs: dict[str, Cost] = {}
-    for stage in recipe.stages:
-        config = stage.config
-        if not isinstance(config, TrainingConfig):
-            continue
-        model = models[stage.name] = _model(stage, recipe, models)
-        tokens = config.steps * config.batch_tokens if isinstance(config, PretrainConfig) else None
+    for name, model in stage_models(recipe).items():
+        config = recipe.stage(name).config
+        assert isinstance(config, TrainingConfig)
+        tokens = config.total_tokens if isinstance(config, PretrainConfig) else None
         if model is None:
-            costs[stage.name] = Cost(steps=config.steps, tokens=tokens)
+            costs[name] = Cost(steps=config.steps, tokens=tokens)
             continue
         counted = count(model)
         parameters = counted.counted(("body", "embedding", "head", "multi_token"))
-        costs[stage.name] = Cost(
+        per_token = counted.training_flops_per_token(config.sequence_length)
+        costs[name] = Cost(
             steps=config.steps,
             parameters=parameters,
             tokens=tokens,
-            flops=tokens * counted.training_flops_per_token(config.sequence_length) if tokens is not None else None,
-            memory_bytes=BYTES_PER_PARAMETER * parameters
-            + BYTES_PER_VALUE * config.micro_batch_tokens * kept_values(model),
+            flops_per_token=per_token,
+            flops=tokens * per_token if tokens is not None else None,
+            memory_bytes=BYTES_PER_PARAMETER * parameters + BYTES_PER_VALUE * pass_tokens(config) * kept_values(model),
         )
     return costs
+
+
+def stage_models(recipe: Recipe) -> dict[str, ModelConfig | None]:
+    """The model that every training stage trains, by the stage's name; None where it lies in a checkpoint on disk."""
+    models: dict[str, ModelConfig | None] = {}
+    for stage in recipe.stages:
+        if isinstance(stage.config, TrainingConfig):
+            models[stage.name] = _model(stage, recipe, models)
+    return models
+
+
+def pass_tokens(config: TrainingConfig) -> int:
+    """Tokens of a forward pass: a whole step may be fewer than `micro_batch_tokens`."""
+    return (
+        min(config.micro_batch_tokens, config.batch_tokens)
+        if isinstance(config, PretrainConfig)
+        else config.micro_batch_tokens
+    )
 
 
 def kept_values(model: ModelConfig) -> int:

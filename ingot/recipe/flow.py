@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingot.recipe.folders import Done, discard, input_paths, sweep, write_done, write_stage_recipe
 from ingot.recipe.graph import input_hashes
@@ -24,12 +24,16 @@ from ingot.recipe.recipe import Recipe
 from ingot.recipe.record import RunRecord, StageResult, headline, make_results
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import Work, list_work
+from ingot.train.config import TrainingConfig
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted, RecipeError
 from ingot.workspace.files import folder_bytes
 from ingot.workspace.interrupt import StopSignal, stop_on_signals
 from ingot.workspace.lock import lock_folder
 from ingot.workspace.progress import Progress, format_seconds
 from ingot.workspace.stage import StageFolder
+
+if TYPE_CHECKING:
+    from ingot.train.parallel.world import World
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,14 @@ def run_recipe(
     stop: StopSignal | None = None,
     finish: Callable[[Path], Path] | None = None,
     table: Table = STAGES,
+    world: World | None = None,
 ) -> RunResult:
     """Run the stages of `recipe` that are not finished below `runs`.
 
     `from_stage` redoes that stage and all that follow; earlier ones must be finished. `to_stage` is the last to run.
     `only` runs just the stages of these names. `finish` is called with the run folder at the end, returns the report.
     Without a `stop`, Ctrl-C and SIGTERM stop at the next step; a caller that gives one handles the signals itself.
+    In a `world` of several processes the first calls this, the others `follow_recipe`.
     """
     first = 0 if from_stage is None else recipe.index(from_stage, place=f"--from {from_stage}")
     last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True, place=f"--to {to_stage}")
@@ -94,7 +100,7 @@ def run_recipe(
             if work.stage.name in redo:
                 discard(work.folder)
         works = [_as_undone(work) if work.stage.name in redo else work for work in works]
-        results = _Run(recipe, works, chosen, run_folder, progress or Progress(), table).run(stop)
+        results = _Run(recipe, works, chosen, run_folder, progress or Progress(), table, world).run(stop)
         report = finish(run_folder) if finish is not None else None
     return RunResult(recipe.name, run_folder, tuple(results), report)
 
@@ -122,13 +128,51 @@ def _check_inputs(works: Sequence[Work], chosen: set[str], redo: set[str], recip
                 )
 
 
+def follow_recipe(recipe: Recipe, runs: Path, world: World, stop: StopSignal, table: Table = STAGES) -> None:
+    """What every process but the first does: take part in the stages that the first one calls."""
+    for name in world.orders():
+        works = list_work(recipe, runs, table)
+        work = next(each for each in works if each.stage.name == name)
+        folder = StageFolder(work.folder, work.stage.seed, Progress(), stop)
+        with _joined(work, world), suppress(Interrupted):
+            _call(work, {each.stage.name: each.folder for each in works}, folder)
+
+
+def _call(work: Work, folders: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+    return work.kind.stage().run(work.stage.config, input_paths(work.stage.inputs, folders), folder)
+
+
+def _is_divided(work: Work) -> bool:
+    """Whether all processes work on a stage: one that can be divided, over a mesh of more than one (0: of all) processes."""
+    config = work.stage.config
+    if not work.kind.divides or not isinstance(config, TrainingConfig):
+        return False
+    mesh = config.mesh
+    return mesh.replicate * mesh.shard * mesh.tensor * mesh.context * mesh.pipeline != 1
+
+
+def _joined(work: Work, world: World) -> AbstractContextManager[None]:
+    """All processes together inside."""
+    config = work.stage.config
+    assert isinstance(config, TrainingConfig)
+    return world.stage(work.stage.name, config.device)
+
+
 class _Run:
     """One pass over the stages, with the lock held."""
 
     def __init__(
-        self, recipe: Recipe, works: Sequence[Work], chosen: set[str], folder: Path, progress: Progress, table: Table
+        self,
+        recipe: Recipe,
+        works: Sequence[Work],
+        chosen: set[str],
+        folder: Path,
+        progress: Progress,
+        table: Table,
+        world: World | None = None,
     ) -> None:
         self.recipe, self.works, self.chosen, self.progress, self.table = recipe, works, chosen, progress, table
+        self.world = world
         self.folders = {work.stage.name: work.folder for work in works}
         self.hashes = {work.stage.name: work.hash for work in works}
         self.results = make_results(works)
@@ -177,8 +221,8 @@ class _Run:
 
     def _work(self, work: Work, folder: StageFolder, began: float) -> Done:
         """Call the stage and declare its folder finished."""
-        stage = work.kind.stage()
-        summary = stage.run(work.stage.config, input_paths(work.stage.inputs, self.folders), folder)
+        with nullcontext() if self.world is None or not _is_divided(work) else _joined(work, self.world):
+            summary = _call(work, self.folders, folder)
         done = Done(
             name=work.stage.name,
             kind=work.stage.kind,

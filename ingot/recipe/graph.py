@@ -1,13 +1,15 @@
 """What each stage takes from which, and the hash that names its work.
 
-A role of a stage is filled by what the recipe says under `inputs` (the name of an earlier stage, or a path), else by
-the latest earlier stage that makes the kind of artifact. A role that is not called after its artifact (a `teacher` is a
-checkpoint) must be named: the latest checkpoint as teacher of itself would be a silent no-op.
+A role of a stage is filled by what the stage says under `inputs` (the name of an earlier stage, or a path), else by
+the latest earlier stage that makes the kind of artifact, else by the path that the recipe itself gives under `inputs`.
+A role that is not called after its artifact (a `teacher` is a checkpoint) must be named: the latest checkpoint as
+teacher of itself would be a silent no-op.
 
     hash(stage) = sha256(kind, version of the kind, config, seed, {role: hash of the input})
 
-The hash of an input that a stage makes is that stage's hash; the hash of a path is that of its content. So the same
-work has the same name on every machine, and any change of config, seed, version or data upstream gives another one.
+The hash of an input that a stage makes is that stage's hash; the hash of a path is that of its content (of shards: of their
+index, which has the checksum of every file; they may be terabytes). So the same work has the same name on every machine, and
+any change of config, seed, version or data upstream gives another one.
 """
 
 from __future__ import annotations
@@ -24,13 +26,54 @@ from ingot.workspace.config import content_hash
 from ingot.workspace.files import PARTIAL, file_sha256
 from ingot.workspace.stage import DONE
 
+SHARDS_INDEX = "index.json"  # INDEX_FILE of tokens/shards.py, which imports numpy (a test compares the two)
 
-def resolve_inputs(stages: Sequence[Declared], problems: Problems) -> dict[str, Inputs]:
-    """The inputs of every stage, by name of the stage."""
+
+def resolve_inputs(
+    stages: Sequence[Declared], problems: Problems, outside: Node | None = None, *, absent: bool = False
+) -> dict[str, Inputs]:
+    """The inputs of every stage, by name of the stage. `outside` are paths by artifact; with `absent` none need exist."""
+    given = _outside(stages, outside, problems, absent=absent)
     resolved: dict[str, Inputs] = {}
     for number, stage in enumerate(stages):
-        resolved[stage.name] = _Resolver(stage, stages[:number], stages[number + 1 :], resolved, problems).inputs()
+        resolver = _Resolver(stage, stages[:number], stages[number + 1 :], resolved, given, problems, absent=absent)
+        resolved[stage.name] = resolver.inputs()
     return resolved
+
+
+def _outside(stages: Sequence[Declared], node: Node | None, problems: Problems, *, absent: bool) -> dict[str, Source]:
+    """The recipe's own `inputs`: what no stage makes, by artifact."""
+    if node is None or node.content is None:
+        return {}
+    if not isinstance(node.content, dict):
+        problems.add("inputs: expected a mapping of artifacts to paths", place=node.place, fix="write {shards: PATH}")
+        return {}
+    needed = sorted({artifact for stage in stages for artifact in stage.kind.needs.values()})
+    found: dict[str, Source] = {}
+    for artifact, child in node.content.items():
+        if artifact not in needed:
+            fix = suggestion(artifact, needed, "what its stages take")
+            problems.add(f"inputs.{artifact}: no stage takes {artifact}", place=child.place, fix=fix)
+        elif not isinstance(child.content, str) or not child.content or "\0" in child.content:
+            problems.add(f"inputs.{artifact}: expected a path", place=child.place)
+        elif absent or Path(child.content).exists():
+            source = _from_path(f"inputs.{artifact}", artifact, child.content, child.place, problems)
+            found |= {artifact: source} if source is not None else {}
+        else:
+            fix = f"put {artifact} there, or write --set inputs.{artifact}=PATH"
+            problems.add(f"inputs.{artifact}: {child.content} does not exist", place=child.place, fix=fix)
+    return found
+
+
+def _from_path(where: str, artifact: str, name: str, place: str, problems: Problems) -> Source | None:
+    """An artifact on disk, or inside a stage folder on disk."""
+    path = Path(name)
+    if (path / artifact).exists():
+        return FromPath(path / artifact, artifact)
+    if (path / DONE).exists():
+        problems.add(f"{where}: the stage folder {name} holds no {artifact}", place=place)
+        return None
+    return FromPath(path, artifact)
 
 
 class _Resolver:
@@ -42,10 +85,13 @@ class _Resolver:
         earlier: Sequence[Declared],
         later: Sequence[Declared],
         resolved: Mapping[str, Inputs],
+        outside: Mapping[str, Source],
         problems: Problems,
+        *,
+        absent: bool,
     ) -> None:
         self.stage, self.earlier, self.later = stage, earlier, later
-        self.resolved, self.problems = resolved, problems
+        self.resolved, self.outside, self.problems, self.absent = resolved, outside, problems, absent
 
     def inputs(self) -> Inputs:
         written = self.stage.inputs or Node({}, self.stage.place)
@@ -83,9 +129,9 @@ class _Resolver:
             return None
         if makers:
             return FromStage(makers[-1].name, artifact)
-        if not optional:
+        if artifact not in self.outside and not optional:
             self._nothing_makes(role, artifact)
-        return None
+        return self.outside.get(artifact)
 
     def _nothing_makes(self, role: str, artifact: str) -> None:
         afterwards = [stage.name for stage in self.later if artifact in stage.kind.makes]
@@ -154,20 +200,14 @@ class _Resolver:
         return FromStage(name, artifact)
 
     def _path(self, where: str, artifact: str, place: str, name: str) -> Source | None:
-        """An artifact on disk, or inside a stage folder on disk."""
-        path = Path(name)
-        if not path.exists():
+        """An artifact on disk; what may be absent must look like a path."""
+        if not Path(name).exists() and not (self.absent and "/" in name):
             names = [stage.name for stage in self.earlier]
             right = None if "/" in name else nearest(name, names)
             fix = f"did you mean {right}?" if right else f"earlier stages: {', '.join(names) or 'none'}"
             self.problems.add(f"{where}: {name} is neither an earlier stage nor an existing path", place=place, fix=fix)
             return None
-        if (path / artifact).exists():
-            return FromPath(path / artifact, artifact)
-        if (path / DONE).exists():
-            self.problems.add(f"{where}: the stage folder {name} holds no {artifact}", place=place)
-            return None
-        return FromPath(path, artifact)
+        return _from_path(where, artifact, name, place, self.problems)
 
 
 def _own_name(source: Source) -> str:
@@ -182,7 +222,7 @@ def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
             {
                 "kind": stage.kind,
                 "version": table[stage.kind].version,
-                "config": stage.config.model_dump(mode="json"),
+                "config": stage.config.work(),
                 "outside": stage.config.outside(),
                 "seed": stage.seed,
                 "inputs": input_hashes(stage.inputs, hashes),
@@ -195,7 +235,10 @@ def input_hashes(inputs: Inputs, hashes: Mapping[str, str]) -> dict[str, str | d
     """The hash of each input by role, given those of the earlier stages."""
 
     def one(source: Source) -> str:
-        return hashes[source.stage] if isinstance(source, FromStage) else path_hash(source.path)
+        if isinstance(source, FromStage):
+            return hashes[source.stage]
+        index = source.path / SHARDS_INDEX
+        return path_hash(index if source.artifact == "shards" and index.is_file() else source.path)
 
     return {
         role: {name: one(source) for name, source in sources.items()} if isinstance(sources, Mapping) else one(sources)
@@ -204,7 +247,7 @@ def input_hashes(inputs: Inputs, hashes: Mapping[str, str]) -> dict[str, str | d
 
 
 def path_hash(path: Path) -> str:
-    """The hash of a file's or a folder's content: names below it and bytes, nothing else."""
+    """The hash of a file's or a folder's content: names below it and bytes, nothing else. What is absent has no content."""
     if path.is_file():
         return content_hash({"": file_sha256(path)})
     files = sorted(file for file in path.rglob("*") if file.is_file() and PARTIAL not in file.name)

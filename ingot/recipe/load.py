@@ -22,17 +22,17 @@ DEFAULT_SEED = 1
 RECIPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
-def load_recipe(path: Path | str, changes: Changes = (), table: Table = STAGES) -> Recipe:
-    """The recipe at `path` with `changes` made to it; raises `RecipeError`."""
+def load_recipe(path: Path | str, changes: Changes = (), table: Table = STAGES, *, absent: bool = False) -> Recipe:
+    """The recipe at `path` with `changes` made to it; raises `RecipeError`. With `absent` input paths need not exist (plans)."""
     path = Path(path)
     problems = Problems()
     root = read_file(path, problems)
     parsed = parse_changes(changes, problems)
     problems.raise_if_any()  # of what could not be read, nothing more can be said
-    return build_recipe(apply_changes(root, parsed, problems), path, problems, table)
+    return build_recipe(apply_changes(root, parsed, problems), path, problems, table, absent=absent)
 
 
-def build_recipe(root: Node, path: Path, problems: Problems, table: Table) -> Recipe:
+def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, absent: bool = False) -> Recipe:
     """The recipe of a tree; raises what `problems` holds and what is found in addition."""
     entries = root.entries
     for key, node in entries.items():
@@ -41,7 +41,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table) -> Re
     name = _read_name(entries.get("name", Node(path.stem, str(path))), problems)
     seed = read_seed(entries.get("seed"), "seed", DEFAULT_SEED, problems)
     declared = _read_stages(entries.get("stages"), root.place, seed, table, problems)
-    inputs = resolve_inputs(declared, problems)
+    inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
     _check_claims(declared, inputs, problems)
     problems.raise_if_any()
     stages = [

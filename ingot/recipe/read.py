@@ -15,7 +15,7 @@ from typing import Any
 from ingot.recipe.problems import Problems, suggestion
 from ingot.recipe.tree import Node, from_python, merge, parse_yaml
 
-ROOT_KEYS = ("name", "seed", "stages", "extends")
+ROOT_KEYS = ("name", "seed", "inputs", "stages", "extends")
 Changes = Sequence[str] | Mapping[str, Any]
 """`["a.b=c"]` as on the command line, values read as YAML; or `{"a.b": c}` from Python, values taken as they are."""
 
@@ -112,17 +112,17 @@ def _lay_over(base: Node, over: Node) -> Node:
 
 
 def apply_changes(root: Node, changes: Sequence[Change], problems: Problems) -> Node:
-    """`root` with each change made; `name` and `seed` are the recipe's, any other first word is a stage."""
+    """`root` with each change made; `name`, `seed` and `inputs` are the recipe's, any other first word is a stage."""
     for change in changes:
         head = change.path[0]
         stages = root.entries.get("stages", Node({}, "")).entries
-        if change.path in (("name",), ("seed",)):
+        if change.path in (("name",), ("seed",)) or (head == "inputs" and len(change.path) == 2 and head not in stages):
             root = set_value(root, change.path, change.value, problems)
         elif head not in stages:
             problems.add(
                 f"no stage is named {head}",
                 place=change.value.place,
-                fix=suggestion(head, [*stages, "name", "seed"], "to set"),
+                fix=suggestion(head, [*stages, "name", "seed", "inputs"], "to set"),
             )
         elif len(change.path) == 1 and change.value.content is None:
             kept = {name: node for name, node in stages.items() if name != head}

@@ -31,6 +31,7 @@ class StageKind:
     optional: tuple[str, ...] = ()
     many: tuple[str, ...] = ()
     version: int = 1
+    divides: bool = False  # its work is divided over the processes of torchrun; other kinds run in the first one alone
 
     def config(self) -> type[Config]:
         """The config class."""
@@ -82,6 +83,7 @@ STAGES: Table = {
             needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},
             optional=("checkpoint",),
             makes=("checkpoint",),
+            divides=True,
         ),
         StageKind(
             "sft",
@@ -90,6 +92,7 @@ STAGES: Table = {
             does="Fine-tune on conversations.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
+            divides=True,
         ),
         StageKind(
             "prefer",

@@ -8,7 +8,7 @@ token is *predicted*: position t reads `tokens[t]` and predicts `targets[t]`, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,24 +32,54 @@ class Sequence:
 
 
 @dataclass(frozen=True)
+class Places:
+    """What a GPU must not be asked, because the program would wait for the answer: found on the host beforehand (places.py)."""
+
+    starts: Tensor  # int32: where each document of the flattened batch begins, and the end; the end repeated to a round number
+    longest: int  # no document is longer than this
+    whole: bool  # every row is one document: the mask is plain causality
+    scored: (
+        Tensor | None
+    )  # int64: the scored positions of the flattened batch, and some without weight; None: all of them
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Places:
+        """The same with every tensor changed."""
+        return Places(
+            change(self.starts), self.longest, self.whole, None if self.scored is None else change(self.scored)
+        )
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Packed rows, all tensors [rows, length]; a position is scored where any stream in it is not zero."""
+    """Packed rows, tensors of [rows, length]; a position is scored where any stream in it is not zero."""
 
     tokens: Tensor
     targets: Tensor
     positions: Tensor
     documents: Tensor
     streams: Mapping[str, Tensor]
+    sources: Tensor | None = None  # [rows]: the number of each row's source, for losses by source
+    places: Places | None = None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with every tensor changed."""
+        return Batch(
+            change(self.tokens),
+            change(self.targets),
+            change(self.positions),
+            change(self.documents),
+            {name: change(stream) for name, stream in self.streams.items()},
+            None if self.sources is None else change(self.sources),
+            None if self.places is None else self.places.map(change),
+        )
+
+    def pinned(self) -> Batch:
+        """The same batch in page-locked memory, from which a GPU copies without waiting."""
+        return self.map(lambda tensor: tensor.pin_memory())
 
     def to(self, where: device | str) -> Batch:
-        """The same batch on another device."""
-        return Batch(
-            self.tokens.to(where),
-            self.targets.to(where),
-            self.positions.to(where),
-            self.documents.to(where),
-            {name: stream.to(where) for name, stream in self.streams.items()},
-        )
+        """The same batch on another device; from pinned memory the copy does not wait."""
+        return self.map(lambda tensor: tensor.to(where, non_blocking=True))
 
     @property
     def token_count(self) -> int:

@@ -1,37 +1,43 @@
 """The order of pre-training data, as a pure function of (seed, step); and the batches that validation scores.
 
-Row r of step s is row g = s R + r of the run. Its phase gives the mixture; the mixture's schedule gives its source and
-the number i of rows of that source before it (`ingot.tokens.mixture`); of the source's n windows it is the one that the
-permutation of epoch i // n puts at place i mod n (`ingot.tokens.permutation`). Nothing is remembered between steps, so
-a resumed run, or one on another number of ranks, sees the same data without any saved state.
+Row r of step s is row g = rows_before(s) + r of the run. The phase it belongs to gives its source and the number i of rows of
+that source before it (`phases.py`). Every source is an endless sequence of rows, epoch after epoch, each epoch in an order
+of its own, of which row i can be asked for directly: windows of the token stream (`windows.py`) or documents packed whole
+(`packed.py`). Nothing is remembered between steps but the rows where a phase was ended by hand (`next_phase`), so a resumed
+run, or one on another number of ranks, sees the same data.
+
+`books@32768+` in the weights of a phase is the source `books` without its documents of less than 32,768 tokens: a source of
+its own, to give long documents a share of their own when the context is extended.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from ingot.tokens.batch import Batch
 from ingot.tokens.config import VALIDATION
-from ingot.tokens.mixture import Apportionment
-from ingot.tokens.permutation import Permutation
-from ingot.tokens.shards import Shards, Source
-from ingot.tokens.windows import make_rows, window_count
+from ingot.tokens.packed import PackedRows
+from ingot.tokens.phases import BatchPlan, PhaseLike, PhaseSchedule
+from ingot.tokens.rows import Row, make_rows
+from ingot.tokens.shards import Shards
+from ingot.tokens.windows import WindowRows, window, window_count
 from ingot.workspace.errors import DataError, RecipeError
 
+Packing = Literal["split", "greedy", "best_fit"]
 
-class PhaseLike(Protocol):
-    """A stretch of training with one mixture: it lasts until a share of the steps and weighs sources by name."""
 
-    @property
-    def until(self) -> float: ...
+class RowSequence(Protocol):
+    """The endless sequence of a source's rows."""
 
-    @property
-    def weights(self) -> Mapping[str, float]: ...
+    per_epoch: int
+    padding: float
+
+    def row(self, index: int) -> Row: ...
 
 
 class MixtureLoader:
@@ -43,72 +49,83 @@ class MixtureLoader:
         phases: Sequence[PhaseLike],
         *,
         sequence_length: int,
-        rows_per_step: int,
+        batches: BatchPlan,
         total_steps: int,
         seed: int,
+        packing: Packing = "split",
         verify: bool = True,
     ) -> None:
         """Open the shards; `verify` reads them once to compare checksums (skip it for corpora of terabytes)."""
         self.shards = Shards(shards_folder, verify=verify)
-        self.sequence_length, self.rows_per_step, self.total_steps = sequence_length, rows_per_step, total_steps
-        self.seed = seed
-        self._schedules: list[tuple[int, Apportionment, dict[str, int]]] = []
-        """For each phase: its first row, its schedule, and how many rows of each source came before it."""
-        begin, before = 0, dict.fromkeys(self.shards.sources, 0)
-        for phase in phases:
-            end = round(phase.until * total_steps) * rows_per_step
-            if end < begin:
-                raise RecipeError("phases must end at rising shares of the steps", fix="sort the phases by `until`")
-            _check_names(phase.weights, self.shards)
-            schedule = Apportionment(phase.weights)
-            self._schedules.append((begin, schedule, dict(before)))
-            for name, count in schedule.counts(end - begin).items():
-                before[name] += count
-            begin = end
-        if begin != total_steps * rows_per_step:
-            raise RecipeError(
-                f"the phases end at row {begin}, the run at {total_steps * rows_per_step}",
-                fix="let the last phase last until 1",
-            )
-        self._drawn = {name: count for name, count in before.items() if count}
-        self._windows = {name: self._count_windows(self.shards.source(name)) for name in self._drawn}
-        self._permutation = lru_cache(maxsize=4 * len(self._drawn))(self._make_permutation)
+        self.sequence_length, self.batches, self.total_steps = sequence_length, batches, total_steps
+        self.schedule = PhaseSchedule(phases, batches, sequence_length=sequence_length, total_steps=total_steps)
+        self.source_names = tuple(self.schedule.names)
+        """What the numbers in `Batch.sources` stand for."""
+        for name in {name for phase in phases for name in phase.weights}:
+            self.shards.source(name.partition("@")[0])  # a misspelt name is an error even where its weight is 0
+        self._numbers = {name: number for number, name in enumerate(self.source_names)}
+        self._sequences = {name: self._open(name, packing, f"{seed}/{name}") for name in self.source_names}
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The rows of `step` that belong to `rank`: the ranks' rows in order are the rows of the whole batch."""
-        if not 0 <= step < self.total_steps:
-            raise ValueError(f"step {step} of a run of {self.total_steps}")
-        if not 0 <= rank < world <= self.rows_per_step:
-            raise ValueError(f"rank {rank} of {world} with {self.rows_per_step} rows a step")
-        first, last = (self.rows_per_step * number // world for number in (rank, rank + 1))
-        return make_rows([self._locate(*row) for row in self.rows(step)[first:last]], self.sequence_length)
+        if step < 0 or not 0 <= rank < world:
+            raise ValueError(f"step {step}, rank {rank} of {world}")
+        count = self.batches.rows(step)
+        if count < world:
+            raise RecipeError(
+                f"step {step} has {count} rows for {world} data-parallel ranks",
+                fix="raise batch_tokens (or the start of batch_warmup), or use fewer ranks",
+            )
+        first, last = (count * number // world for number in (rank, rank + 1))
+        drawn = self.schedule.rows(self.batches.rows_before(step) + first, last - first)
+        rows = [self._sequences[name].row(index) for name, index in drawn]
+        return make_rows(rows, self.sequence_length, [self._numbers[name] for name, _ in drawn])
 
     def rows(self, step: int) -> list[tuple[str, int]]:
         """Source of each row of the step, and how many rows of that source were drawn before it."""
-        first = step * self.rows_per_step
-        begin, schedule, before = next(entry for entry in reversed(self._schedules) if entry[0] <= first)
-        return [(name, before[name] + index) for name, index in schedule.rows(first - begin, self.rows_per_step)]
+        return self.schedule.rows(self.batches.rows_before(step), self.batches.rows(step))
+
+    def row(self, name: str, index: int) -> Row:
+        """The row of a source that `rows` calls `index`: where in the source's stream it lies."""
+        return self._sequences[name].row(index)
+
+    def next_phase(self, row: int) -> None:
+        """End the phase in force before `row`; batches already made of later rows are no longer those of this run."""
+        self.schedule.next_phase(row)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must carry: where phases were ended by `next_phase`."""
+        return self.schedule.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's `state()`."""
+        self.schedule.restore(state)
 
     def epochs(self) -> dict[str, float]:
         """How often the whole run passes over each source: above about 4, repeated data is worth little."""
-        return {name: self._drawn[name] / self._windows[name] for name in self._drawn}
+        drawn = self.schedule.counts(self.batches.rows_before(self.total_steps))
+        return {name: count / self._sequences[name].per_epoch for name, count in drawn.items()}
 
-    def _locate(self, name: str, index: int) -> tuple[Source, int]:
-        epoch, place = divmod(index, self._windows[name])
-        return self.shards.source(name), self._permutation(name, epoch)(place)
+    def padding(self) -> dict[str, float]:
+        """Share of each source's places that hold no token."""
+        return {name: sequence.padding for name, sequence in self._sequences.items()}
 
-    def _make_permutation(self, name: str, epoch: int) -> Permutation:
-        return Permutation(self._windows[name], f"{self.seed}/{name}/{epoch}")
-
-    def _count_windows(self, source: Source) -> int:
-        count = window_count(source, self.sequence_length)
-        if count == 0:
-            raise DataError(
-                f"{len(source)} tokens do not fill a row of {self.sequence_length}",
-                place=str(source.folder),
-                fix="shorten sequence_length, or give the source more documents",
+    def _open(self, name: str, packing: Packing, key: str) -> RowSequence:
+        """The rows of a source or, for `NAME@TOKENS+`, of its long documents."""
+        base, at, limit = name.partition("@")
+        if base == VALIDATION:
+            raise RecipeError("a mixture may not train on `validation`", fix="remove it from the weights")
+        if at and not re.fullmatch(r"[0-9]+\+", limit):
+            raise RecipeError(f"source {name!r}: what follows @ is no length", fix=f"write {base}@32768+, for instance")
+        if at and packing == "split":
+            raise RecipeError(
+                f"{name!r} chooses documents by length, and rows cut from the stream know no documents",
+                fix="set packing to best_fit",
             )
-        return count
+        source = self.shards.source(base)
+        if packing == "split":
+            return WindowRows(source, self.sequence_length, key)
+        return PackedRows(source, self.sequence_length, key, packing, minimum=int(limit[:-1]) if at else 0)
 
 
 def validation_batches(
@@ -123,19 +140,15 @@ def validation_batches(
     shards = Shards(shards_folder)
     source = shards.source(VALIDATION)
     count = window_count(source, sequence_length, partial=True)
-    windows = range(count) if count <= rows else [number * count // rows for number in range(rows)]
+    numbers = range(count) if count <= rows else [number * count // rows for number in range(rows)]
     batches = []
-    for start in range(0, len(windows), rows_per_batch):
-        batch = make_rows([(source, window) for window in windows[start : start + rows_per_batch]], sequence_length)
+    for start in range(0, len(numbers), rows_per_batch):
+        batch = make_rows(
+            [window(source, number, sequence_length) for number in numbers[start : start + rows_per_batch]],
+            sequence_length,
+        )
         scored = batch.targets[batch.streams["weight"] > 0].numpy()
         batches.append((batch, int(np.asarray(shards.token_bytes)[scored].sum())))
     if not sum(size for _, size in batches):
         raise DataError("there is no text to score", place=str(source.folder), fix="hold out more or longer documents")
     return batches
-
-
-def _check_names(weights: Mapping[str, float], shards: Shards) -> None:
-    if VALIDATION in weights:
-        raise RecipeError("a mixture may not train on `validation`", fix="remove it from the weights")
-    for name in weights:
-        shards.source(name)

@@ -1,40 +1,75 @@
-"""Packing sequences of different lengths into rows, best fit decreasing.
+"""Packing sequences of different lengths into rows: best fit decreasing, and next fit.
 
-Sequences are placed longest first, each into the row whose free space is smallest but sufficient; a row is opened when
-none fits (Ding et al., "Fewer truncations improve language modeling", arXiv 2404.10830). Nothing is ever truncated here:
-a sequence longer than a row is an error that names it.
+Best fit decreasing: sequences are placed longest first, each into the row whose free space is smallest but sufficient; a
+row is opened when none fits (Ding et al., "Fewer truncations improve language modeling", arXiv 2404.10830). Rows with equal
+free space wait in one bucket, and only the spaces that occur are kept sorted: there are at most `capacity` of them, however
+many sequences there are. Next fit ("greedy") takes sequences as they come and opens a row when the next one does not fit.
+
+Nothing is ever truncated here: a sequence longer than a row is an error that names it.
 """
 
 from __future__ import annotations
 
-import bisect
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence as SequenceOf
+from heapq import heappop, heappush
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch, Sequence
 from ingot.workspace.errors import DataError
 
 
-def best_fit_decreasing(lengths: SequenceOf[int], capacity: int) -> list[list[int]]:
-    """Rows as lists of indices into `lengths`, each row's total at most `capacity`."""
-    rows: list[list[int]] = []
-    free: list[tuple[int, int]] = []  # (free space, row), sorted: the first entry that is large enough fits best
-    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        length = lengths[index]
-        if length > capacity:
-            raise DataError(
-                f"sequence {index} needs {length} positions, a row has {capacity}",
-                fix="raise the stage's sequence_length, or shorten or drop the sequence",
-            )
-        place = bisect.bisect_left(free, (length, -1))
-        if place == len(free):
-            rows.append([index])
-            bisect.insort(free, (capacity - length, len(rows) - 1))
+def best_fit_rows(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """The row of each sequence, best fit decreasing; of rows that fit equally well the first one is taken."""
+    _check_lengths(lengths, capacity)
+    order = np.argsort(-lengths, kind="stable")
+    placed: list[int] = []
+    opened = 0
+    spaces: list[int] = []  # the free spaces that occur, sorted
+    rows_with: dict[int, list[int]] = {}  # a heap of the rows with this much free space
+    for length in lengths[order].tolist():
+        place = bisect_left(spaces, length)
+        if place == len(spaces):
+            row, left = opened, capacity - length
+            opened += 1
         else:
-            space, row = free.pop(place)
-            rows[row].append(index)
-            bisect.insort(free, (space - length, row))
+            space = spaces[place]
+            rows = rows_with[space]
+            row, left = heappop(rows), space - length
+            if not rows:
+                del spaces[place], rows_with[space]
+        placed.append(row)
+        if left in rows_with:
+            heappush(rows_with[left], row)
+        elif left:  # a full row takes nothing more
+            rows_with[left] = [row]
+            insort(spaces, left)
+    result = np.empty(len(lengths), dtype=np.int64)
+    result[order] = placed
+    return result
+
+
+def next_fit_rows(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
+    """The row of each sequence, next fit: rows hold neighbours, and a row is closed when the next one does not fit."""
+    _check_lengths(lengths, capacity)
+    ends = np.cumsum(lengths).tolist()
+    bounds, used = [0], 0  # the first sequence of each row; the length of all rows before
+    while bounds[-1] < len(ends):
+        bounds.append(bisect_right(ends, used + capacity, lo=bounds[-1]))
+        used = ends[bounds[-1] - 1]
+    return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+
+
+def best_fit_decreasing(lengths: SequenceOf[int], capacity: int) -> list[list[int]]:
+    """Rows as lists of indices into `lengths`, longest first, each row's total at most `capacity`."""
+    sizes = np.asarray(lengths, dtype=np.int64)
+    placed = best_fit_rows(sizes, capacity)
+    rows: list[list[int]] = [[] for _ in range(int(placed.max(initial=-1)) + 1)]
+    for index in np.argsort(-sizes, kind="stable").tolist():
+        rows[placed[index]].append(index)
     return rows
 
 
@@ -64,3 +99,12 @@ def make_batch(sequences: SequenceOf[Sequence], capacity: int) -> Batch:
                 streams[name][number, start:end] = torch.tensor(values[1:], dtype=torch.float32)
             start = end
     return Batch(tokens, targets, positions, documents, streams)
+
+
+def _check_lengths(lengths: NDArray[np.int64], capacity: int) -> None:
+    too_long = np.flatnonzero(lengths > capacity)
+    if too_long.size:
+        raise DataError(
+            f"sequence {too_long[0]} needs {lengths[too_long[0]]} positions, a row has {capacity}",
+            fix="raise the stage's sequence_length, or shorten or drop the sequence",
+        )

@@ -8,7 +8,12 @@ are fed back in until one falls below n ("cycle walking", Black and Rogaway 2002
 from __future__ import annotations
 
 import hashlib
+from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+Value = TypeVar("Value", int, NDArray[Any])  # one number, or many as uint64: the arithmetic is the same
 ROUNDS = 6
 _WORD = (1 << 64) - 1
 
@@ -33,14 +38,25 @@ class Permutation:
             value = self._feistel(value)
         return value
 
-    def _feistel(self, value: int) -> int:
+    def many(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where each of the indices goes."""
+        if indices.size and not (indices.min() >= 0 and indices.max() < self.size):
+            raise IndexError(f"{indices.min()}..{indices.max()} is not in 0..{self.size - 1}")
+        values = self._feistel(indices.astype(np.uint64))
+        outside = np.flatnonzero(values >= self.size)
+        while outside.size:
+            values[outside] = self._feistel(values[outside])
+            outside = outside[values[outside] >= self.size]
+        return values.astype(np.int64)
+
+    def _feistel(self, value: Value) -> Value:
         left, right = value >> self._half, value & self._mask
         for key in self._keys:
             left, right = right, left ^ (_mix(right ^ key) & self._mask)
         return left << self._half | right
 
 
-def _mix(value: int) -> int:
+def _mix(value: Value) -> Value:
     """The finaliser of splitmix64: every input bit changes every output bit with probability close to a half."""
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _WORD

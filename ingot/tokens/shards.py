@@ -1,20 +1,22 @@
 """Token shards on disk: writing them, and reading them with every damage named.
 
-    shards/index.json          {"vocabulary_size", "end_of_text", "token_bytes": {"sha256"}, "sources": {NAME: entry}}
+    shards/index.json          {"version", "vocabulary_size", "end_of_text", "token_bytes": {"sha256"}, "sources": {NAME: entry}}
     shards/token_bytes.npy     int32 [vocabulary]: UTF-8 bytes of text that each token stands for; 0 for special tokens
     shards/NAME/tokens.bin     all documents one after the other, each ended by <|endoftext|>; little-endian unsigned
                                16-bit integers if the vocabulary allows it, 32-bit otherwise
-    shards/NAME/documents.npy  int64 [documents, 2]: offset of the first token, bytes of text
+    shards/NAME/documents.npy  int64 [2, documents]: offset of the first token, bytes of text
     shards/NAME/quality.npy    float32 [documents]
 
 An entry of the index has tokens, documents, bytes, dtype, and sha256 by file. The source `validation` holds documents
-that no other source holds. Tokens are memory-mapped, so opening costs nothing and a corpus may exceed the memory.
+that no other source holds. All arrays are memory-mapped, so opening costs nothing and a corpus may exceed the memory; the
+offsets lie side by side, so that finding a token's document reads a few of them and copies none.
 Sizes are checked on every open, checksums and all ids with `verify=True`, and ids again on each read.
 """
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import file_sha256, read_json, write_json
 
+VERSION = 2  # of this layout; 1 had documents.npy the other way round
 INDEX_FILE, TOKEN_BYTES_FILE = "index.json", "token_bytes.npy"
 TOKENS_FILE, DOCUMENTS_FILE, QUALITY_FILE = "tokens.bin", "documents.npy", "quality.npy"
 SOURCE_FILES = (TOKENS_FILE, DOCUMENTS_FILE, QUALITY_FILE)
@@ -45,40 +48,40 @@ class SourceWriter:
         self.folder.mkdir(parents=True)
         self.dtype = token_dtype(vocabulary_size)
         self._file = (self.folder / TOKENS_FILE).open("wb")
-        self._rows: list[tuple[int, int]] = []
-        self._quality: list[float] = []
+        self._starts, self._bytes = array("q"), array("q")  # 8 bytes a document, where a list takes 40
+        self._quality = array("f")
         self._tokens = 0
 
     def append(self, id: str, tokens: Sequence[int], text_bytes: int, quality: float) -> None:
         """Add a document; `tokens` end with <|endoftext|>."""
-        array = np.asarray(tokens, dtype=np.int64)
-        if array.min() < 0 or array.max() >= self.vocabulary_size:
+        ids = np.asarray(tokens, dtype=np.int64)
+        if ids.min() < 0 or ids.max() >= self.vocabulary_size:
             raise DataError(
-                f"document {id!r} has token id {array.max()} outside the vocabulary of {self.vocabulary_size}",
+                f"document {id!r} has token id {ids.max()} outside the vocabulary of {self.vocabulary_size}",
                 place=f"source {self.name}",
                 fix="tokenize with the tokenizer whose vocabulary size was given",
             )
-        self._file.write(array.astype(self.dtype).tobytes())
-        self._rows.append((self._tokens, text_bytes))
+        self._file.write(ids.astype(self.dtype).tobytes())
+        self._starts.append(self._tokens)
+        self._bytes.append(text_bytes)
         self._quality.append(quality)
-        self._tokens += len(array)
+        self._tokens += len(ids)
 
     def finish(self) -> dict[str, Any]:
         """Close the files and give the source's entry of the index; a source without documents is an error."""
         self.close()
-        if not self._rows:
+        if not self._starts:
             raise DataError(
                 "no document belongs to this source",
                 place=f"source {self.name}",
                 fix="loosen its conditions (kind, quality_at_least) or remove the source from the tokenize stage",
             )
-        rows = np.asarray(self._rows, dtype=np.int64)
-        np.save(self.folder / DOCUMENTS_FILE, rows)
+        np.save(self.folder / DOCUMENTS_FILE, np.stack([np.asarray(self._starts), np.asarray(self._bytes)]))
         np.save(self.folder / QUALITY_FILE, np.asarray(self._quality, dtype=np.float32))
         return {
             "tokens": self._tokens,
-            "documents": len(rows),
-            "bytes": int(rows[:, 1].sum()),
+            "documents": len(self._starts),
+            "bytes": sum(self._bytes),
             "dtype": self.dtype,
             "sha256": {name: file_sha256(self.folder / name) for name in SOURCE_FILES},
         }
@@ -94,6 +97,7 @@ def write_index(
     """Write what belongs to all sources; the last step of writing shards."""
     np.save(shards / TOKEN_BYTES_FILE, token_bytes)
     index = {
+        "version": VERSION,
         "vocabulary_size": len(token_bytes),
         "end_of_text": end_of_text,
         "token_bytes": {"sha256": file_sha256(shards / TOKEN_BYTES_FILE)},
@@ -115,25 +119,39 @@ class Source:
         if found != expected:
             problem = "missing" if found is None else f"{found} bytes instead of {expected}: truncated or damaged"
             raise ArtifactError(problem, place=str(path), fix=AGAIN)
-        self.tokens: NDArray[Any] = np.memmap(path, dtype=dtype, mode="r")
-        documents = _load_array(folder / DOCUMENTS_FILE, (int(entry["documents"]), 2))
-        self.starts, self.text_bytes = documents[:, 0], documents[:, 1]
+        self.tokens: NDArray[Any] = np.asarray(np.memmap(path, dtype=dtype, mode="r"))  # still mapped, a plain array
+        self.starts, self.text_bytes = _load_array(folder / DOCUMENTS_FILE, (2, int(entry["documents"])))
         self.quality = _load_array(folder / QUALITY_FILE, (int(entry["documents"]),))
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """The tokens from `start` up to `stop`; an id outside the vocabulary is an error."""
-        ids: NDArray[np.int64] = self.tokens[start:stop].astype(np.int64)
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """The tokens from `start` up to `stop` as they lie on disk; an id outside the vocabulary is an error."""
+        ids = self.tokens[start:stop]
         if ids.size and ids.max() >= self.vocabulary_size:
-            at = start + int(ids.argmax())
-            raise DataError(
-                f"token {at} is {ids.max()}, outside the vocabulary of {self.vocabulary_size}",
-                place=str(self.folder / TOKENS_FILE),
-                fix=AGAIN,
-            )
+            raise self._outside(start + int(ids.argmax()))
         return ids
+
+    def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """The tokens at these places; an id outside the vocabulary is an error."""
+        ids: NDArray[Any] = self.tokens.take(places)
+        if ids.size and ids.max() >= self.vocabulary_size:
+            raise self._outside(int(places[ids.argmax()]))
+        return ids
+
+    def bounds(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the tokens of these documents begin and end."""
+        last = len(self.starts) - 1
+        after = self.starts.take(np.minimum(documents + 1, last))
+        return self.starts.take(documents), np.where(documents == last, len(self), after)
+
+    def _outside(self, place: int) -> DataError:
+        return DataError(
+            f"token {place} is {self.tokens[place]}, outside the vocabulary of {self.vocabulary_size}",
+            place=str(self.folder / TOKENS_FILE),
+            fix=AGAIN,
+        )
 
     def verify(self, entry: dict[str, Any]) -> None:
         """Compare every file with its checksum and look at every id."""
@@ -153,6 +171,12 @@ class Shards:
             raise ArtifactError(f"no {INDEX_FILE}", place=str(folder), fix="run the tokenize stage first")
         try:
             index = read_json(path)
+            if index.get("version") != VERSION:
+                raise ArtifactError(
+                    f"the index has version {index.get('version', 1)}, this program reads version {VERSION}",
+                    place=str(path),
+                    fix=AGAIN,
+                )
             self.vocabulary_size = int(index["vocabulary_size"])
             self.end_of_text = int(index["end_of_text"])
             self.token_bytes = _load_array(folder / TOKEN_BYTES_FILE, (self.vocabulary_size,))
@@ -187,7 +211,7 @@ def _load_array(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
         raise ArtifactError(f"truncated or damaged: {error}", place=str(path), fix=AGAIN) from error
     if array.shape != shape:
         raise ArtifactError(f"shape {array.shape} instead of {shape}", place=str(path), fix=AGAIN)
-    return array
+    return np.asarray(array)  # still mapped, a plain array
 
 
 def _verify_file(path: Path, expected: str) -> None:

@@ -1,23 +1,20 @@
-"""Rows of training data: a source's token stream cut into windows.
+"""Concatenate and split: a source's token stream cut into windows, with no padding and no regard for documents.
 
-Window w of a source reads the tokens [w L, w L + L] of its stream: L inputs and the target of each. Neighbouring
-windows share one token, so every token but the very first is a target exactly once. A window may begin inside a
-document; what it holds of each document is a document of its own: positions restart, and attention must not cross.
-
-`weight` is 1 where the next token belongs to the same document and 0 elsewhere: after a document's <|endoftext|> and in
-padding. The first token of a document is therefore never scored.
+Window w reads the tokens [w L, w L + L] of the stream: L places, and the target of the last. Neighbouring windows share one
+token, so every token but the very first is a target exactly once in an epoch, unless it begins a document. A window may begin
+inside a document. Epoch e shows all windows in the order of its own permutation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from ingot.tokens.batch import PADDING_DOCUMENT, Batch
+from ingot.tokens.permutation import Permutation
+from ingot.tokens.rows import Row
 from ingot.tokens.shards import Source
+from ingot.workspace.errors import DataError
 
 
 def window_count(source: Source, length: int, partial: bool = False) -> int:
@@ -26,36 +23,38 @@ def window_count(source: Source, length: int, partial: bool = False) -> int:
     return -(-targets // length) if partial else targets // length
 
 
-def make_rows(rows: Sequence[tuple[Source, int]], length: int) -> Batch:
-    """A batch of the given windows, one a row; a window that the stream's end cuts short is padded."""
-    shape = (len(rows), length)
-    tokens, targets, positions = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    documents = np.full(shape, PADDING_DOCUMENT, dtype=np.int64)
-    weight = np.zeros(shape, dtype=np.float32)
-    for row, (source, window) in enumerate(rows):
-        start = window * length
-        ids = source.read(start, start + length + 1)
-        numbers, offsets = _documents(source, start, len(ids))
-        inputs = len(ids) - 1
-        same = numbers[1:] == numbers[:-1]
-        tokens[row, :inputs] = ids[:-1]
-        targets[row, :inputs] = np.where(same, ids[1:], 0)
-        positions[row, :inputs] = offsets[:-1]
-        documents[row, :inputs] = numbers[:-1]
-        weight[row, :inputs] = same
-    return Batch(
-        torch.from_numpy(tokens),
-        torch.from_numpy(targets),
-        torch.from_numpy(positions),
-        torch.from_numpy(documents),
-        {"weight": torch.from_numpy(weight)},
-    )
+def window(source: Source, number: int, length: int) -> Row:
+    """The row of one window; the last one may be cut short by the stream's end."""
+    start = number * length
+    stop = min(start + length, len(source) - 1)
+    first = int(source.starts.searchsorted(start, side="right")) - 1
+    last = int(source.starts.searchsorted(stop, side="left"))
+    begins = source.starts[first:last].copy()
+    begins[0] = start  # its first document may have begun before
+    sizes = np.append(begins[1:], stop) - begins
+    ends_document = np.ones(len(begins), dtype=np.bool_)
+    ends_document[-1] = last < len(source.starts) and source.starts[last] == stop
+    return Row(source, begins, sizes, ends_document)
 
 
-def _documents(source: Source, start: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For `count` tokens from `start`: the number of each one's document within the window, and its place in it."""
-    first = int(np.searchsorted(source.starts, start, side="right")) - 1
-    last = int(np.searchsorted(source.starts, start + count, side="left"))
-    begins = np.maximum(np.asarray(source.starts[first:last]) - start, 0)
-    numbers = np.repeat(np.arange(len(begins)), np.diff(begins, append=count))
-    return numbers, np.arange(count) - begins[numbers]
+class WindowRows:
+    """The endless sequence of a source's windows: epoch after epoch, each in an order of its own."""
+
+    padding = 0.0
+    """Share of places that hold no token."""
+
+    def __init__(self, source: Source, length: int, key: str) -> None:
+        self.source, self.length = source, length
+        self.per_epoch = window_count(source, length)
+        if self.per_epoch == 0:
+            raise DataError(
+                f"{len(source)} tokens do not fill a row of {length}",
+                place=str(source.folder),
+                fix="shorten sequence_length, or give the source more documents",
+            )
+        self._permutation = lru_cache(maxsize=4)(lambda epoch: Permutation(self.per_epoch, f"{key}/{epoch}"))
+
+    def row(self, index: int) -> Row:
+        """Row `index` of the sequence."""
+        epoch, place = divmod(index, self.per_epoch)
+        return window(self.source, self._permutation(epoch)(place), self.length)

@@ -1,1 +1,1 @@
-"""One training loop that knows nothing of algorithms: objectives, checkpoints, and the pre-training stage."""
+"""One training loop that knows nothing of algorithms, on one device or many; checkpoints, guards; the pre-training stage."""

@@ -1,8 +1,12 @@
-"""Cutting a batch into micro-batches."""
+"""Cutting a step's batch into micro-batches, and dealing them out to ranks."""
 
 from __future__ import annotations
 
-from ingot.tokens.batch import Batch
+from collections.abc import Sequence
+
+import torch
+
+from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 
 
 def split_rows(batch: Batch, rows: int) -> list[Batch]:
@@ -14,6 +18,30 @@ def split_rows(batch: Batch, rows: int) -> list[Batch]:
             batch.positions[start : start + rows],
             batch.documents[start : start + rows],
             {name: stream[start : start + rows] for name, stream in batch.streams.items()},
+            None if batch.sources is None else batch.sources[start : start + rows],
         )
         for start in range(0, len(batch.tokens), rows)
     ]
+
+
+def deal(batches: Sequence[Batch], rank: int, world: int) -> list[Batch]:
+    """Every `world`-th of a step's micro-batches. Whole ones: both halves of a preference pair stay together.
+
+    All ranks must make the same number of passes, because each pass talks to the others; ranks at the end of the line
+    get batches of nothing but padding for those they lack.
+    """
+    mine = list(batches[rank::world])
+    return mine + [padding_like(batches[0])] * (-(-len(batches) // world) - len(mine))
+
+
+def padding_like(batch: Batch) -> Batch:
+    """One row of padding, with the streams of `batch`."""
+    tokens = torch.zeros_like(batch.tokens[:1])
+    return Batch(
+        tokens,
+        tokens,
+        tokens,
+        torch.full_like(tokens, PADDING_DOCUMENT),
+        {name: torch.zeros_like(stream[:1]) for name, stream in batch.streams.items()},
+        None if batch.sources is None else torch.zeros_like(batch.sources[:1]),
+    )

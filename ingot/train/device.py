@@ -25,8 +25,8 @@ def cpu_has_bfloat16() -> bool:
 
 
 def choose_precision(asked: str, device: torch.device) -> torch.dtype:
-    """The dtype of matrix products for `auto`, `float32` or `bfloat16`."""
-    if asked == "auto":
+    """The dtype of matrix products for `auto`, `float32` or `bfloat16`; for `float8` that of all but the large ones."""
+    if asked in ("auto", "float8"):
         fast = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bfloat16()
         return torch.bfloat16 if fast else torch.float32
     return torch.bfloat16 if asked == "bfloat16" else torch.float32

@@ -1,22 +1,32 @@
 """Log-probabilities of the scored tokens of a batch, without logits for the others and never all at once.
 
 log p(target) = logit(target) − logsumexp(logits), in float32. Only positions that some stream scores reach the head (in
-SFT that is half of them); they pass through it in chunks whose logits are recomputed in the backward pass, so memory does
-not grow with tokens × vocabulary.
+SFT that is half of them); they pass through it in chunks. Two ways:
+
+* with a `plan` (plan.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
+* without: the chunks' logits are recomputed in the backward pass, so that any function of the log-probabilities can be
+  differentiated (policy gradients, preferences).
+
+Either way memory does not grow with tokens × vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from ingot.model.across import Across
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
+from ingot.train.fused_head import linear_cross_entropy
+from ingot.train.parallel.context import split
+from ingot.train.plan import Plan
 from ingot.train.terms import Ahead, Scored
 
 CHUNK_LOGITS = 1 << 26  # logits held at once: 256 MiB in float32
@@ -27,40 +37,113 @@ def scored_positions(batch: Batch) -> Tensor:
     return torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0)
 
 
+class Picked:
+    """The positions of a batch that are scored: `pick(x)` takes them out of a tensor [rows, length, …]."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.length = batch.tokens.shape[1]
+        if batch.places is None:
+            self.index: Tensor | None = scored_positions(batch).flatten().nonzero().flatten()
+        else:
+            self.index = batch.places.scored
+        self.count = batch.tokens.numel()
+
+    def pick(self, x: Tensor) -> Tensor:
+        """[n, …]"""
+        flat = x.flatten(0, 1)
+        return flat if self.index is None else flat[self.index]
+
+    def rows(self, like: Tensor) -> Tensor:
+        """The row of each picked position [n]."""
+        index = torch.arange(self.count, device=like.device) if self.index is None else self.index
+        return index // self.length
+
+
 def score(
     model: Transformer,
     batch: Batch,
     temperature: float = 1.0,
     record: Record | None = None,
     wants: Collection[str] = (),
+    plan: Plan | None = None,
+    across: Across | None = None,
 ) -> Scored:
     """Run the model over a batch and return the scored tokens' log-probabilities with their streams.
 
     A `record` collects the parts' losses and the routers' loads; only a training step asks for them. `wants` names the
-    further fields of Scored that some term of the loss reads.
+    further fields of Scored that some term of the loss reads. With `across` only this rank's tokens of the rows are scored.
     """
-    positions = scored_positions(batch)
-    states = model.hidden(batch.tokens, batch.positions, batch.documents, record=record)
-    scores = _head(model, states[positions], batch.targets[positions], temperature, "log_normalisers" in wants)
-    return Scored(
-        scores[0],
-        {name: stream[positions] for name, stream in batch.streams.items()},
-        log_normalisers=scores[1] if "log_normalisers" in wants else None,
-        ahead=_ahead(model, states, batch, record) if "ahead" in wants else (),
-    )
+    states = run_model(model, batch, record, across)
+    return score_states(model, states, batch, temperature, record, wants, plan, across)
 
 
-def _ahead(model: Transformer, states: Tensor, batch: Batch, record: Record | None) -> tuple[Ahead, ...]:
-    """Every step of multi-token prediction: step k at position t predicts what position t + k predicts."""
+def run_model(
+    model: Transformer, batch: Batch, record: Record | None = None, across: Across | None = None, **stage: Any
+) -> Tensor:
+    """The states of a batch; `stage` is what one stage of a pipeline needs besides (parallel/pipeline.py)."""
+    documents = None if batch.places is not None and batch.places.whole else batch.documents
+    if batch.places is not None:
+        torch._dynamo.maybe_mark_dynamic(batch.places.starts, 0)  # no new code for every number of documents
+    given = {"record": record, "places": batch.places, "across": across, **stage}
+    return model.hidden(batch.tokens, batch.positions, documents, **given)
+
+
+def score_states(
+    model: Transformer,
+    states: Tensor,
+    batch: Batch,
+    temperature: float = 1.0,
+    record: Record | None = None,
+    wants: Collection[str] = (),
+    plan: Plan | None = None,
+    across: Across | None = None,
+) -> Scored:
+    """The second half of `score`: from the states after the last norm on."""
+    ahead = _ahead_states(model, states, batch, record, across) if "ahead" in wants else []
+    batch = split(batch, across)
+    picked = Picked(batch)
+    streams = {name: picked.pick(stream) for name, stream in batch.streams.items()}
+    chosen, targets = picked.pick(states), picked.pick(batch.targets)
+    rows = None if batch.sources is None else picked.rows(targets)
+    if plan is None:
+        scores = _head(model, chosen, targets, temperature, "log_normalisers" in wants)
+        normalisers = scores[1] if "log_normalisers" in wants else None
+        steps = tuple(Ahead(_head(model, s, t, 1.0, False)[0], w) for s, t, w in ahead)
+        return Scored(scores[0], streams, normalisers, steps, rows)
+    scale, softcap = model.config.logit_scale, model.config.logit_softcap
+    weight, exact = model.head_weight_VD, torch.promote_types(states.dtype, torch.float32)
+    factors = plan.factors(streams, exact)
+    loss, logprobs, log_normalisers = linear_cross_entropy(chosen, weight, targets, *factors, scale, softcap)
+    listed = []
+    for further, further_targets, weights in ahead:
+        factor = plan.ahead(weights, len(ahead), exact)
+        more, further_logprobs, _ = linear_cross_entropy(further, weight, further_targets, factor, None, scale, softcap)
+        loss = loss + more
+        listed.append(Ahead(further_logprobs, weights))
+    return Scored(logprobs, streams, log_normalisers, tuple(listed), rows, loss)
+
+
+def _ahead_states(
+    model: Transformer, states: Tensor, batch: Batch, record: Record | None, across: Across | None
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """States, targets and weights of every step of multi-token prediction: step k at t predicts what t + k predicts."""
     assert model.multi_token is not None
     steps = []
-    passed = model.multi_token(states, batch.tokens, batch.positions, batch.documents, model.embed, record)
+    passed = model.multi_token(states, batch.tokens, batch.positions, batch.documents, model.embed, record, across)
     for number, (further, valid) in enumerate(passed, 1):
-        weights = torch.where(valid, torch.roll(batch.streams["weight"], -number, dims=1), 0)
-        chosen, targets = weights != 0, torch.roll(batch.targets, -number, dims=1)
-        logprobs = _head(model, further[chosen], targets[chosen], 1.0, False)[0]
-        steps.append(Ahead(logprobs, weights[chosen]))
-    return tuple(steps)
+        weights, targets = (
+            torch.roll(batch.streams["weight"], -number, dims=1),
+            torch.roll(batch.targets, -number, dims=1),
+        )
+        if across is not None:
+            weights, targets = across.own(weights), across.own(targets)
+        weights = torch.where(valid, weights, 0)
+        if batch.places is None:
+            chosen = weights != 0
+            steps.append((further[chosen], targets[chosen], weights[chosen]))
+        else:  # taking all is cheaper than asking the device which
+            steps.append((further.flatten(0, 1), targets.flatten(), weights.flatten()))
+    return steps
 
 
 def _head(model: Transformer, states: Tensor, targets: Tensor, temperature: float, normalisers: bool) -> list[Tensor]:

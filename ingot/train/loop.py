@@ -1,49 +1,71 @@
 """The one training loop: pre-training, SFT, preferences, RL and distillation all run here.
 
-A step asks its source for batches, sums the loss terms over them (each over its global denominator, see terms.py), clips,
-and updates. Losses that parts of the model report (record.py) are sums over tokens and are divided by the tokens of the
-step; after the update the routers' selection biases move with the loads of the step. The source is asked for step s by
-number: whoever makes data from (seed, step) alone, as all stages here do, resumes exactly. The loop saves a checkpoint every
-so many steps and when asked to stop; started again on the same folder it goes on from the newest one, and metrics after it
-are cut, so that the record reads as if nothing had happened.
+A step asks its source for batches, runs the passes over them (passes.py), clips, and updates; after the update the routers'
+selection biases move with the loads of the step. The source is asked for step s by number, so a run resumes exactly. The loop
+saves a checkpoint every so many steps and when asked to stop; started again on the same folder it goes on from the newest one,
+and metrics after it are cut, so that the record reads as if nothing had happened.
+
+Nothing in a step waits for the device: its numbers stay there and are read one step later, while the next one computes. Whether
+a step is taken at all (finite, no spike) is decided on the device too, as a factor (guards/). On a CPU nothing runs behind
+the program's back, and numbers are read at once.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ingot.model.checkpoint import load_state, save_checkpoint, verify_checkpoint
 from ingot.model.feed_forward.mixture import update_biases
 from ingot.model.feed_forward.statistics import router_metrics
-from ingot.model.record import Record, reported_losses
 from ingot.model.transformer import Transformer
-from ingot.optim.adamw import make_adamw
+from ingot.optim.build import make_optimizer
+from ingot.optim.noise_scale import NoiseScale
+from ingot.optim.qk_clip import clip_query_key
 from ingot.optim.schedule import learning_rate_share
-from ingot.tokens.batch import Batch
+from ingot.train.announce import announce, describe_start
 from ingot.train.config import TrainingConfig
-from ingot.train.device import choose_device, choose_precision, precision_context
+from ingot.train.device import choose_device, choose_precision
+from ingot.train.feed import Feed, Prepared
 from ingot.train.freeze import freeze_others
-from ingot.train.logprobs import score
-from ingot.train.resume import latest_checkpoint, prune_checkpoints, restore, training_state
+from ingot.train.gradients import clip_factor, gradient_norms, total_norm
+from ingot.train.guards.guards import Guards, Rewind
+from ingot.train.guards.heartbeat import Heartbeat
+from ingot.train.guards.locate import locate
+from ingot.train.parallel.layout import make_layout
+from ingot.train.parallel.pipeline import make_passes
+from ingot.train.passes import Objective, Sums
+from ingot.train.prepare import prepare_model
+from ingot.train.saving.saver import Saver
+from ingot.train.saving.steps import MEASURE
+from ingot.train.source import Source
 from ingot.train.terms import LossTerm
-from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted
+from ingot.train.throughput import Throughput
+from ingot.train.updates import UpdateRatios
+from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
 from ingot.workspace.files import fsync_file
 from ingot.workspace.stage import StageFolder
 
-
-class Source(Protocol):
-    """Where a step's data comes from."""
-
-    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
-        """The micro-batches of step `step`, and numbers about them worth logging."""
-
-
 AfterStep = Callable[[int, dict[str, Any]], dict[str, float]]  # (step, its metrics) -> more metrics
+Rate = Callable[[int], float]  # step -> share of the peak learning rate, if it is more than the schedule of the config
+COLLECT_EVERY = 100  # steps between collections of Python's garbage, which otherwise come whenever they like
+
+
+@dataclass
+class Pending:
+    """A step whose numbers are still on the device."""
+
+    step: int
+    data_step: int  # whose data it used: a later one's after a rewind
+    prepared: Prepared
+    values: dict[str, Tensor]
+    norms: dict[str, Tensor]  # of the gradients, by parameter
+    plain: dict[str, float]
 
 
 class Trainer:
@@ -58,158 +80,263 @@ class Trainer:
         folder: StageFolder,
         *,
         after_step: AfterStep | None = None,
+        after_every: int = 1,
+        rate: Rate | None = None,
         temperature: float = 1.0,
+        fill: Callable[[Transformer], None] | None = None,
     ) -> None:
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
-        self.model, self.source, self.config, self.folder = model.to(self.device), source, config, folder
+        self.layout = make_layout(config.mesh, self.device)
+        self.source, self.config, self.folder = source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
-        freeze_others(self.model, config.train_only)
-        self.wants = {want for term in self.terms for want in term.wants}
-        self.optimizer = make_adamw(self.model, config.optimizer)
-        self.after_step, self.temperature = after_step, temperature
+        freeze_others(model, config.train_only)
+        self.model = prepare_model(model, config, self.layout, self.device, self.dtype, fill)
+        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.trained = [(name, each) for name, each in self.model.named_parameters() if each.requires_grad]
+        self.objective = Objective(
+            self.terms,
+            len(source.names),
+            temperature,
+            want_logits=config.optimizer.qk_clip is not None,
+            measure_noise=config.measure_noise,
+        )
+        self.passes = make_passes(self.model, self.objective, self.device, self.dtype, self.layout)
+        self.guards = Guards(config.guards, folder, self.layout, self.device, model.config.vocabulary_size or 0)
+        self.updates = UpdateRatios(self.trained, self.layout)
+        self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.speaks)
+        self.saver = Saver(folder, config.checkpoints, self.layout)
+        self.noise = make_noise_scale(config, self.device)
+        self.stopping = False  # some rank was asked to stop
+        self.data_offset = 0  # steps of data that rewinds passed over
+        self.after_step, self.after_every = after_step, after_every
+        self.rate = rate or (lambda step: learning_rate_share(config.schedule, step, config.steps))
 
     def run(self) -> dict[str, Any]:
         """Train to the end and write the stage's final checkpoint; returns the last step's metrics."""
         finished_before = self._finished()
         if finished_before is not None:
             return {"steps": self.config.steps, **finished_before}
-        first, tokens = self._resume()
+        first, self.tokens = self._resume()
         self._announce(first)
-        progress, metrics, last = self.folder.progress, self.folder.metrics, dict[str, Any]()
-        progress.start(self.config.steps, done=first)
-        for step in range(first, self.config.steps):
-            began = time.monotonic()
-            last, step_tokens = self._step(step)
-            tokens += step_tokens
-            seconds = time.monotonic() - began
-            last |= {"tokens": tokens, "tokens_per_second": step_tokens / seconds, "seconds": seconds}
-            measured = self.after_step(step, last) if self.after_step is not None else {}
-            last |= measured
-            finished = step + 1 == self.config.steps
-            if step % self.config.log_every == 0 or measured or finished:
-                metrics.append(step, last)
-            shown = {"loss": last["loss"], "tokens/s": last["tokens_per_second"]}
-            progress.advance(step + 1, **shown)
-            stop = self.folder.stop.requested  # read once: a signal that comes later must not skip the save
-            if not finished and (stop or (step + 1) % self.config.checkpoint_every == 0):
-                self._save(step + 1, tokens)
-            if not finished and stop:
-                raise Interrupted
-        save_checkpoint(self.folder.artifact("checkpoint"), self.model)
-        prune_checkpoints(self.folder.path, keep=0)
+        self.folder.progress.start(self.config.steps, done=first)
+        if first == 0 and self.config.guards.spike == "rewind":
+            self._save(0, {})  # so that there always is something to go back to
+        self._open_feed(first)
+        gc.collect()
+        gc.disable()  # a collection in the middle of a step makes all ranks wait for one
+        try:
+            with self.saver:
+                last = self._train_to_end(first)
+        finally:
+            gc.enable()
+            self.heartbeat.beat("end")
+            self.feed.close()
+        self.saver.finish(self.model)
         return {"steps": self.config.steps, **last}
 
-    def _step(self, step: int) -> tuple[dict[str, Any], int]:
-        batches, logged = self.source.batches(step)
-        batches = [batch.to(self.device) for batch in batches]
-        denominators = {}
-        for term in self.terms:
-            self._check_streams(step, term, batches)
-            total = torch.stack([term.denominator(batch.streams) for batch in batches]).sum()
-            if not total > 0:
-                raise CheckFailed(
-                    f"step {step} has nothing to learn from: the denominator of the loss term {term.name!r} is {float(total)}",
-                    fix="check the loss mask of the data",
-                )
-            denominators[term.name] = total
-        share = learning_rate_share(self.config.schedule, step, self.config.steps)
+    def _train_to_end(self, first: int) -> dict[str, Any]:
+        while True:
+            try:
+                return self._train(first)
+            except Rewind as rewind:
+                first = self._rewind(rewind.step)
+
+    def _rewind(self, step: int) -> int:
+        """Back to the last checkpoint, and past the data from there up to that of `step`; returns the next step."""
+        rewinds, offset = self.guards.rewinds, self.data_offset
+        self.feed.close()
+        training = self.saver.restore(self.model, self.optimizer)
+        if training is None:
+            raise CheckFailed("there is no intact checkpoint to rewind to", place=str(self.folder.path))
+        first, self.tokens = self._go_on_from(training)
+        self.guards.rewinds, self.data_offset = rewinds, offset + step + 1 - first
+        self.folder.progress.say(f"rewound to step {first}; its data is now that of step {first + self.data_offset}")
+        self._open_feed(first)
+        return first
+
+    def _open_feed(self, first: int) -> None:
+        self.feed = Feed(self.source, self.terms, self.layout, first + self.data_offset, self.device)
+        self.clock.start()
+
+    def _train(self, first: int) -> dict[str, Any]:
+        behind = 0 if self.device.type == "cpu" else 1
+        pending: list[Pending] = []
+        last: dict[str, Any] = self._last_metrics() if first == self.config.steps else {}
+        for step in range(first, self.config.steps):
+            pending.append(self._step(step))
+            finished = step + 1 == self.config.steps
+            stop = self._stops()  # read once: a signal that comes later must not skip the save
+            save = not finished and (stop or (step + 1) % self.config.checkpoints.every == 0)
+            keep = 0 if save or finished or self._measures(step) else behind
+            while len(pending) > keep:
+                last = self._settle(pending.pop(0))
+            if save or (finished and self.saver.keeps(step + 1, last)):
+                with self.clock.doing("checkpoint"):
+                    self._save(step + 1, last)
+            if not finished and stop:
+                raise Interrupted
+            if step % COLLECT_EVERY == 0:
+                gc.collect()
+        return last
+
+    def _step(self, step: int) -> Pending:
+        data_step = step + self.data_offset
+        self.heartbeat.beat("data", step=step)
+        with self.clock.doing("data"):
+            prepared = self.feed.get(data_step)
+        self.heartbeat.beat("step")
+        share = self.rate(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.optimizer.lr * share * group["lr_share"]
-        tokens, so_far, sums = sum(batch.token_count for batch in batches), Record(), dict[str, Tensor]()
-        for batch in batches:
-            for name, part in self._pass(batch, denominators, tokens, so_far).items():
-                sums[name] = sums[name] + part if name in sums else part
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
-        self._check_finite(step, sums["loss"], norm)
+            group["lr"] = group["peak_lr"] * share
+        denominators, tokens = prepared.totals(self.layout, self.device)
+        sums = self.passes.run(prepared.batches, denominators, tokens)
+        self.passes.add_ranks(sums)
+        gradients = {name: each.grad for name, each in self.trained if each.grad is not None}
+        norms_P = gradient_norms(list(gradients.values()))
+        norm = total_norm(norms_P, self.layout, [name not in self.passes.counted_elsewhere for name in gradients])
+        values = {**sums.parts, **self._losses_by_source(sums), "gradient_norm": norm, "step_tokens": tokens}
+        with self.updates.around(values) if step % self.config.log_every == 0 else nullcontext():
+            taken = self._update(sums, norm)
+        values |= self.guards.measured | self._clip_logits(sums, taken)
+        if self.noise is not None and sums.first is not None and len(prepared.batches) > 1:
+            square, size = sums.first
+            self.noise.update(square * (tokens / size) ** 2, size, norm.square(), tokens)
+            values["noise_scale"] = self.noise.value
+        if self.layout is not None:
+            values["stop"] = self.layout.any(self.folder.stop.requested, self.device)
+        if sums.record.loads:
+            with self.guards.undoing_skipped(self.model, taken):
+                update_biases(self.model, sums.record.loads)
+            values |= router_metrics(sums.record.loads) | self.guards.idle_experts(sums.record.loads)
+        plain = {"learning_rate": self.config.optimizer.lr * share}
+        norms = dict(zip(gradients, norms_P.unbind(), strict=True))
+        return Pending(step, data_step, prepared, values, norms, plain)
+
+    def _update(self, sums: Sums, norm: Tensor) -> Tensor:
+        """Clip and step. The optimizers take the factor of the clipping, and whether to step at all, as tensors."""
+        taken = self.guards.admit(sums.parts["loss"], norm)
+        limit = self.guards.clip(self.config.optimizer.clip)
+        self.optimizer.grad_scale = 1.0 / clip_factor(norm, limit).float()
+        self.optimizer.found_inf = 1.0 - taken
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        result = {name: float(value) for name, value in sums.items()}
-        result |= {"learning_rate": self.config.optimizer.lr * share, "gradient_norm": float(norm), **logged}
-        if so_far.loads:
-            so_far.sum_over_ranks()
-            update_biases(self.model, so_far.loads)
-            result |= router_metrics(so_far.loads)
-        return result, tokens
+        return taken
 
-    def _pass(self, batch: Batch, denominators: Mapping[str, Tensor], tokens: int, so_far: Record) -> dict[str, Tensor]:
-        """Forward and backward over one micro-batch; returns its part of the step's loss and of all that is logged.
+    def _clip_logits(self, sums: Sums, taken: Tensor) -> dict[str, Tensor]:
+        """QK-clip, where it is asked for; a skipped step clips nothing."""
+        threshold = self.config.optimizer.qk_clip
+        if threshold is None:
+            return {}
+        maxima = {layer: maxima_H * taken for layer, maxima_H in sums.record.max_logits.items()}
+        return clip_query_key(self.model, maxima, threshold)
 
-        `tokens` are those of the step; `so_far` holds the loads of its earlier passes and gets those of this one.
-        """
-        record = Record(before=so_far.loads)
-        with precision_context(self.device, self.dtype):
-            scored = score(self.model, batch, self.temperature, record, self.wants)
-        parts: dict[str, Tensor] = {}
-        loss = torch.zeros((), device=self.device)
-        for term in self.terms:
-            numerator, details = term.numerator(scored)
-            value = numerator / denominators[term.name]
-            loss = loss + term.coefficient * value
-            parts |= {name: detail / denominators[term.name] for name, detail in details.items()}
-            parts[term.name] = value.detach()
-        for name, total in record.losses.items():
-            loss = loss + total / tokens
-            parts[name] = total.detach() / tokens
-        loss.backward()
-        so_far.add_loads(record)
-        return {**parts, "loss": loss.detach()}
+    def _stops(self) -> bool:
+        """Whether to stop now. Several ranks must agree: they stop a step after one of them was asked to."""
+        return self.folder.stop.requested if self.layout is None else self.stopping
 
-    def _check_streams(self, step: int, term: LossTerm, batches: Sequence[Batch]) -> None:
-        missing = {name for batch in batches for name in term.needs if name not in batch.streams}
-        if missing:
-            raise CheckFailed(
-                f"step {step}: the loss term {term.name!r} reads {', '.join(sorted(missing))}, which a batch does not have",
-                fix=f"stamp the sequences with the streams {', '.join(term.needs)}",
-            )
+    def _measures(self, step: int) -> bool:
+        """Whether `after_step` is due after this step."""
+        return self.after_step is not None and ((step + 1) % self.after_every == 0 or step + 1 == self.config.steps)
 
-    def _check_finite(self, step: int, loss: Tensor, norm: Tensor) -> None:
-        if torch.isfinite(loss) and torch.isfinite(norm):
-            return
-        named = self.model.named_parameters()
-        bad = [name for name, p in named if p.grad is not None and not torch.isfinite(p.grad).all()]
-        raise CheckFailed(
-            f"step {step}: loss {float(loss)}, gradient norm {float(norm)}; first parameters with a bad gradient: {bad[:3]}",
-            place=str(self.folder.path),
-            fix="lower the learning rate or look at the step's data; the last checkpoint is intact",
-        )
+    def _losses_by_source(self, sums: Sums) -> dict[str, Tensor]:
+        """The mean loss of each source's tokens; NaN for one that this step does not have."""
+        if sums.source_loss is None or sums.source_weight is None:
+            return {}
+        losses = (sums.source_loss / sums.source_weight).unbind()
+        return {f"loss/{name}": loss for name, loss in zip(self.source.names, losses, strict=True)}
+
+    def _settle(self, pending: Pending) -> dict[str, Any]:
+        """Read a step's numbers, check and log them, and call `after_step`."""
+        names = list(pending.values)
+        read = torch.stack([pending.values[name].double() for name in names]).tolist()
+        metrics = dict(zip(names, read, strict=True))
+        metrics = {name: value for name, value in metrics.items() if value == value or not name.startswith("loss/")}
+        step_tokens = int(metrics.pop("step_tokens"))
+        self.stopping = metrics.pop("stop", 0.0) > 0
+        self.tokens += step_tokens
+        metrics |= pending.plain | pending.prepared.logged | {"tokens": self.tokens}
+        metrics |= self.clock.settle(step_tokens)
+        self.guards.observe(pending.step, metrics, data_step=pending.data_step, locate=lambda: self._locate(pending))
+        self.heartbeat.beat("step", tokens_per_second=metrics["tokens_per_second"], step_seconds=metrics["seconds"])
+        with self.clock.doing("validation"):
+            due = self.after_step if self._measures(pending.step) else None
+            measured = due(pending.step, metrics) if due is not None else {}
+        metrics |= measured
+        logged = pending.step % self.config.log_every == 0 or bool(measured) or pending.step + 1 == self.config.steps
+        if logged and self.guards.speaks:
+            self.folder.metrics.append(pending.step, metrics)
+        shown = {"loss": metrics["loss"], "tokens/s": metrics["tokens_per_second"]}
+        self.folder.progress.advance(pending.step + 1, **shown)
+        return metrics
+
+    def _locate(self, pending: Pending) -> str:
+        """Where the step's numbers stopped being finite."""
+
+        def forward() -> None:
+            for batch in pending.prepared.batches:
+                self.passes.score(batch)
+
+        return locate(self.model, forward, pending.norms)
 
     def _announce(self, first: int) -> None:
         """Say what is trained with what, so that a term that is silently off can be seen to be off."""
-        named = [(term.name, [term.coefficient]) for term in self.terms]
-        named += [(name, sorted(values)) for name, values in reported_losses(self.model).items()]
-        terms = ", ".join(f"{name} × {' or '.join(f'{value:g}' for value in values)}" for name, values in named)
-        count = sum(parameter.numel() for parameter in self.model.parameters())
-        precision = str(self.dtype).removeprefix("torch.")
-        start = f"from step {first}" if first else "from the start"
-        self.folder.progress.say(f"{count:,} parameters on {self.device} in {precision}; loss = {terms}; {start}")
+        start = describe_start(self, first)
+        self.clock = Throughput(self.device, start.flops_per_token, start.peak_flops)
+        if self.guards.speaks:
+            announce(start, self.folder)
+        self.heartbeat.beat("start", step=first)
 
-    def _save(self, step: int, tokens: int) -> None:
-        if self.folder.metrics.path.exists():
+    def _save(self, step: int, last: dict[str, Any]) -> None:
+        """Save the run after `step` steps, of which `last` are the newest metrics."""
+        self.heartbeat.beat("checkpoint", step=step)
+        if self.guards.speaks and self.folder.metrics.path.exists():
             fsync_file(self.folder.metrics.path)  # a power cut must not leave a checkpoint without its record
-        state = training_state(self.model, self.optimizer)
-        path = self.folder.path / "steps" / f"step-{step:07d}"
-        save_checkpoint(path, self.model, optimizer_state=state, training={"step": step, "tokens": tokens})
-        prune_checkpoints(self.folder.path, keep=self.config.keep_checkpoints)
+        training = {"tokens": self.tokens, "source": self.source.state()}
+        training |= {"data_offset": self.data_offset, "guards": self.guards.state()}
+        if self.noise is not None:
+            training["noise"] = self.noise.state()
+        training |= {name: last[name] for name in (MEASURE,) if name in last}
+        self.saver.save(step, self.model, self.optimizer, training)
 
     def _finished(self) -> dict[str, Any] | None:
         """The last step's metrics if an earlier run wrote the final checkpoint and was killed just after that."""
-        path, rows = self.folder.artifact("checkpoint"), self.folder.metrics.read()
-        if not path.exists() or not rows or rows[-1]["step"] + 1 != self.config.steps:
+        if not self.saver.finished(self.model, self.config.steps):
             return None
-        try:
-            verify_checkpoint(path)
-        except ArtifactError as error:
-            self.folder.progress.say(f"the final checkpoint is damaged and made again: {error}")
-            return None
-        load_state({"model": self.model.state_dict()}, path)
-        prune_checkpoints(self.folder.path, keep=0)
         self.folder.progress.say("the training was finished already")
-        return {name: value for name, value in rows[-1].items() if name != "step"}
+        return self._last_metrics()
+
+    def _last_metrics(self) -> dict[str, Any]:
+        """What was logged of the last step."""
+        rows = self.folder.metrics.read()[-1:]
+        return {name: value for row in rows for name, value in row.items() if name != "step"}
 
     def _resume(self) -> tuple[int, int]:
         """Load the newest intact checkpoint of an interrupted run; returns (next step, tokens seen)."""
-        found = latest_checkpoint(self.folder.path, self.folder.progress)
-        training = restore(found, self.model, self.optimizer) if found is not None else {"step": 0, "tokens": 0}
-        self.folder.metrics.cut(training["step"])
+        training = self.saver.restore(self.model, self.optimizer)
+        return self._go_on_from(training or {"step": 0, "tokens": 0})
+
+    def _go_on_from(self, training: dict[str, Any]) -> tuple[int, int]:
+        """Be where a checkpoint with this record was made."""
+        self.source.restore(training.get("source", {}))
+        self.data_offset = training.get("data_offset", 0)
+        if self.noise is not None and "noise" in training:
+            self.noise.restore(training["noise"])
+        if "guards" in training:
+            self.guards.restore(training["guards"])
+        if self.guards.speaks:
+            self.folder.metrics.cut(training["step"])
         return training["step"], training["tokens"]
+
+
+def make_noise_scale(config: TrainingConfig, device: torch.device) -> NoiseScale | None:
+    """What measures the gradient noise scale, if it is asked for and can be."""
+    if not config.measure_noise:
+        return None
+    if config.mesh.replicate > 1 or config.mesh.pipeline > 1:
+        raise RecipeError(
+            "measure_noise compares the gradient of a step's first pass with the whole one's, which this mesh does not form",
+            place="measure_noise",
+            fix="use shard, tensor and context only, or leave measure_noise out",
+        )
+    return NoiseScale(device)

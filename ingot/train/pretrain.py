@@ -1,8 +1,9 @@
-"""The pre-training stage: next-token prediction on token shards; also mid-training and context extension.
+"""The pre-training stage: next-token prediction on token shards; also mid-training, re-decay and context extension.
 
-With a `model` the stage starts from fresh weights; with an input checkpoint it goes on from there, optionally with a
-larger RoPE base and longer rows (adjusted base frequency, arXiv 2309.16039), which extends the context. Validation bits
-per byte are measured on documents that no source trains on.
+With a `model` the stage starts from fresh weights; with an input checkpoint it goes on from there, from its end or from a step
+that the stage before kept (start.py). Length, batch size, learning rate and data mixture are functions of the step
+(optim/batch_size.py, optim/schedule.py, tokens/loader.py); only the end of a phase that waits for a plateau is decided while
+running, and checkpoints carry it. Validation bits per byte are measured on documents that no source trains on.
 """
 
 from __future__ import annotations
@@ -14,98 +15,119 @@ from typing import Any
 
 import torch
 
-from ingot.model.checkpoint import load_model
-from ingot.model.config import ModelConfig
-from ingot.model.initialise import initialise
-from ingot.model.transformer import Transformer
+from ingot.model.count import count
+from ingot.optim.schedule import learning_rate_share
 from ingot.tokens.batch import Batch
 from ingot.tokens.loader import MixtureLoader, validation_batches
-from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.batches import split_rows
+from ingot.train.batches import deal, padding_like, split_rows
 from ingot.train.config import PretrainConfig
-from ingot.train.device import precision_context
 from ingot.train.language import language_terms
-from ingot.train.logprobs import score
 from ingot.train.loop import Trainer
-from ingot.workspace.errors import RecipeError
+from ingot.train.parallel.layout import world_size
+from ingot.train.plateau import PlateauWatch
+from ingot.train.saving.state import load_run
+from ingot.train.source import Source
+from ingot.train.start import fill_model, start_checkpoint, start_model
 from ingot.workspace.stage import Stage, StageFolder
 
 
-class ShardSource:
-    """Steps of the mixture, cut into micro-batches of whole rows."""
+class ShardSource(Source):
+    """Steps of the mixture, cut into micro-batches of whole rows; moves to the next phase when a plateau is reached."""
 
-    def __init__(self, loader: MixtureLoader, rows: int) -> None:
-        self.loader, self.rows = loader, rows
+    def __init__(self, loader: MixtureLoader, config: PretrainConfig) -> None:
+        self.loader, self.phases, self.sizes = loader, config.phases, loader.batches
+        self.rows = max(1, config.micro_batch_tokens // config.sequence_length)
+        self.names = loader.source_names
+        self.planned_tokens = self.sizes.rows_before(config.steps) * config.sequence_length
+        self.ahead = all(phase.plateau is None for phase in self.phases)
+        self.phase, self.watch = 0, PlateauWatch()
 
-    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
-        return split_rows(self.loader.batch(step), self.rows), {}
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
+        batches = split_rows(self.loader.batch(step, rank, world), self.rows)
+        most = -(-self.sizes.rows(step) // world)  # rows of the rank that has most: all make as many passes
+        batches += [padding_like(batches[0])] * (-(-most // self.rows) - len(batches))
+        return batches, {}
 
+    def validated(self, step: int, bits_per_byte: float) -> bool:
+        """Take note of a validation after the data of `step`; if it completes a plateau, the next step begins the next phase."""
+        next_row = self.sizes.rows_before(step + 1)
+        phase = self.loader.schedule.phase(next_row - 1)
+        if phase != self.phase:
+            self.phase, self.watch = phase, PlateauWatch()
+        plateau = self.phases[phase].plateau
+        if plateau is None or not self.watch.reached(bits_per_byte, plateau):
+            return False
+        self.loader.next_phase(next_row)
+        return True
 
-def start_model(config: PretrainConfig, inputs: Mapping[str, Path], seed: int) -> Transformer:
-    """Fresh weights for `config.model`, or the input checkpoint with its context extended."""
-    if (config.model is None) == ("checkpoint" not in inputs):
-        raise RecipeError(
-            "pretrain needs either `model` (fresh weights) or an input checkpoint, and not both",
-            fix="set `model` in the first pretrain stage only; later ones go on from its checkpoint",
-        )
-    if config.model is None:
-        model = load_model(inputs["checkpoint"])
-        changed = model.config.model_copy(update={"context": max(model.config.context, config.sequence_length)})
-        extended = Transformer(changed.with_rope_base(config.rope_base) if config.rope_base else changed)
-        extended.load_state_dict(model.state_dict())
-        extended.tokenizer = model.tokenizer
-        return extended
-    tokenizer = Tokenizer.load(inputs["tokenizer"])
-    shape = config.model.model_dump() | {"vocabulary_size": config.model.vocabulary_size or tokenizer.vocabulary_size}
-    model_config = ModelConfig.model_validate(shape | {"context": config.sequence_length})
-    if tokenizer.vocabulary_size > shape["vocabulary_size"]:
-        raise RecipeError(
-            f"the tokenizer has {tokenizer.vocabulary_size} tokens, the model's vocabulary_size is {shape['vocabulary_size']}",
-            fix="leave model.vocabulary_size out; it is then taken from the tokenizer",
-        )
-    model = Transformer(model_config.with_rope_base(config.rope_base) if config.rope_base else model_config)
-    initialise(model, seed)
-    model.tokenizer = tokenizer
-    return model
+    def state(self) -> dict[str, Any]:
+        return {"order": self.loader.state(), "phase": self.phase, "validations": self.watch.values}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if state:  # nothing at the start of a run
+            self.loader.restore(state["order"])
+            self.phase, self.watch = state["phase"], PlateauWatch(state["validations"])
 
 
 @torch.no_grad()
 def bits_per_byte(trainer: Trainer, batches: Sequence[tuple[Batch, int]]) -> float:
-    """−Σ log2 p(token) over the validation text / its bytes: comparable between tokenizers."""
-    total, size = 0.0, 0
-    for batch, text_bytes in batches:
-        with precision_context(trainer.device, trainer.dtype):
-            scored = score(trainer.model, batch.to(trainer.device))
-        total -= float((scored.logprobs * scored.streams["weight"]).sum())
-        size += text_bytes
-    return total / math.log(2) / size
+    """−Σ log2 p(token) over the validation text / its bytes: comparable between tokenizers. The same on all ranks."""
+    total = torch.zeros((), dtype=torch.float64, device=trainer.device)
+    layout = trainer.layout
+    rank, world = (0, 1) if layout is None else (layout.data_rank, layout.data_world)
+    for batch in deal([batch for batch, _ in batches], rank, world):
+        scored = trainer.passes.score(batch)
+        total -= (scored.logprobs * scored.streams["weight"]).sum()
+    if layout is not None:
+        total = layout.sum_over(total, "pipeline", "replicate", "shard")
+    return float(total) / math.log(2) / sum(size for _, size in batches)
 
 
 def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Train on the shards; makes a checkpoint."""
-    model = start_model(config, inputs, folder.seed)
+    model = start_model(config, inputs, folder.seed, empty=world_size() > 1)
+    sizes, schedule = config.batch_sizes, config.schedule_in_steps
     loader = MixtureLoader(
         inputs["shards"],
         config.phases,
         sequence_length=config.sequence_length,
-        rows_per_step=config.batch_tokens // config.sequence_length,
+        batches=sizes,
         total_steps=config.steps,
         seed=folder.seed,
+        packing=config.packing,
     )
+    source = ShardSource(loader, config)
     validation = validation_batches(inputs["shards"], config.sequence_length, config.validation_rows)
 
     def validate(step: int, metrics: dict[str, Any]) -> dict[str, float]:
         if (step + 1) % config.validate_every and step + 1 != config.steps:
             return {}
-        return {"validation_bits_per_byte": bits_per_byte(trainer, validation)}
+        trainer.heartbeat.beat("validation")
+        bits = bits_per_byte(trainer, validation)
+        if source.validated(step + trainer.data_offset, bits):
+            folder.progress.say(f"step {step + 1}: validation has stopped improving; the next data mixture begins")
+        return {"validation_bits_per_byte": bits}
 
-    rows = max(1, config.micro_batch_tokens // config.sequence_length)
+    def rate(step: int) -> float:
+        return sizes.rate_share(step + trainer.data_offset) * learning_rate_share(schedule, step, config.steps)
+
     trainer = Trainer(
-        model, language_terms(model, config), ShardSource(loader, rows), config, folder, after_step=validate
+        model,
+        language_terms(model, config),
+        source,
+        config,
+        folder,
+        after_step=validate,
+        after_every=config.validate_every,
+        rate=rate,
+        fill=lambda each: fill_model(each, config, inputs, folder.seed),
     )
+    if config.keep_optimizer:
+        load_run(start_checkpoint(config, inputs), trainer.model, trainer.optimizer)
     last = trainer.run()
     names = ("loss", "validation_bits_per_byte", "tokens")
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    counted = count(model.config)  # not of the model at hand, which may be a stage of a pipeline
+    parameters = counted.total + counted.multi_token.total
     return {"parameters": parameters, **{name: last[name] for name in names if name in last}}
 
 

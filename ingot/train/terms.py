@@ -41,6 +41,19 @@ class Scored:
     streams: Mapping[str, Tensor]
     log_normalisers: Tensor | None = None
     ahead: tuple[Ahead, ...] = ()
+    rows: Tensor | None = None  # [n]: the row of the batch that each token is in
+    loss: Tensor | None = (
+        None  # the whole loss, if it was computed with its gradient (fused_head.py); the rest is for the log
+    )
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Sum = Σ_t logprob_t · log p_t + normaliser_t · (log Z_t)² + the mean over the steps ahead of Σ_t ahead · w_t log p_t."""
+
+    logprob: Tensor | None = None
+    normaliser: Tensor | None = None
+    ahead: float = 0.0
 
 
 class LossTerm(ABC):
@@ -50,6 +63,7 @@ class LossTerm(ABC):
     coefficient: float = 1.0
     needs: tuple[str, ...]
     wants: tuple[Literal["log_normalisers", "ahead"], ...] = ()
+    by_token = True  # the numerator is a sum over single tokens: it may be computed in parts of a row
 
     @abstractmethod
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
@@ -58,6 +72,10 @@ class LossTerm(ABC):
     @abstractmethod
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum over one micro-batch, and sums of things worth logging (divided by the same denominator)."""
+
+    def factors(self, streams: Mapping[str, Tensor]) -> Factors | None:
+        """What multiplies each token's log p and (log Z)² in the numerator, if it is such a sum: then known beforehand."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -73,6 +91,9 @@ class CrossEntropy(LossTerm):
 
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         return -(scored.streams["weight"] * scored.logprobs).sum(), {}
+
+    def factors(self, streams: Mapping[str, Tensor]) -> Factors:
+        return Factors(logprob=-streams["weight"])
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,9 @@ class ZLoss(LossTerm):
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         assert scored.log_normalisers is not None
         return (scored.streams["weight"] * scored.log_normalisers.square()).sum(), {}
+
+    def factors(self, streams: Mapping[str, Tensor]) -> Factors:
+        return Factors(normaliser=streams["weight"])
 
 
 @dataclass(frozen=True)
@@ -111,6 +135,9 @@ class MultiTokenPrediction(LossTerm):
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         losses = [-(step.weights * step.logprobs).sum() for step in scored.ahead]
         return torch.stack(losses).mean(), {}
+
+    def factors(self, streams: Mapping[str, Tensor]) -> Factors:
+        return Factors(ahead=-1.0)
 
 
 @dataclass(frozen=True)
@@ -180,6 +207,7 @@ class Preference(LossTerm):
     0 elsewhere; `reference_logprob`. Both completions of a pair must be in the same micro-batch.
     """
 
+    by_token = False
     beta: float = 5.0
     length_normalised: bool = True
     name: str = "preference"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,13 @@ class Config(BaseModel):
     """Base class of every configuration: frozen, strict about unknown keys, default values validated."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    how: ClassVar[frozenset[str]] = frozenset()
+    """Fields that say how the work is done (where, on how many processes, how often it is saved), not what it is."""
+
+    def work(self) -> dict[str, Any]:
+        """The configuration without `how`: what a stage's hash is made of, so that a run resumes on another layout."""
+        return self.model_dump(mode="json", exclude=set(self.how))
 
     def outside(self) -> dict[str, str]:
         """What the work reads besides this config and its inputs: a fingerprint by name.

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
 import ingot
-from ingot.model.checkpoint import find_checkpoint, load_model, load_state, save_checkpoint, verify_checkpoint
+from ingot.model.checkpoint import find_checkpoint, load_model, save_checkpoint, verify_checkpoint
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
@@ -64,33 +63,6 @@ def test_a_model_is_loaded_in_float32_unless_another_dtype_is_asked_for(tmp_path
     assert load_model(tmp_path / "checkpoint").embedding.weight.dtype == torch.float32
     assert load_model(tmp_path / "checkpoint", dtype=torch.bfloat16).embedding.weight.dtype == torch.bfloat16
     assert ingot.load(tmp_path / "checkpoint", dtype=torch.float64).embedding.weight.dtype == torch.float64
-
-
-def trained(seed: int, steps: int) -> tuple[Transformer, torch.optim.AdamW]:
-    model = random_model(config(), seed=seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
-    for step in range(steps):
-        model(random_tokens(2, 5, seed=step)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model, optimizer
-
-
-def test_the_state_of_the_optimizer_survives_to_the_bit(tmp_path: Path) -> None:
-    model, optimizer = trained(seed=1, steps=3)
-    state = dict(get_optimizer_state_dict(model, optimizer))
-    save_checkpoint(tmp_path / "step", model, optimizer_state=state, training={"step": 3})
-    other, fresh = trained(seed=2, steps=0)
-    loaded = {"model": other.state_dict(), "optimizer": dict(get_optimizer_state_dict(other, fresh))}
-    load_state(loaded, tmp_path / "step")
-    set_optimizer_state_dict(other, fresh, loaded["optimizer"])
-    assert_same_weights(other, model)
-    assert read_json(tmp_path / "step" / "training.json") == {"step": 3}
-    for one, two in zip(model.parameters(), other.parameters(), strict=True):
-        moments, again = optimizer.state[one], fresh.state[two]
-        assert moments.keys() == again.keys() == {"step", "exp_avg", "exp_avg_sq"}
-        assert all(torch.equal(moments[name], again[name]) for name in moments)
-        assert float(again["step"]) == 3
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 
 from ingot.model.initialise import mup_config
 from ingot.model.transformer import Transformer
-from ingot.optim.adamw import make_adamw
+from ingot.optim.build import make_optimizer
 from ingot.optim.config import AdamWConfig
 from tests.model.tiny import attention, config, random_model, random_tokens
 
@@ -23,7 +23,7 @@ def every_part(tied: bool) -> Transformer:
 def groups(model: Transformer) -> tuple[set[str], set[str]]:
     """Names of the parameters that decay, and of those that do not."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    decayed, plain = make_adamw(model, ADAMW).param_groups
+    plain, decayed = sorted(make_optimizer(model, ADAMW).param_groups, key=lambda group: group["weight_decay"])
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.3, 0.0)
     return {names[id(p)] for p in decayed["params"]}, {names[id(p)] for p in plain["params"]}
 
@@ -67,7 +67,7 @@ def test_steps_are_those_of_torch_and_of_the_formula() -> None:
     exact = {name: parameter.detach().double() for name, parameter in model.named_parameters()}
     first = {name: torch.zeros_like(value) for name, value in exact.items()}
     second = {name: torch.zeros_like(value) for name, value in exact.items()}
-    optimizer = make_adamw(model, ADAMW)
+    optimizer = make_optimizer(model, ADAMW)
     decayed = MATRICES | {"output.weight"}
     plain_groups = [
         {"params": [p for name, p in peer.named_parameters() if (name in decayed) == decays], "weight_decay": decay}
@@ -95,9 +95,32 @@ def test_steps_are_those_of_torch_and_of_the_formula() -> None:
 
 def test_mup_scales_the_rate_of_the_blocks_matrices() -> None:
     model = Transformer(mup_config(config(width=96, tied_embeddings=False), 24))
-    optimizer = make_adamw(model, ADAMW)
+    optimizer = make_optimizer(model, ADAMW)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    rates = {names[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    rates = {names[id(p)]: group["peak_lr"] for group in optimizer.param_groups for p in group["params"]}
     assert set(rates) == set(names.values())
     assert rates["blocks.0.mixer.query_key_value.weight"] == rates["blocks.1.feed_forward.down.weight"] == 0.0025
     assert rates["embedding.weight"] == rates["output.weight"] == rates["norm.gain"] == 0.01
+
+
+def test_scaling_and_skipping_are_tensors() -> None:
+    """A gradient divided by `grad_scale` is the clipped gradient; with `found_inf` nothing moves, not even the step."""
+    model, peer = every_part(tied=True), every_part(tied=True)
+    optimizer, plain = make_optimizer(model, ADAMW), make_optimizer(peer, ADAMW)
+    for step in range(1, 4):
+        set_gradients(model, step)
+        set_gradients(peer, step)
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(4.0), torch.tensor(float(step == 2))
+        if step == 2:
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+            next(model.parameters()).grad.fill_(torch.nan)  # type: ignore[union-attr]
+            optimizer.step()
+            assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
+            continue
+        for parameter in peer.parameters():
+            assert parameter.grad is not None
+            parameter.grad /= 4.0
+        optimizer.step()
+        plain.step()
+    for one, other in zip(model.parameters(), peer.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-7)

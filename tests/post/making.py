@@ -26,7 +26,8 @@ from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.config import TrainingConfig
-from ingot.train.loop import Source, Trainer
+from ingot.train.loop import Trainer
+from ingot.train.source import Source
 from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 

@@ -16,13 +16,14 @@ from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import Stage, StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged
+from tests.train.toy import TIMES
 
 COMMON: dict[str, Any] = {
     "steps": 5,
     "sequence_length": 64,
     "tasks": SUMS,
     "optimizer": {"lr": 3e-3},
-    "checkpoint_every": 100,
+    "checkpoints": {"every": 100},
     "precision": "float32",
     "device": "cpu",
 }
@@ -60,7 +61,7 @@ def run_interrupted(stage: Stage, config: Any, inputs: dict[str, Path], path: Pa
 
 def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Metrics without what depends on the clock."""
-    return [{name: row[name] for name in row if name not in ("seconds", "tokens_per_second")} for row in rows]
+    return [{name: row[name] for name in row if name not in TIMES} for row in rows]
 
 
 @pytest.mark.parametrize("kind", STAGES)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ingot.cli.show_plan import show_plan
 from ingot.recipe import plan as plan_module
 from ingot.recipe.cost import UTILISATION, stage_costs
 from ingot.recipe.flow import run_recipe
@@ -130,3 +131,70 @@ def test_measured_speed_is_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
         alone = 20 * 2 * 256**3 / (time.perf_counter() - began)
         assert 0.05 < measured.flops_per_second / alone < 20
     assert measured.measured
+
+
+SCALE = """
+name: olmo3-7b
+stages:
+  tokenizer: {vocabulary_size: 100278, inputs: {documents: given}}
+  tokenize: {inputs: {documents: given}}
+  pretrain:
+    tokens: 5.93T
+    batch_tokens: 4194304
+    sequence_length: 8192
+    phases: [{until: 1.0, weights: {all: 1}}]
+    model: {preset: olmo3-7b}
+  sft: {steps: 20, sequence_length: 32768}
+"""
+
+
+@pytest.fixture
+def large(real: Path, write: Write) -> Path:
+    return write(SCALE, "olmo3-7b.yaml")
+
+
+def test_plan_for_many_gpus(large: Path) -> None:
+    made = make_plan(load_recipe(large), gpus=512, price=2.0)
+    pretrain, sft = made.stages[2], made.stages[3]
+    placed = pretrain.placement
+    assert placed is not None and placed.fits and (placed.gpu, placed.gpus) == ("h100", 512)
+    assert pretrain.cost.tokens == pytest.approx(5.93e12, rel=1e-6)
+    assert placed.tokens_per_second is not None and placed.mfu is not None
+    assert pretrain.seconds == pytest.approx((pretrain.cost.tokens or 0) / placed.tokens_per_second / 512)
+    assert pretrain.gpu_hours == pytest.approx((pretrain.cost.tokens or 0) / placed.tokens_per_second / 3600)
+    assert placed.mfu == pytest.approx(placed.tokens_per_second * (pretrain.cost.flops_per_token or 0) / 989e12)
+    assert sft.placement is not None and sft.placement.fits and sft.seconds is None  # its tokens are unknown
+    assert made.published is not None and made.published.tokens_per_second == 7700
+    written = json.loads(json.dumps(made.as_json()))["stages"][2]["placement"]
+    assert written["mesh"]["shard"] * written["mesh"]["replicate"] == 512
+    assert written["memory"]["total"] == placed.memory.total
+
+
+def test_plan_of_the_recipes_own_mesh(large: Path) -> None:
+    """Without a number of devices the recipe's mesh is judged as it is."""
+    made = make_plan(load_recipe(large, ["pretrain.mesh={shard: 64}", "pretrain.micro_batch_tokens=8192"]), gpu="h200")
+    placed = made.stages[2].placement
+    assert placed is not None and (placed.gpus, placed.micro_batch_tokens, placed.fits) == (64, 8192, True)
+    alone = make_plan(load_recipe(large), gpu="h200").stages[2]
+    assert alone.problem is not None and alone.problem.startswith("does not fit")
+    broken = make_plan(load_recipe(large, ["pretrain.mesh={tensor: 3}"]), gpu="h200").stages[2]
+    assert broken.problem == (
+        "tensor (3) does not divide heads (32): choose a tensor that divides 32; "
+        "tensor (3) does not divide key_value_heads (32): choose a tensor that divides 32; "
+        "tensor (3) does not divide feed_forward.width (11008): choose a tensor that divides 11008"
+    )
+    with pytest.raises(RecipeError, match="one of a100, h100, h800, h200, b200"):
+        make_plan(load_recipe(large), gpu="abacus")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_is_printed_fits_a_terminal(
+    large: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_plan(make_plan(load_recipe(large), gpus=512, price=2.0))
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines()) <= width
+    words = " ".join(out.split())
+    assert "7,700 tokens/s per H100, 43 % MFU as published (arXiv 2512.13961)" in words
+    assert "mesh: { shard: 512 }" in words

@@ -5,55 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.loader import MixtureLoader, validation_batches
-from ingot.tokens.shards import Shards, SourceWriter, write_index
+from ingot.tokens.loader import MixtureLoader, Packing, validation_batches
+from ingot.tokens.phases import ConstantBatch
+from ingot.tokens.shards import Shards
+from ingot.tokens.windows import WindowRows
 from ingot.workspace.errors import ArtifactError, DataError, RecipeError
+from tests.tokens.sources import Phase, write_lengths
 
 torch.set_num_threads(1)
-VOCABULARY, LENGTH = 997, 16
-
-
-@dataclass(frozen=True)
-class Phase:
-    until: float
-    weights: dict[str, float]
+LENGTH = 16
 
 
 PHASES = (Phase(0.6, {"prose": 0.7, "code": 0.3}), Phase(1.0, {"code": 0.25, "prose": 0.25, "best": 0.5}))
 
 
-def random_documents(generator: np.random.Generator, tokens: int) -> list[list[int]]:
-    """Documents of 1 to 40 tokens, each ended by 0, with about `tokens` tokens in all."""
-    found: list[list[int]] = []
-    while sum(map(len, found)) < tokens:
-        found.append([*generator.integers(1, VOCABULARY, generator.integers(0, 40)).tolist(), 0])
-    return found
-
-
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("loader") / "shards"
     generator = np.random.default_rng(5)
-    entries = {}
-    for name, tokens in {"prose": 1500, "code": 700, "best": 200, "validation": 400}.items():
-        writer = SourceWriter(folder, name, VOCABULARY)
-        for number, document in enumerate(random_documents(generator, tokens)):
-            writer.append(f"{name} {number}", document, 3 * (len(document) - 1), 0.5)
-        entries[name] = writer.finish()
-    token_bytes = np.full(VOCABULARY, 3, dtype=np.int32)
-    token_bytes[0] = 0
-    write_index(folder, entries, token_bytes, end_of_text=0)
-    return folder
+    counts = {"prose": 75, "code": 35, "best": 11, "validation": 20}
+    lengths = {name: generator.integers(1, 41, count) for name, count in counts.items()}
+    return write_lengths(tmp_path_factory.mktemp("loader") / "shards", lengths)
 
 
-def make(shards: Path, seed: int = 1, rows: int = 6, steps: int = 50, length: int = LENGTH) -> MixtureLoader:
-    return MixtureLoader(shards, PHASES, sequence_length=length, rows_per_step=rows, total_steps=steps, seed=seed)
+def make(shards: Path, seed: int = 1, rows: int = 6, steps: int = 50, packing: Packing = "split") -> MixtureLoader:
+    return MixtureLoader(
+        shards,
+        PHASES,
+        sequence_length=LENGTH,
+        batches=ConstantBatch(rows),
+        total_steps=steps,
+        seed=seed,
+        packing=packing,
+    )
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -63,6 +53,9 @@ def same(one: Batch, other: Batch) -> bool:
         and torch.equal(one.positions, other.positions)
         and torch.equal(one.documents, other.documents)
         and torch.equal(one.streams["weight"], other.streams["weight"])
+        and one.sources is not None
+        and other.sources is not None
+        and torch.equal(one.sources, other.sources)
     )
 
 
@@ -104,6 +97,10 @@ def test_rows_equal_brute_force(shards: Path) -> None:
                 strict=True,
             )
             assert list(columns) == brute_row(streams[name], window * LENGTH, LENGTH)
+        assert batch.sources is not None
+        assert [loader.source_names[number] for number in batch.sources.tolist()] == [
+            name for name, _ in loader.rows(step)
+        ]
 
 
 def test_each_epoch_visits_every_window_once_in_a_new_order(shards: Path) -> None:
@@ -126,29 +123,134 @@ def test_each_epoch_visits_every_window_once_in_a_new_order(shards: Path) -> Non
         assert loader.epochs()[name] == pytest.approx(len(windows) / count)
 
 
+def joined(parts: list[Batch]) -> Batch:
+    return Batch(
+        torch.cat([part.tokens for part in parts]),
+        torch.cat([part.targets for part in parts]),
+        torch.cat([part.positions for part in parts]),
+        torch.cat([part.documents for part in parts]),
+        {"weight": torch.cat([part.streams["weight"] for part in parts])},
+        torch.cat([part.sources for part in parts if part.sources is not None]),
+    )
+
+
+@pytest.mark.parametrize("packing", ["split", "greedy", "best_fit"])
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 6])
-def test_every_world_size_sees_the_same_batches(shards: Path, world: int) -> None:
-    whole = make(shards)
+def test_every_world_size_sees_the_same_batches(shards: Path, world: int, packing: Packing) -> None:
+    whole, parts = (make(shards, packing=packing) for _ in range(2))
     for step in (0, 1, 29, 30, 49):
-        parts = [make(shards).batch(step, rank, world) for rank in range(world)]
-        joined = Batch(
-            torch.cat([part.tokens for part in parts]),
-            torch.cat([part.targets for part in parts]),
-            torch.cat([part.positions for part in parts]),
-            torch.cat([part.documents for part in parts]),
-            {"weight": torch.cat([part.streams["weight"] for part in parts])},
-        )
-        assert same(joined, whole.batch(step))
+        ranks = [parts.batch(step, rank, world) for rank in range(world)]
+        assert same(joined(ranks), whole.batch(step))
 
 
-def test_no_dependence_on_history(shards: Path) -> None:
-    straight = make(shards)
-    batches = [straight.batch(step) for step in range(50)]
-    for step in (49, 0, 31, 30, 29, 7):
-        assert same(make(shards).batch(step), batches[step]), "resumed at this step in a new process"
-    shuffled = make(shards)
-    for step in np.random.default_rng(0).permutation(50).tolist():
+@pytest.mark.parametrize("packing", ["split", "greedy", "best_fit"])
+def test_no_dependence_on_history(shards: Path, packing: Packing) -> None:
+    straight = make(shards, packing=packing)
+    batches = [straight.batch(step) for step in range(60)]
+    for step in (59, 49, 0, 31, 30, 29, 7):
+        assert same(make(shards, packing=packing).batch(step), batches[step]), "resumed at this step in a new process"
+    shuffled = make(shards, packing=packing)
+    for step in np.random.default_rng(0).permutation(60).tolist():
         assert same(shuffled.batch(step), batches[step])
+
+
+def test_steps_beyond_the_end_go_on_with_the_last_phase(shards: Path) -> None:
+    loader, longer = make(shards, steps=50), make(shards, steps=5000)
+    names = [name for step in range(50, 150) for name, _ in loader.rows(step)]
+    assert Counter(names) == {"best": 300, "code": 150, "prose": 150}
+    assert loader.batch(10**9).tokens.shape == longer.batch(10**9).tokens.shape == (6, LENGTH)
+
+
+@dataclass(frozen=True)
+class Growing:
+    """One row in step 0, two in step 1, …"""
+
+    def rows(self, step: int) -> int:
+        return step + 1
+
+    def rows_before(self, step: int) -> int:
+        return step * (step + 1) // 2
+
+
+def test_batches_that_grow_draw_the_same_rows_in_the_same_order(shards: Path) -> None:
+    """The rows of the run are one sequence; the plan of batches only says where it is cut."""
+    arguments: dict[str, Any] = {"sequence_length": LENGTH, "seed": 1}
+    phases = (Phase(until_tokens=101 * LENGTH, weights=PHASES[0].weights), PHASES[1])
+    growing = MixtureLoader(shards, phases, batches=Growing(), total_steps=20, **arguments)
+    single = MixtureLoader(shards, phases, batches=ConstantBatch(1), total_steps=210, **arguments)
+    row = 0
+    for step in range(20):
+        expected = joined([single.batch(row + number) for number in range(step + 1)])
+        assert same(growing.batch(step), expected)
+        row += step + 1
+
+
+def test_neighbours_in_the_order_are_not_neighbours_in_the_source(tmp_path: Path) -> None:
+    """One document is half of the source; its windows come as seldom in a row as chance has it.
+
+    Of n windows in random order, pairs of places (i, i + 1) hold windows (w, w + 1) once in expectation, with variance
+    close to 1; pairs of places that both hold one of the m windows of the long document number m (m − 1) / n, whose
+    variance is below m/4 for m = n/2 (without replacement there is less of it than with).
+    """
+    long = 4000 * LENGTH
+    loader_shards = write_lengths(tmp_path / "shards", {"one": np.asarray([long, *[50] * (long // 50)])})
+    loader = MixtureLoader(
+        loader_shards,
+        (Phase(1, {"one": 1}),),
+        sequence_length=LENGTH,
+        batches=ConstantBatch(100),
+        total_steps=80,
+        seed=3,
+    )
+    whole = WindowRows(loader.shards.source("one"), LENGTH, "3/one")
+    count = whole.per_epoch
+    order = np.asarray([int(whole.row(index).starts[0]) // LENGTH for index in range(count)])
+    tokens = loader.batch(7).tokens.numpy()
+    stream = loader.shards.source("one").read(0, 10**9)
+    assert all(np.array_equal(tokens[row], stream[order[700 + row] * LENGTH :][:LENGTH]) for row in range(100))
+    assert sorted(order) == list(range(count))
+    assert np.sum(order[1:] == order[:-1] + 1) <= 6, "Poisson with mean 1: above 6 with probability 1e-4"
+    inside = order < long // LENGTH
+    both = int(np.sum(inside[1:] & inside[:-1]))
+    m = int(inside.sum())
+    assert abs(both - m * (m - 1) / count) < 4 * (m / 4) ** 0.5
+    longest = max(len(run) for run in "".join("ab"[int(value)] for value in inside).split("a"))
+    assert longest < 2 + np.log2(count) * 2, "the longest run of heads in n throws is about log2 n"
+
+
+def test_long_documents_get_a_share_of_their_own(tmp_path: Path) -> None:
+    """`books@64+`: its share of rows is its weight, its rows hold long documents only, and each of them equally often."""
+    generator = np.random.default_rng(2)
+    lengths = np.concatenate([generator.integers(2, 60, 300), generator.integers(64, 100, 20)])
+    folder = write_lengths(tmp_path / "shards", {"books": generator.permutation(lengths)})
+    weights = {"books": 3.0, "books@64+": 1.0}
+    loader = MixtureLoader(
+        folder,
+        (Phase(1, weights),),
+        sequence_length=128,
+        batches=ConstantBatch(8),
+        total_steps=50,
+        seed=1,
+        packing="best_fit",
+    )
+    assert loader.source_names == ("books", "books@64+")
+    names = Counter(name for step in range(50) for name, _ in loader.rows(step))
+    assert names == {"books": 300, "books@64+": 100}
+    source = loader.shards.source("books")
+    stream, starts = source.read(0, 10**9), source.starts
+    ends = np.append(starts[1:], len(stream))
+    long = {tuple(stream[start:end]) for start, end in zip(starts, ends, strict=True) if end - start >= 64}
+    seen: Counter[tuple[int, ...]] = Counter()
+    for step in range(50):
+        batch = loader.batch(step)
+        assert batch.sources is not None
+        for row in torch.nonzero(batch.sources == 1).flatten().tolist():
+            for number in range(int(batch.documents[row].max()) + 1):
+                inside = batch.documents[row] == number
+                seen[(*batch.tokens[row, inside].tolist(), int(batch.targets[row, inside][-1]))] += 1
+    assert set(seen) == long
+    assert loader.epochs()["books@64+"] == pytest.approx(sum(seen.values()) / len(long), abs=1)
+    assert max(seen.values()) - min(seen.values()) <= 1, "whole passes: none is seen twice more than another"
 
 
 def test_the_seed_changes_the_order_and_not_the_mixture(shards: Path) -> None:
@@ -197,23 +299,41 @@ def test_validation_takes_evenly_spaced_rows(shards: Path) -> None:
 
 
 def test_mistakes_are_named(shards: Path, tmp_path: Path) -> None:
-    def loader(phases: tuple[Phase, ...], length: int = LENGTH) -> MixtureLoader:
-        return MixtureLoader(shards, phases, sequence_length=length, rows_per_step=2, total_steps=10, seed=1)
+    def loader(phases: tuple[Phase, ...], length: int = LENGTH, packing: Packing = "split") -> MixtureLoader:
+        return MixtureLoader(
+            shards,
+            phases,
+            sequence_length=length,
+            batches=ConstantBatch(2),
+            total_steps=10,
+            seed=1,
+            packing=packing,
+        )
 
     with pytest.raises(ArtifactError, match="no source 'poetry'; there are best, code, prose, validation"):
         loader((Phase(1, {"poetry": 1}),))
+    with pytest.raises(ArtifactError, match="no source 'poetry'"):
+        loader((Phase(1, {"prose": 1, "poetry": 0}),))
+    with pytest.raises(RecipeError, match="'prose@long': what follows @ is no length"):
+        loader((Phase(1, {"prose@long": 1}),), packing="best_fit")
+    with pytest.raises(RecipeError, match=r"'prose@20\+' chooses documents by length"):
+        loader((Phase(1, {"prose@20+": 1}),))
+    with pytest.raises(DataError, match="prose: no document has 41 tokens"):
+        loader((Phase(1, {"prose@41+": 1}),), packing="best_fit")
     with pytest.raises(RecipeError, match="may not train on `validation`"):
         loader((Phase(1, {"validation": 1}),))
     with pytest.raises(RecipeError, match="the phases end at row 10, the run at 20"):
         loader((Phase(0.5, {"prose": 1}),))
-    with pytest.raises(RecipeError, match="phases must end at rising shares"):
+    with pytest.raises(RecipeError, match="phases must end one after the other"):
         loader((Phase(0.5, {"prose": 1}), Phase(0.2, {"prose": 1}), Phase(1, {"prose": 1})))
     with pytest.raises(DataError, match="do not fill a row of 4096"):
         loader((Phase(1, {"best": 1}),), length=4096)
-    with pytest.raises(ValueError, match="step 10 of a run of 10"):
-        loader((Phase(1, {"best": 1}),)).batch(10)
-    with pytest.raises(ValueError, match="rank 0 of 3 with 2 rows"):
-        loader((Phase(1, {"best": 1}),)).batch(0, 0, 3)
+    with pytest.raises(ValueError, match="step -1"):
+        loader((Phase(1, {"best": 1}),)).batch(-1)
+    with pytest.raises(ValueError, match="rank 2 of 2"):
+        loader((Phase(1, {"best": 1}),)).batch(0, 2, 2)
+    with pytest.raises(RecipeError, match="step 7 has 2 rows for 3 data-parallel ranks"):
+        loader((Phase(1, {"best": 1}),)).batch(7, 0, 3)
 
 
 def test_a_corrupt_shard_stops_the_loader(shards: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,15 @@ from ingot.tokens.permutation import Permutation
 def test_every_value_exactly_once(size: int, key: str) -> None:
     permutation = Permutation(size, key)
     assert sorted(map(permutation, range(size))) == list(range(size))
+
+
+@settings(deadline=None)
+@given(size=st.one_of(st.integers(1, 300), st.integers(1, 1 << 62)), key=st.text(), data=st.data())
+def test_many_at_once_are_the_same(size: int, key: str, data: st.DataObject) -> None:
+    indices = data.draw(st.lists(st.integers(0, size - 1), max_size=30))
+    permutation = Permutation(size, key)
+    found = permutation.many(np.asarray(indices, dtype=np.int64))
+    assert found.tolist() == [permutation(index) for index in indices]
 
 
 def test_keys_give_different_orders() -> None:
@@ -50,5 +60,8 @@ def test_close_to_uniform() -> None:
 def test_bounds() -> None:
     with pytest.raises(IndexError):
         Permutation(5, "k")(5)
+    for outside in ([0, 5], [-1, 0]):
+        with pytest.raises(IndexError):
+            Permutation(5, "k").many(np.asarray(outside))
     with pytest.raises(ValueError, match="0 things"):
         Permutation(0, "k")

@@ -34,6 +34,7 @@ def test_round_trip(tmp_path: Path, vocabulary_size: int, size: int) -> None:
     assert source.read(0, 100).tolist() == [5, 6, 7, 0, 0, 8, 9, 0]
     assert source.starts.tolist() == [0, 4, 5]
     assert source.text_bytes.tolist() == [0, 10, 20]
+    assert [bound.tolist() for bound in source.bounds(np.asarray([2, 0, 1]))] == [[5, 0, 4], [8, 4, 5]]
     assert source.quality.tolist() == [0, 0.25, 0.5]
     assert np.dtype(token_dtype(vocabulary_size)).itemsize == size
     raw = np.frombuffer((folder / "prose" / "tokens.bin").read_bytes(), dtype=f"<u{size}")
@@ -78,6 +79,9 @@ def test_an_id_out_of_range_is_named_on_read(tmp_path: Path) -> None:
     assert source.read(0, 5).tolist() == [5, 6, 7, 0, 0]
     with pytest.raises(DataError, match=r"tokens\.bin: token 5 is 10, outside the vocabulary of 10"):
         source.read(2, 8)
+    assert source.take(np.asarray([7, 0])).tolist() == [0, 5]
+    with pytest.raises(DataError, match=r"tokens\.bin: token 5 is 10, outside the vocabulary of 10"):
+        source.take(np.asarray([7, 5, 0]))
 
 
 def test_an_id_out_of_range_is_refused_on_write(tmp_path: Path) -> None:
@@ -111,6 +115,20 @@ def test_index_damage(tmp_path: Path) -> None:
     (folder / "index.json").write_text(whole, encoding="utf-8")
     shutil.rmtree(folder / "prose")
     with pytest.raises(ArtifactError, match="missing"):
+        Shards(folder)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_an_index_of_another_version(tmp_path: Path, version: int) -> None:
+    folder = write(tmp_path / "shards")
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    index["version"] = version
+    (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=rf"index\.json: the index has version {version}, .* reads version 2"):
+        Shards(folder)
+    del index["version"]
+    (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(ArtifactError, match="the index has version 1"):
         Shards(folder)
 
 

@@ -39,7 +39,7 @@ DEADLINE_SECONDS = 60.0
 
 CONFIG: dict[str, Any] = {
     "steps": STEPS,
-    "checkpoint_every": CHECKPOINT_EVERY,
+    "checkpoints": {"every": CHECKPOINT_EVERY},
     "sequence_length": 32,
     "batch_tokens": 128,
     "micro_batch_tokens": 64,

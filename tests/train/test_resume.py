@@ -11,7 +11,6 @@ import pytest
 from torch import Tensor
 
 from ingot.model.checkpoint import load_model
-from ingot.train.resume import latest_checkpoint, prune_checkpoints
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import Listener, StepSource, make_trainer, records, same_weights, stage_folder
@@ -122,10 +121,12 @@ def test_half_written_checkpoints_do_not_count(folder: StageFolder) -> None:
     for name in ("step-0000009.partial", "step-0000003.old.partial", "step-0000005.partial"):
         shutil.copytree(steps / "step-0000005", steps / name)
     listener = Listener()
-    assert latest_checkpoint(folder.path, listener) == steps / "step-0000005"
+    trainer = make_trainer(stage_folder(folder.path, listener))
+    training = trainer.saver.restore(trainer.model, trainer.optimizer)
+    assert training is not None
+    assert training["step"] == 5
     assert listener.lines == [], "they are no damaged checkpoints either"
-    prune_checkpoints(folder.path, keep=1)
-    assert [path.name for path in steps.iterdir()] == ["step-0000005"]
+    assert sorted(path.name for path in steps.iterdir()) == ["step-0000003", "step-0000005"]
 
 
 def test_a_torn_line_of_metrics_is_cut(folder: StageFolder, uninterrupted: tuple[Any, Any]) -> None:
@@ -158,5 +159,5 @@ def test_a_damaged_final_checkpoint_is_made_again(
     make_trainer(folder).run()
     flip_a_byte(folder.path / "checkpoint")
     make_trainer(folder).run()
-    assert "the final checkpoint is damaged and made again" in listener.lines[1]
+    assert [line for line in listener.lines if line.startswith("the final checkpoint is damaged and made again")]
     assert_whole(folder, uninterrupted)

@@ -15,15 +15,25 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import Sequence as Text
 from ingot.tokens.packing import make_batch
-from ingot.train.batches import split_rows
+from ingot.train.batches import deal, split_rows
 from ingot.train.config import TrainingConfig
 from ingot.train.loop import AfterStep, Trainer
+from ingot.train.source import Source
 from ingot.train.terms import CrossEntropy, LossTerm
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import VOCABULARY, config, random_model
 
-TIMES = ("seconds", "tokens_per_second")
+TIMES = (
+    "seconds",
+    "tokens_per_second",
+    "data_wait",
+    "data_wait_share",
+    "checkpoint_stall",
+    "compute_seconds",
+    "memory_gib",
+)
+"""What differs between two runs that do the same."""
 
 
 class Listener(Progress):
@@ -40,30 +50,30 @@ def stage_folder(path: Path, progress: Progress | None = None) -> StageFolder:
     return StageFolder(path, seed=1, progress=progress or Progress())
 
 
-class StepSource:
+class StepSource(Source):
     """Random sequences of step s, from the number s alone; `before` is called with it first."""
 
     def __init__(self, before: Callable[[int], None] = lambda step: None) -> None:
         self.before = before
 
-    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
         self.before(step)
         rng = random.Random(step)
         texts = []
         for _ in range(6):
             tokens = [rng.randrange(VOCABULARY) for _ in range(rng.randint(2, 12))]
             texts.append(Text(tokens, {"weight": [1.0] * len(tokens)}))
-        return split_rows(make_batch(texts, 16), 2), {"drawn": float(step)}
+        return deal(split_rows(make_batch(texts, 16), 2), rank, world), {"drawn": float(step)}
 
 
-class FixedSource:
+class FixedSource(Source):
     """The same batches in every step."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self.given = batches
 
-    def batches(self, step: int) -> tuple[Sequence[Batch], dict[str, float]]:
-        return self.given, {}
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
+        return deal(self.given, rank, world), {}
 
 
 def training_config(**changes: Any) -> TrainingConfig:
@@ -71,7 +81,7 @@ def training_config(**changes: Any) -> TrainingConfig:
         "steps": 12,
         "sequence_length": 16,
         "optimizer": {"lr": 0.01},
-        "checkpoint_every": 3,
+        "checkpoints": {"every": 3},
         "precision": "float32",
         "device": "cpu",
     }
@@ -81,7 +91,7 @@ def training_config(**changes: Any) -> TrainingConfig:
 def make_trainer(
     folder: StageFolder,
     *,
-    source: StepSource | FixedSource | None = None,
+    source: Source | None = None,
     terms: Sequence[LossTerm] = (CrossEntropy(),),
     model: Transformer | None = None,
     after_step: AfterStep | None = None,

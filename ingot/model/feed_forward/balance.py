@@ -26,11 +26,13 @@ Shapes: N tokens, E experts, H bins, S sequences.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
+from ingot.model.across import Across
 from ingot.model.feed_forward.config import AuxiliaryLoss, BiasUpdate, MoeConfig, QuantileUpdate, RouterZLoss, Smebu
 from ingot.model.feed_forward.config import Balancer as BalancerConfig
 from ingot.model.feed_forward.router import Float32Buffers, Routing
@@ -46,9 +48,13 @@ class Seen:
     routing: Routing
     shares_NE: Tensor  # s̃
     real_N: Tensor  # false on padding
-    sequences_N: Tensor  # the number of each token's sequence, from 0 and below N
+    sequences_N: Tensor  # the number of each token's sequence, from 0 and below N (times the ranks that share the rows)
     choices_E: Tensor  # n of this pass
     before_E: Tensor | None  # n of the step's earlier passes
+    sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: (
+        tensor
+    )  # adds over the ranks that have other tokens, in place
+    across: Across | None = None  # the ranks that have other tokens of the same rows
 
 
 class Balancer(Float32Buffers):
@@ -100,8 +106,9 @@ class LossBalancer(Balancer):
         choices_E = seen.choices_E
         if self.config.scope == "global":
             choices_E = choices_E.clone() if seen.before_E is None else choices_E + seen.before_E
-            if distributed.is_available() and distributed.is_initialized():
-                distributed.all_reduce(choices_E)
+            choices_E = seen.sum_ranks(choices_E)
+        elif seen.across is not None:
+            choices_E = seen.across.sum(choices_E.clone())
         return self.coefficient * (_relative(choices_E.to(shares_NE.dtype)) * shares_NE.sum(0)).sum()
 
     def _of_sequences(self, seen: Seen) -> Tensor:
@@ -109,7 +116,10 @@ class LossBalancer(Balancer):
         chosen_NE.scatter_(
             1, seen.routing.indices_NK, seen.real_N[:, None].to(chosen_NE).expand_as(seen.routing.indices_NK)
         )
-        return _relative(torch.zeros_like(chosen_NE).index_add_(0, seen.sequences_N, chosen_NE))
+        ranks = 1 if seen.across is None else seen.across.size
+        choices_SE = chosen_NE.new_zeros(ranks * len(chosen_NE), chosen_NE.shape[1])
+        choices_SE.index_add_(0, seen.sequences_N, chosen_NE)
+        return _relative(choices_SE if seen.across is None else seen.across.sum(choices_SE))
 
 
 def _relative(choices: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from torch.nn.functional import gelu, relu, silu
 from ingot.model.context import Context
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.linear import Linear
+from ingot.model.matrices import in_order
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": silu,
@@ -53,6 +54,7 @@ class FeedForward(nn.Module):
         self.config = config
         if config.gated:
             self.gate_up = Linear(width, 2 * config.width, bias=config.bias)
+            self.matrices = {"gate_up.weight": in_order((1, config.width), (1, config.width))}
         else:
             self.up = Linear(width, config.width, bias=config.bias)
         self.down = Linear(config.width, width, bias=config.bias)

@@ -27,6 +27,8 @@ from torch.nn.functional import grouped_mm, linear
 
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.feed_forward.dense import activate
+from ingot.model.matrices import in_order
+from ingot.model.order import local
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 KERNEL_BYTES = 16  # grouped_mm wants every row to begin at a multiple of this
@@ -45,6 +47,7 @@ class Experts(nn.Module):
         inner = 2 * config.width if config.gated else config.width
         self._add(self.first, inner, width)
         self._add("down", width, config.width)
+        self.matrices = {"gate_up": in_order((1, config.width), (1, config.width))} if config.gated else {}
 
     def _add(self, name: str, out: int, into: int) -> None:
         weight = nn.Parameter(torch.empty(self.experts, out, into))
@@ -63,9 +66,9 @@ class Experts(nn.Module):
 
     def _weights(self, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The stacked matrix, rounded if training is quantised, and its bias, in the dtype of the product."""
-        weight, bias = self.get_parameter(name), getattr(self, f"{name}_bias")
+        weight, bias = local(self.get_parameter(name)), getattr(self, f"{name}_bias")
         rounded = weight if self.rounding is None else self.rounding(weight)
-        return rounded.to(dtype), None if bias is None else bias.to(dtype)
+        return rounded.to(dtype), None if bias is None else local(bias).to(dtype)
 
     def _loop(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         first, first_bias = self._weights(self.first, x_ND.dtype)
@@ -88,15 +91,18 @@ class Experts(nn.Module):
         place_R.scatter_(0, order_R, torch.arange(len(order_R), device=x_ND.device))
         counts_E = torch.zeros(self.experts, dtype=torch.int32, device=x_ND.device)
         counts_E.scatter_add_(0, expert_R, torch.ones_like(expert_R, dtype=torch.int32))
-        ends_E = counts_E.cumsum(0, dtype=torch.int32)
         rows_RD = gather(x_ND, order_R // active, place_R, active)
         if self.weigh_input:
             rows_RD = rows_RD * gather(weights_NK.reshape(-1, 1), order_R, place_R).to(x_ND.dtype)
-        sorted_R = expert_R[order_R]
-        inner_RF = activate(self.config, self._product(self.first, rows_RD, ends_E, sorted_R))
-        out_RD = self._product("down", inner_RF, ends_E, sorted_R)
+        out_RD = self._sorted(rows_RD, counts_E, expert_R[order_R])
         out_NKD = gather(out_RD, place_R, order_R).unflatten(0, (-1, active))
         return out_NKD.sum(1) if self.weigh_input else (out_NKD * weights_NK[..., None]).sum(1)
+
+    def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
+        """The experts' outputs for rows that are sorted by expert [R, D]: what expert parallelism does elsewhere."""
+        ends_E = counts_E.cumsum(0, dtype=torch.int32)
+        inner_RF = activate(self.config, self._product(self.first, rows_RD, ends_E, expert_R))
+        return self._product("down", inner_RF, ends_E, expert_R)
 
     def _product(self, name: str, rows_RI: Tensor, ends_E: Tensor, expert_R: Tensor) -> Tensor:
         weight_EOI, bias_EO = self._weights(name, rows_RI.dtype)

@@ -25,7 +25,7 @@ from ingot.model.feed_forward.router import Router, Routing
 from ingot.model.linear import Linear
 from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
-from ingot.model.record import Record, Reporter, RouterLoad
+from ingot.model.record import Reporter, RouterLoad
 
 
 class MixtureOfExperts(nn.Module, Reporter):
@@ -42,6 +42,7 @@ class MixtureOfExperts(nn.Module, Reporter):
         self.latent_up = Linear(inner, site.width, bias=False) if config.latent else None
         self.shared = FeedForward(config.shared, site.width) if config.shared else None
         self.shared_gate = Linear(site.width, 1, bias=False) if config.shared_gate else None
+        self.seen: Routing | None = None  # what the router chose in the last pass, until it is reported
         self.balancers = nn.ModuleList(make_balancer(each, config) for each in config.balancers)
         self.reported_losses: dict[str, float] = {}
         for balancer in self._balancers():
@@ -52,8 +53,8 @@ class MixtureOfExperts(nn.Module, Reporter):
     def forward(self, x_BTD: Tensor, context: Context | None = None) -> Tensor:
         x_ND = x_BTD.flatten(0, -2)
         routing = self.router(x_ND)
-        if context is not None and context.record is not None:
-            self._report(routing, context, context.record)
+        if context is not None and context.record is not None and not context.reported:
+            self.seen = routing
         inner = x_ND if self.latent_down is None else self.latent_down(x_ND)
         out_ND = self.experts(inner, routing.indices_NK, routing.weights_NK)
         if self.latent_up is not None:
@@ -65,14 +66,23 @@ class MixtureOfExperts(nn.Module, Reporter):
             out_ND = out_ND + shared_ND
         return out_ND.view_as(x_BTD)
 
-    def _report(self, routing: Routing, context: Context, record: Record) -> None:
+    def report(self, context: Context) -> None:
+        """Tell the Record of the pass what the router did in it.
+
+        Whoever runs the pass calls this after the layer, not the layer itself: the layer may be compiled, in code that all
+        equal layers share and that cannot know their numbers, and it may be computed a second time in the backward pass.
+        """
+        record, routing = context.record, self.seen
+        if record is None or routing is None:
+            return
+        self.seen = None
         shares_NE = self.router.distribution(routing)
         real_N = context.once("real tokens", lambda: real_tokens(context))
         sequences_N = context.once("sequences", lambda: sequence_numbers(context))
         choices_E = count_choices(routing.indices_NK, real_N, self.config.experts)
         before = record.before.get(self.layer)
         earlier_E = None if before is None else before.choices_E
-        seen = Seen(routing, shares_NE, real_N, sequences_N, choices_E, earlier_E)
+        seen = Seen(routing, shares_NE, real_N, sequences_N, choices_E, earlier_E, record.sum_ranks, context.across)
         entropy = (torch.special.entr(shares_NE.detach()).sum(-1) * real_N).sum()
         histogram_EH = None
         for balancer in self._balancers():
@@ -114,11 +124,13 @@ def real_tokens(context: Context) -> Tensor:
 
 def sequence_numbers(context: Context) -> Tensor:
     """Numbers tokens by document (by row where there are none), from 0 [N]."""
-    starts_BT = torch.zeros_like(context.positions_BT)
+    whole = context.whole
+    starts_BT = torch.zeros_like(whole.positions_BT)
     starts_BT[:, 0] = 1
-    if context.documents_BT is not None:
-        starts_BT[:, 1:] = context.documents_BT[:, 1:] != context.documents_BT[:, :-1]
-    return starts_BT.reshape(-1).cumsum(0) - 1
+    if whole.documents_BT is not None:
+        starts_BT[:, 1:] = whole.documents_BT[:, 1:] != whole.documents_BT[:, :-1]
+    numbers_BT = (starts_BT.reshape(-1).cumsum(0) - 1).view_as(starts_BT)
+    return context.own(numbers_BT).reshape(-1)
 
 
 def count_choices(indices_NK: Tensor, real_N: Tensor, experts: int) -> Tensor:

@@ -34,13 +34,13 @@ def mean_entropy(load: RouterLoad) -> Tensor:
     return load.entropy / load.tokens.clamp(min=1)
 
 
-def router_metrics(loads: Mapping[int, RouterLoad]) -> dict[str, float]:
-    """Mean and worst over the layers, for the log; asks the device once."""
+def router_metrics(loads: Mapping[int, RouterLoad]) -> dict[str, Tensor]:
+    """Mean and worst over the layers, for the log; they stay on the device."""
     each = [(max_violation(load), dead_experts(load), mean_entropy(load)) for load in loads.values()]
     table = torch.stack([torch.stack([value.float() for value in row]) for row in each])  # [layers, 3]
     worst = torch.stack([table[:, 0].max(), table[:, 1].max(), table[:, 2].min()])
     names = ("max_violation", "dead_experts", "entropy")
-    means, extremes = torch.stack([table.mean(0), worst]).tolist()
+    means, extremes = table.mean(0), worst
     named = zip(names, means, extremes, strict=True)
     return {
         f"router/{name}{end}": value for name, *pair in named for end, value in zip(("", "_worst"), pair, strict=True)

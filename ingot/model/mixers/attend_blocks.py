@@ -37,13 +37,43 @@ def attend_blocks(
     scale: float,
     softcap: float | None = None,
     sinks_H: Tensor | None = None,
+    peaks: list[Tensor] | None = None,
 ) -> Tensor:
-    """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document."""
-    first_BT = mask.first(context)
-    lows = context.once(("blocks", mask), lambda: first_BT[:, ::QUERIES].amin(dim=0).tolist())
-    options = Options(first_BT, lows, scale, softcap)
+    """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document.
+
+    `peaks` gets each query's largest score before the softcap [B, H, T].
+    """
+    options = make_options(mask, context, scale, softcap, peaks)
     mixed: Tensor = _Blocks.apply(query_BHTW, key_BKTW, value_BKTV, sinks_H, options)  # type: ignore[no-untyped-call]
     return mixed
+
+
+@torch.no_grad()
+def block_peaks(query_BHTW: Tensor, key_BKTW: Tensor, mask: Mask, context: Context, *, scale: float) -> Tensor:
+    """Each query's largest score alone [B, H, T]."""
+    options = make_options(mask, context, scale)
+    query = query_BHTW.unflatten(1, (key_BKTW.shape[1], -1))
+    found = [
+        options.scores(query[:, :, :, queries], key_BKTW[:, :, keys]).masked_fill_(~visible, -torch.inf).amax(dim=-1)
+        for queries, keys, visible in options.blocks()
+    ]
+    return torch.cat(found, dim=3).flatten(1, 2)
+
+
+def make_options(
+    mask: Mask, context: Context, scale: float, softcap: float | None = None, peaks: list[Tensor] | None = None
+) -> Options:
+    """The options of a pass; which keys each block sees is asked once for all layers."""
+    first_BT, index_T = mask.first(context), context.index_T
+
+    def in_sight() -> list[list[int]]:
+        last_N = torch.arange(QUERIES - 1, len(index_T) + QUERIES - 1, QUERIES, device=index_T.device)
+        last_N = last_N.clamp(max=len(index_T) - 1)
+        return torch.stack((first_BT[:, ::QUERIES].amin(dim=0), index_T[last_N] + 1), dim=1).tolist()
+
+    return Options(
+        first_BT, index_T, context.once(("blocks", mask.window, mask.chunk), in_sight), scale, softcap, peaks
+    )
 
 
 @dataclass(frozen=True)
@@ -51,24 +81,49 @@ class Options:
     """What both passes need besides the tensors that have gradients."""
 
     first_BT: Tensor
-    lows: list[int]  # the first key that any query of each block sees
+    index_T: Tensor  # the queries' places among the keys
+    in_sight: list[list[int]]  # the first key that any query of each block sees, and the end of what its last one sees
     scale: float
     softcap: float | None
+    peaks: list[Tensor] | None
 
-    def blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Queries, keys, and which of the keys each query sees [B, 1, 1, Q, S]."""
-        length = self.first_BT.shape[1]
-        index = torch.arange(length, device=self.first_BT.device)
-        for start, low in zip(range(0, length, QUERIES), self.lows, strict=True):
-            queries, keys = slice(start, start + QUERIES), slice(low, min(start + QUERIES, length))
-            visible = (index[keys] >= self.first_BT[:, queries, None]) & (index[keys] <= index[queries, None])
-            yield queries, keys, visible[:, None, None]
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Queries, keys, and which of the keys each query sees [B, 1, 1, Q, S].
+
+        With `start` and `end` there are only these keys of the row: they count from `start`, and blocks that see none are
+        left out.
+        """
+        for block, (low, high) in enumerate(self.in_sight):
+            low, high = max(low, start), high if end is None else min(high, end)
+            if low >= high:
+                continue
+            queries = slice(block * QUERIES, (block + 1) * QUERIES)
+            key_S = torch.arange(low, high, device=self.first_BT.device)
+            visible = (key_S >= self.first_BT[:, queries, None]) & (key_S <= self.index_T[queries, None])
+            yield queries, slice(low - start, high - start), visible[:, None, None]
 
     def scores(self, query_BKGQW: Tensor, key_BKSW: Tensor) -> Tensor:
-        """Scaled and capped, in float32 at least: [B, K, G, Q, S]."""
-        scores = _product(query_BKGQW, key_BKSW.mT)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) * self.scale
+        """Scaled, in float32 at least: [B, K, G, Q, S]."""
+        scores = product(query_BKGQW, key_BKSW.mT)
+        return scores.to(torch.promote_types(scores.dtype, torch.float32)) * self.scale
+
+    def capped(self, scores: Tensor) -> Tensor:
+        """After the softcap."""
         return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+
+    def gradients(
+        self, query: Tensor, key: Tensor, value: Tensor, up: Tensor, along: Tensor, lse: Tensor, visible: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """dq, dk and dv of one block; `up` is do, `along` do·o."""
+        scores = self.capped(self.scores(query, key))
+        weights = (scores - lse).exp_().masked_fill_(~visible, 0)
+        d_value = product(weights.to(up.dtype), up, over_queries=True)
+        d_scores = product(up, value.mT).to(lse.dtype)
+        d_scores.sub_(along).mul_(weights)
+        if self.softcap is not None:
+            d_scores.mul_(1 - (scores / self.softcap).square_())
+        d_scores = d_scores.mul_(self.scale).to(query.dtype)
+        return product(d_scores, key), product(d_scores, query, over_queries=True), d_value
 
 
 class _Blocks(torch.autograd.Function):
@@ -78,16 +133,21 @@ class _Blocks(torch.autograd.Function):
     ) -> Tensor:
         key_heads = key_BKTW.shape[1]
         query = query_BHTW.unflatten(1, (key_heads, -1))
-        mixed, sums = [], []
+        mixed, sums, peaks = [], [], []
         for queries, keys, visible in options.blocks():
             scores = options.scores(query[:, :, :, queries], key_BKTW[:, :, keys])
+            if options.peaks is not None:
+                peaks.append(scores.masked_fill(~visible, -torch.inf).amax(dim=-1))
+            scores = options.capped(scores)
             lse = scores.masked_fill_(~visible, -torch.inf).logsumexp(dim=-1, keepdim=True)
             if sinks_H is not None:
-                lse = torch.logaddexp(lse, sinks_H.to(lse.dtype).view(1, key_heads, -1, 1, 1))
+                lse = torch.logaddexp(lse, by_head(sinks_H, lse))
             weights = scores.sub_(lse).exp_()
-            mixed.append(_product(weights.to(value_BKTV.dtype), value_BKTV[:, :, keys]))
+            mixed.append(product(weights.to(value_BKTV.dtype), value_BKTV[:, :, keys]))
             sums.append(lse)
         output = torch.cat(mixed, dim=3).flatten(1, 2)
+        if options.peaks is not None:
+            options.peaks.append(torch.cat(peaks, dim=3).flatten(1, 2))
         ctx.options = options
         ctx.save_for_backward(query_BHTW, key_BKTW, value_BKTV, sinks_H, output, torch.cat(sums, dim=3))
         return output
@@ -102,26 +162,29 @@ class _Blocks(torch.autograd.Function):
         d_query = []
         d_key, d_value = torch.zeros_like(key_BKTW, dtype=lse.dtype), torch.zeros_like(value_BKTV, dtype=lse.dtype)
         for queries, keys, visible in options.blocks():
-            part, up, key = query[:, :, :, queries], gradient[:, :, :, queries], key_BKTW[:, :, keys]
-            scores = options.scores(part, key)
-            weights = (scores - lse[:, :, :, queries]).exp_().masked_fill_(~visible, 0)
-            d_value[:, :, keys] += _product(weights.to(up.dtype), up, over_queries=True)
-            d_scores = _product(up, value_BKTV[:, :, keys].mT).to(lse.dtype)
-            d_scores.sub_(along[:, :, :, queries]).mul_(weights)
-            if options.softcap is not None:
-                d_scores.mul_(1 - (scores / options.softcap).square_())
-            d_scores = d_scores.mul_(options.scale).to(query.dtype)
-            d_query.append(_product(d_scores, key))
-            d_key[:, :, keys] += _product(d_scores, part, over_queries=True)
-        d_sinks = None
-        if sinks_H is not None:
-            taken = (sinks_H.to(lse.dtype).view(1, key_BKTW.shape[1], -1, 1, 1) - lse).exp()
-            d_sinks = -(taken * along).sum(dim=(0, 3, 4)).flatten().to(sinks_H.dtype)
-        whole = torch.cat(d_query, dim=3).flatten(1, 2)
+            part, up, dot, total = (x[:, :, :, queries] for x in (query, gradient, along, lse))
+            found = options.gradients(part, key_BKTW[:, :, keys], value_BKTV[:, :, keys], up, dot, total, visible)
+            d_query.append(found[0])
+            d_key[:, :, keys] += found[1]
+            d_value[:, :, keys] += found[2]
+        whole, d_sinks = torch.cat(d_query, dim=3).flatten(1, 2), sink_gradients(sinks_H, lse, along)
         return whole, d_key.to(key_BKTW.dtype), d_value.to(value_BKTV.dtype), d_sinks, None
 
 
-def _product(left_BKGQN: Tensor, right: Tensor, *, over_queries: bool = False) -> Tensor:
+def by_head(sinks_H: Tensor, lse_BKGT1: Tensor) -> Tensor:
+    """The sinks beside log-sum-exps."""
+    return sinks_H.to(lse_BKGT1.dtype).view(1, lse_BKGT1.shape[1], -1, 1, 1)
+
+
+def sink_gradients(sinks_H: Tensor | None, lse_BKGT1: Tensor, along_BKGT1: Tensor) -> Tensor | None:
+    """d sink, if there are sinks."""
+    if sinks_H is None:
+        return None
+    taken = (by_head(sinks_H, lse_BKGT1) - lse_BKGT1).exp()
+    return -(taken * along_BKGT1).sum(dim=(0, 3, 4)).flatten().to(sinks_H.dtype)
+
+
+def product(left_BKGQN: Tensor, right: Tensor, *, over_queries: bool = False) -> Tensor:
     """A product per key head, for all query heads of its group at once.
 
     left [B, K, G, Q, N] times right [B, K, N, M] is [B, K, G, Q, M]; over queries, leftᵀ times right [B, K, G, Q, M] is

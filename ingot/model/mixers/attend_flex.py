@@ -1,8 +1,9 @@
 """Attention by torch's flex_attention: a compiled kernel that skips blocks of 128 × 128 scores that the mask hides.
 
 The block mask is read off the interval first_i … i that each query sees (mask.py). For the queries of block n, a key block m
-is looked at if  first of the first query < end of m  and  m ≤ n,  and needs no mask inside if  first of the last query ≤
-start of m  and  m < n.  Only the grid of blocks is ever made, never T×T booleans, and nothing waits for the device.
+is looked at if  first of the first query < end of m  and  start of m ≤ the last query,  and needs no mask inside if  first of
+the last query ≤ start of m  and  end of m ≤ the first query.  Only the grid of blocks is ever made, never T×T booleans, and
+nothing waits for the device.
 
 A softcap is a function on scores. A sink s takes its share after the fact: with lse the log-sum-exp of a query's scores,
 o · Σe^score / (Σe^score + e^s) = o · σ(lse − s).
@@ -47,8 +48,12 @@ def attend_flex(
     scale: float,
     softcap: float | None = None,
     sinks_H: Tensor | None = None,
+    peaks: list[Tensor] | None = None,
 ) -> Tensor:
-    """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document."""
+    """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document.
+
+    `peaks` gets each query's largest score [B, H, T]; the kernel knows it only without a softcap.
+    """
     from torch.nn.attention.flex_attention import AuxRequest
 
     kernel = _kernel(query_BHTW.device.type == "cuda")
@@ -57,39 +62,48 @@ def attend_flex(
         key_BKTW,
         value_BKTV,
         score_mod=None if softcap is None else _softcap(softcap),
-        block_mask=context.once(("flex", mask), lambda: block_mask(mask.first(context))),
+        block_mask=context.once(
+            ("flex", mask.window, mask.chunk),
+            lambda: block_mask(mask.first(context), context.index_T, key_BKTW.shape[2]),
+        ),
         scale=scale,
         enable_gqa=query_BHTW.shape[1] != key_BKTW.shape[1],
-        return_aux=None if sinks_H is None else AuxRequest(lse=True),
+        return_aux=None
+        if sinks_H is None and peaks is None
+        else AuxRequest(lse=sinks_H is not None, max_scores=peaks is not None),
     )
-    if sinks_H is None:
+    if sinks_H is None and peaks is None:
         return mixed
     mixed, auxiliary = mixed
+    if peaks is not None:
+        peaks.append(auxiliary.max_scores.detach())
+    if sinks_H is None:
+        return mixed
     share = torch.sigmoid(auxiliary.lse - sinks_H.to(auxiliary.lse.dtype)[:, None])
     return mixed * share[..., None].to(mixed.dtype)
 
 
-def block_mask(first_BT: Tensor) -> Any:
-    """flex_attention's form of the interval that each query sees."""
+def block_mask(first_BT: Tensor, index_T: Tensor, keys: int) -> Any:
+    """flex_attention's form of the interval first … index that each query sees among the keys of its row."""
     from torch.nn.attention.flex_attention import BlockMask
 
     length = first_BT.shape[1]
-    blocks = -(-length // BLOCK)
-    start = torch.arange(blocks, device=first_BT.device) * BLOCK
-    earliest = first_BT[:, start][:, None, :, None]
-    latest = first_BT[:, (start + BLOCK - 1).clamp(max=length - 1)][:, None, :, None]
-    seen = (start + BLOCK > earliest) & (start <= start[:, None])
-    whole = (start >= latest) & (start < start[:, None])
+    first_query = torch.arange(0, length, BLOCK, device=first_BT.device)  # of every block
+    last_query = (first_query + BLOCK - 1).clamp(max=length - 1)
+    start = torch.arange(0, keys, BLOCK, device=first_BT.device)
+    earliest, latest = (first_BT[:, query][:, None, :, None] for query in (first_query, last_query))
+    seen = (start + BLOCK > earliest) & (start <= index_T[last_query, None])
+    whole = (start >= latest) & (start + BLOCK - 1 <= index_T[first_query, None])
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key >= first_BT[row, query]) & (key <= query)
+        return (key >= first_BT[row, query]) & (key <= index_T[query])
 
     return BlockMask.from_kv_blocks(
         *_listed(seen & ~whole),
         *_listed(whole),
         BLOCK_SIZE=BLOCK,
         mask_mod=visible,
-        seq_lengths=(length, length),
+        seq_lengths=(length, keys),
     )
 
 

@@ -23,12 +23,18 @@ def attend_plain(
     scale: float,
     softcap: float | None = None,
     sinks_H: Tensor | None = None,
+    peaks: list[Tensor] | None = None,
 ) -> Tensor:
-    """Attention under booleans `visible` [B or 1, 1, T, S]; every query must see a key."""
+    """Attention under booleans `visible` [B or 1, 1, T, S]; every query must see a key.
+
+    `peaks` gets each query's largest score before the softcap [B, H, T].
+    """
     group, length = query_BHTW.shape[1] // key_BKSW.shape[1], query_BHTW.shape[2]
     rows = query_BHTW.unflatten(1, (-1, group)).flatten(2, 3)  # a group's queries share their keys: one longer query
     scores = (rows @ key_BKSW.mT).unflatten(2, (group, length))
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) * scale
+    if peaks is not None:
+        peaks.append(scores.detach().masked_fill(~visible[:, :, None], -torch.inf).amax(dim=-1).flatten(1, 2))
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~visible[:, :, None], -torch.inf)

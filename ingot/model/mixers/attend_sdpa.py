@@ -38,7 +38,7 @@ def attend_sdpa(
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     if context.documents_BT is None and mask == Mask():
         return first_channels(_fused(query, key, value, None, scale), value_BKTV.shape[-1])
-    plan = context.once(("sdpa", mask), lambda: _plan(mask, context))
+    plan = context.once(("sdpa", mask.window, mask.chunk), lambda: _plan(mask, context))
     queries = _pieces(query, plan.queries, [(call.count, call.queries) for call in plan.calls])
     keys = _pieces(key, plan.keys, [(call.count, call.keys) for call in plan.calls])
     values = _pieces(value, plan.keys, [(call.count, call.keys) for call in plan.calls])

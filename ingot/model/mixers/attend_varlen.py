@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
 
 from ingot.model.context import Context
 from ingot.model.mixers.attend_sdpa import first_channels, same_width
 from ingot.model.mixers.mask import Mask
 
 WIDEST = 256  # of a head, in the kernel
+ASKS = "enable_gqa" in inspect.signature(varlen_attn).parameters  # before torch 2.12 the kernel did not ask
 
 
 def varlen_can(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
@@ -32,14 +34,12 @@ def attend_varlen(
     query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document."""
-    from torch.nn.attention.varlen import varlen_attn
-
     rows, _, length, _ = query_BHTW.shape
     borders, longest = context.once(("varlen", mask.chunk), lambda: _borders(mask, context))
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     window = (-1 if mask.window is None else mask.window - 1, 0)  # keys before the query, keys after it
     options: dict[str, Any] = {"scale": scale, "window_size": window}
-    if "enable_gqa" in inspect.signature(varlen_attn).parameters:  # before torch 2.12 the kernel did not ask
+    if ASKS:
         options["enable_gqa"] = True
     query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
     mixed = varlen_attn(query, key, value, borders, borders, longest, longest, **options)
@@ -50,8 +50,11 @@ def attend_varlen(
 def _borders(mask: Mask, context: Context) -> tuple[Tensor, int]:
     """Where each sequence of the flattened batch begins (and the last one ends), and the longest's length.
 
-    The count of sequences is the shape of a tensor, so this waits for the device: once per pass and chunk size.
+    The count of sequences is the shape of a tensor, so this waits for the device, once per pass and chunk size, unless
+    the batch brought its places along.
     """
+    if context.places is not None and mask.chunk is None:
+        return context.places.starts, context.places.longest
     first = Mask(chunk=mask.chunk).first(context)
     rows, length = context.positions_BT.shape
     begins = (first == torch.arange(length, device=first.device)).expand(rows, length)

@@ -14,18 +14,22 @@ Shapes: B rows, T tokens, D stream width, H, K heads, W head width, S places of 
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import sigmoid, silu
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
+from ingot.model.matrices import in_order
 from ingot.model.mixers.attend import attend, attend_past
 from ingot.model.mixers.cache import Cache, TokenCache
 from ingot.model.mixers.config import AttentionConfig, TemperatureConfig
 from ingot.model.mixers.dual_chunk import dual_chunk_attention, turn_keys
 from ingot.model.mixers.mixer import Mixer, Site
 from ingot.model.norm import RmsNorm
+from ingot.model.order import local
 from ingot.model.positions.rope import rotate, rotation
 
 
@@ -34,9 +38,10 @@ class Attention(Mixer):
 
     def __init__(self, config: AttentionConfig, site: Site) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.layer = config, site.layer
         heads, key_heads, width = config.heads, config.key_value_heads, config.head_width
         self.query_key_value = Linear(site.width, (heads + 2 * key_heads) * width, bias=config.query_key_value_bias)
+        self.matrices = {"query_key_value.weight": in_order((heads, width), (key_heads, width), (key_heads, width))}
         self.output = Linear(heads * width, site.width, bias=config.output_bias)
         if config.query_key_norm == "full":
             self.query_norm = RmsNorm(heads * width, site.norm)
@@ -48,6 +53,7 @@ class Attention(Mixer):
         if config.gate is not None:
             gated = heads if config.gate.place == "output" else key_heads
             self.gate = Linear(site.width, gated * (width if config.gate.form == "elementwise" else 1), bias=False)
+        self.whole_rows = config.dual_chunk is not None
         self.sinks = nn.Parameter(torch.zeros(heads)) if config.sinks else None
         # the constant factor on the keys is a factor on every score
         self.scale = (width**-0.5 if config.scale is None else config.scale) * config.key_multiplier
@@ -68,6 +74,12 @@ class Attention(Mixer):
         if config.gate is not None and config.gate.place == "output":
             mixed_BHTW = mixed_BHTW * self._gate(x_BTD)
         return self.output(mixed_BHTW.transpose(1, 2).flatten(2))
+
+    def prepare(self, context: Context) -> None:
+        if self.config.rope is not None and self.config.dual_chunk is None:
+            rotation(context, self.config.rope, self.config.head_width)
+        if self.config.temperature is not None:
+            _temperature(context, self.config.temperature)
 
     def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> TokenCache:
         stream = (self.config.key_value_heads, self.config.head_width)
@@ -100,6 +112,7 @@ class Attention(Mixer):
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, context: Context, cache: Cache | None) -> Tensor:
         """The heads' outputs [B, H, T, W]. With a cache, new keys and values are stored first, then all are seen."""
         config = self.config
+        key, value = context.keys(key, 2), context.keys(value, 2)
         if cache is not None:
             assert isinstance(cache, TokenCache) and context.slots_B is not None and context.reach is not None
             cache.write(context.slots_B, context.positions_BT, keys=key, values=value)
@@ -107,7 +120,8 @@ class Attention(Mixer):
         if config.dual_chunk is not None:
             assert config.rope is not None
             return dual_chunk_attention(query, key, value, context, config.rope, config.dual_chunk, scale=self.scale)
-        return (attend if cache is None else attend_past)(
+        run = partial(attend, layer=self.layer if context.wants_logits else None) if cache is None else attend_past
+        return run(
             query,
             key,
             value,
@@ -116,7 +130,7 @@ class Attention(Mixer):
             window=config.window,
             chunk=config.chunk,
             softcap=config.softcap,
-            sinks_H=self.sinks,
+            sinks_H=None if self.sinks is None else local(self.sinks),
         )
 
     def _gate(self, x_BTD: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
+from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.config import GatedDeltaConfig
 from ingot.model.mixers.convolution import Convolution
@@ -40,6 +41,11 @@ class GatedDelta(RecurrentMixer):
         self.value_channels = config.value_heads * config.value_width
         self.input = Linear(site.width, 2 * self.key_channels + 2 * self.value_channels, bias=False)
         self.rates = Linear(site.width, 2 * config.value_heads, bias=False)
+        keys, values = (config.key_heads, config.key_width), (config.value_heads, config.value_width)
+        self.matrices = {
+            "input.weight": in_order(keys, keys, values, values),
+            "rates.weight": in_order((1, config.value_heads), (1, config.value_heads)),
+        }
         self.convolution = Convolution(2 * self.key_channels + self.value_channels, config.convolution)
         self.decay = nn.Parameter(torch.zeros(config.value_heads))
         self.time_step_bias = nn.Parameter(torch.zeros(config.value_heads))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
+from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.config import KdaConfig
 from ingot.model.mixers.convolution import Convolution
@@ -37,6 +38,7 @@ class Kda(RecurrentMixer):
         self.config = config
         heads, width = config.heads, config.head_width
         self.query_key_value = Linear(site.width, 3 * heads * width, bias=False)
+        self.matrices = {"query_key_value.weight": in_order(*((heads, width),) * 3)}
         self.convolution = Convolution(3 * heads * width, config.convolution)
         self.beta = Linear(site.width, heads, bias=False)
         self.decay_down = Linear(site.width, width, bias=False)

@@ -21,6 +21,7 @@ from torch.nn.functional import gelu, relu, silu
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
+from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.config import LightningConfig
 from ingot.model.mixers.linear_attention import linear_attention
@@ -46,6 +47,7 @@ class Lightning(RecurrentMixer):
         width = config.heads * config.head_width
         self.site = site
         self.query_key_value = Linear(site.width, 3 * width, bias=False)
+        self.matrices = {"query_key_value.weight": in_order(*((config.heads, config.head_width),) * 3)}
         self.gate = Linear(site.width, width, bias=False)
         self.norm = RmsNorm(width, site.norm, epsilon=config.norm_epsilon)
         self.output = Linear(width, site.width, bias=False)

@@ -24,6 +24,7 @@ from torch.nn.functional import silu
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
+from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.config import Mamba2Config
 from ingot.model.mixers.convolution import Convolution
@@ -43,6 +44,7 @@ class Mamba2(RecurrentMixer):
         inner, shared = config.heads * config.head_width, config.groups * config.state
         self.sections = (inner, inner, shared, shared, config.heads)  # z, x, B, C, a
         self.input = Linear(site.width, sum(self.sections), bias=config.projection_bias)
+        self.matrices = {"input.weight": in_order(*((1, rows) for rows in self.sections))}
         self.convolution = Convolution(inner + 2 * shared, config.convolution, bias=config.convolution_bias)
         self.decay = nn.Parameter(torch.zeros(config.heads))
         self.time_step_bias = nn.Parameter(torch.zeros(config.heads))

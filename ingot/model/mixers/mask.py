@@ -10,7 +10,10 @@ zeros (attend.py). Documents and chunks are contiguous, so what query i sees is 
 and first never decreases along a row. That one number per query is the whole mask: no backend needs a T×T matrix except
 `dense`, the definition that the tests compare with.
 
-Shapes: B rows, T tokens.
+Where the tokens of a row are divided over ranks (across.py), queries are this rank's and keys those of the whole row; i and
+first_i still count from the beginning of the row.
+
+Shapes: B rows, T tokens, S keys: T, or those of the whole row.
 """
 
 from __future__ import annotations
@@ -67,8 +70,12 @@ class Mask:
         )
 
     def first(self, context: Context) -> Tensor:
-        """The index of the first key that each query sees [B, T]. Nothing here waits for the device."""
-        return context.once(("first", self), lambda: self._first(context.positions_BT, context.documents_BT))
+        """The index in its row of the first key that each query sees [B, T]. Nothing here waits for the device."""
+        whole = context.whole
+        return context.once(
+            ("first", self.window, self.chunk),
+            lambda: context.own(self._first(whole.positions_BT, whole.documents_BT)),
+        )
 
     def _first(self, positions_BT: Tensor, documents_BT: Tensor | None) -> Tensor:
         index_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
@@ -98,10 +105,10 @@ class Mask:
         ]
 
     def dense(self, context: Context) -> Tensor:
-        """The mask as booleans [B, 1, T, T], true where a query (third axis) sees a key (fourth axis)."""
+        """The mask as booleans [B, 1, T, S], true where a query (third axis) sees a key (fourth axis) of its whole row."""
         first = self.first(context)[:, None, :, None]
-        key_T = torch.arange(first.shape[2], device=first.device)
-        return (key_T >= first) & (key_T <= key_T[:, None])
+        key_S = torch.arange(context.whole.positions_BT.shape[1], device=first.device)
+        return (key_S >= first) & (key_S <= context.index_T[:, None])
 
     def past(self, context: Context) -> Tensor:
         """The same for a pass with caches, where keys lie at index = position: booleans [B, 1, T, reach]."""

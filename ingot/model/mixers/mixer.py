@@ -26,6 +26,11 @@ class Site:
 class Mixer(nn.Module, ABC):
     """Maps the normed stream [B, T, D] to what is added to it. Built as `Kind(config, site)`."""
 
+    def prepare(self, context: Context) -> None:
+        """Compute what equal layers share, before the first of them asks: their compiled code then finds it there."""
+
+    whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
+
     @abstractmethod
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         """The mixer's output. With a cache: reads the past from it and writes the new tokens into it."""
@@ -33,3 +38,11 @@ class Mixer(nn.Module, ABC):
     @abstractmethod
     def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> Cache:
         """An empty cache for `slots` sequences of at most `length` tokens."""
+
+
+def mix(mixer: Mixer, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+    """The mixer's output for the pass's tokens; where tokens are divided over ranks, some mixers get whole rows for it."""
+    if context.across is None or not mixer.whole_rows:
+        out: Tensor = mixer(x_BTD, context, cache)
+        return out
+    return context.own(mixer(context.gather(x_BTD, 1), context.whole, cache))

@@ -26,13 +26,15 @@ L latent, E = L + R entry, Q query latent.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
-from ingot.model.mixers.attend import attend, attend_past
+from ingot.model.matrices import in_order, in_turn
+from ingot.model.mixers.attend import attend, attend_past, largest_scores, report_peaks
 from ingot.model.mixers.cache import Cache, TokenCache
 from ingot.model.mixers.config import MlaConfig
 from ingot.model.mixers.indexer import Index, Indexer
@@ -58,9 +60,12 @@ def softmax_scale(config: MlaConfig) -> float:
 class Mla(Mixer, Reporter):
     """One layer of multi-head latent attention, dense or sparse."""
 
+    # what all heads read passes through it: where heads are divided over ranks, it adds up the gradients of all of them
+    to_heads: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
+
     def __init__(self, config: MlaConfig, site: Site) -> None:
         super().__init__()
-        self.config, self.site, self.scale = config, site, softmax_scale(config)
+        self.config, self.site, self.layer, self.scale = config, site, site.layer, softmax_scale(config)
         query_rows = config.heads * (config.content_width + config.rope_width)
         if config.query_latent is None:
             self.query = Linear(site.width, query_rows, bias=False)
@@ -74,10 +79,21 @@ class Mla(Mixer, Reporter):
             config.key_value_latent, config.heads * (config.content_width + config.value_width), bias=False
         )
         self.output = Linear(config.heads * config.value_width, site.width, bias=config.bias)
+        query_name = "query.weight" if config.query_latent is None else "query_up.weight"
+        self.matrices = {
+            query_name: in_order((config.heads, config.content_width + config.rope_width)),
+            "key_value_down.weight": in_order((1, config.key_value_latent), (1, config.rope_width)),
+            "key_value_up.weight": in_turn(config.heads, config.content_width, config.value_width),
+        }
+        self.whole_rows = config.sparse is not None
         chooses = config.sparse is not None and not config.sparse.shared
         self.indexer = Indexer(config, site.width) if chooses else None
         if self.indexer is not None and config.sparse is not None and config.sparse.loss:
             self.reported_losses = {"index_divergence": config.sparse.loss}
+
+    def prepare(self, context: Context) -> None:
+        if self.config.rope is not None:
+            rotation(context, self.config.rope, self.config.rope_width)
 
     def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> TokenCache:
         streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
@@ -87,7 +103,7 @@ class Mla(Mixer, Reporter):
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         query_BHTW, latent_BTQ = self._queries(x_BTD, context)
-        entry_BSE = self._entries(x_BTD, context)
+        entry_BSE = context.keys(self.to_heads(self._entries(x_BTD, context)), 1)
         index = self._index(x_BTD, latent_BTQ, context)
         if cache is not None:
             entry_BSE, index = self._through_cache(cache, entry_BSE, index, context)
@@ -110,10 +126,10 @@ class Mla(Mixer, Reporter):
         """All heads' queries, the last R channels turned; and the latent they came from."""
         config, latent = self.config, None
         if config.query_latent is None:
-            flat = self.query(x_BTD)
+            flat = self.query(self.to_heads(x_BTD))
         else:
             latent = self.query_norm(self.query_down(x_BTD))
-            flat = self.query_up(latent)
+            flat = self.query_up(self.to_heads(latent))
         query = flat.unflatten(-1, (config.heads, -1)).transpose(1, 2)
         content, turning = query.split((config.content_width, config.rope_width), dim=-1)
         return torch.cat((content, self._turned(turning, context)), dim=-1), latent
@@ -149,7 +165,8 @@ class Mla(Mixer, Reporter):
         """Keys and values of all heads are made first."""
         key, value = self._expand(entry_BSE)
         if context.slots_B is None:
-            return attend(query_BHTW, key, value, context, scale=self.scale)
+            layer = self.layer if context.wants_logits else None
+            return attend(query_BHTW, key, value, context, scale=self.scale, layer=layer)
         return attend_past(query_BHTW, key, value, context, scale=self.scale)
 
     def attend_absorbed(self, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> Tensor:
@@ -159,7 +176,14 @@ class Mla(Mixer, Reporter):
         return self._values(mix_entries(query, entry_BSE, seen, self.config.key_value_latent, self.scale))
 
     def attend_selected(self, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, context: Context) -> Tensor:
-        """Attention to the chosen entries only; padding gives zeros, as everywhere."""
+        """Attention to the chosen entries only; padding gives zeros, as everywhere.
+
+        Its largest logits are reported over all keys in sight, which bounds those over the chosen ones.
+        """
+        if context.record is not None and context.record.want_logits:
+            with torch.no_grad():
+                key, _ = self._expand(entry_BSE)
+                report_peaks(self.layer, largest_scores(query_BHTW, key, context, scale=self.scale), context)
         if self._absorbed_is_cheaper(query_BHTW.shape[2], entry_BSE.shape[1]):
             query, latent_width = self._absorb(query_BHTW), self.config.key_value_latent
             mixed = self._values(attend_gathered(query, entry_BSE, selected_BTK, latent_width, self.scale))
@@ -186,10 +210,10 @@ class Mla(Mixer, Reporter):
 
     def _up(self) -> tuple[Tensor, Tensor]:
         """U [H, C, L] and V [H, V, L]."""
-        up = self.key_value_up
-        weight = up.weight if up.rounding is None else up.rounding(up.weight)
-        key, value = weight.unflatten(0, (self.config.heads, -1)).split(
-            (self.config.content_width, self.config.value_width), dim=1
+        key, value = (
+            self.key_value_up.matrix()
+            .unflatten(0, (self.config.heads, -1))
+            .split((self.config.content_width, self.config.value_width), dim=1)
         )
         return key, value
 

@@ -15,7 +15,7 @@ from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache, JointCache
 from ingot.model.mixers.config import ParallelConfig
 from ingot.model.mixers.mamba2 import Mamba2
-from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.mixer import Mixer, Site, mix
 
 
 class Parallel(Mixer):
@@ -32,7 +32,7 @@ class Parallel(Mixer):
         assert cache is None or isinstance(cache, JointCache)
         parts: dict[str, Cache] = {} if cache is None else dict(cache.parts)
         attended: Tensor = self.attention(x_BTD * config.attention_in, context, parts.get("attention"))
-        recurred: Tensor = self.mamba(x_BTD, context, parts.get("mamba"))
+        recurred = mix(self.mamba, x_BTD, context, parts.get("mamba"))
         return config.attention_out * attended + config.mamba_out * recurred
 
     def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> JointCache:

@@ -41,6 +41,8 @@ CHUNK = 64
 class RecurrentMixer(Mixer):
     """A mixer whose past is a state. Its states are `recurrent` and, if it convolves, `convolution`."""
 
+    whole_rows = True
+
     @abstractmethod
     def state_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each state of one sequence."""

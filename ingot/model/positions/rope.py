@@ -24,14 +24,17 @@ from ingot.model.positions.scaling import frequencies, temperature
 
 def rotation(context: Context, rope: RopeConfig, width: int) -> tuple[Tensor, Tensor]:
     """cos and sin [B, 1, T, R] of this pass for heads of `width` channels, times the scaling's temperature."""
-    return context.once(("rotation", rope, width), lambda: _rotation(context, rope, width))
+    # plain values, not the config itself: compiled code follows a dictionary's keys and cannot follow a config's hash
+    scaling = None if rope.scaling is None else tuple(rope.scaling.__dict__.values())
+    key = ("rotation", rope.base, rope.pairing, rope.share, scaling, width)
+    return context.once(key, lambda: _rotation(context, rope, width))
 
 
 def _rotation(context: Context, rope: RopeConfig, width: int) -> tuple[Tensor, Tensor]:
     positions_BT = context.positions_BT
     short_R, long_R = frequencies(rope, rope.rotated(width), positions_BT.device)
     if isinstance(rope.scaling, LongRopeScaling):
-        beyond_BT = _length_BT(context) > rope.scaling.original_context
+        beyond_BT = context.own(_length_BT(context.whole)) > rope.scaling.original_context
         speed = torch.where(beyond_BT[:, None, :, None], long_R, short_R)
     else:
         speed = short_R

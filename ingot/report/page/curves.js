@@ -2,11 +2,17 @@
 
 // Known metrics in the order in which one reads a run; any other follows by name.
 const METRICS = {
-  loss: "Loss",
+  loss: "Loss", // and losses by source after it: loss/NAME
   validation_bits_per_byte: "Validation bits per byte",
   learning_rate: "Learning rate",
   gradient_norm: "Gradient norm",
+  update_ratio: "Update to weight", // by kind of parameter
   tokens_per_second: "Tokens per second",
+  mfu: "Model FLOPs utilisation",
+  data_wait_share: "Data wait, share of time",
+  checkpoint_stall: "Checkpoint stall, seconds",
+  memory_gib: "Memory in GiB",
+  router: "Router",
   reward: "Reward",
   correct_share: "Correct share",
   format_share: "Format share",
@@ -17,14 +23,20 @@ const METRICS = {
   preference_accuracy: "Preference accuracy",
   margin: "Preference margin",
 };
-const metricTitle = (name) => (Object.hasOwn(METRICS, name) ? METRICS[name] : title(name));
+// Of "loss/code": the family "loss", and the member "code".
+const family = (name) => name.split("/", 1)[0];
+function metricTitle(name) {
+  if (Object.hasOwn(METRICS, name)) return METRICS[name];
+  const known = name !== family(name) && Object.hasOwn(METRICS, family(name));
+  return known ? `${METRICS[family(name)]}: ${words(name.slice(family(name).length + 1))}` : title(name);
+}
 
 function renderCurves() {
   const body = byId("curves-body"),
     stages = DATA.curves.filter((each) => Object.keys(each.metrics).length);
   if (!stages.length) return body.append(empty("No stage of this run has written metrics.jsonl yet."));
   const order = Object.keys(METRICS);
-  const rank = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
+  const rank = (name) => (order.includes(family(name)) ? order.indexOf(family(name)) : order.length);
   const names = [...new Set(stages.flatMap((each) => Object.keys(each.metrics)))].sort(
     (one, other) => rank(one) - rank(other) || one.localeCompare(other),
   );

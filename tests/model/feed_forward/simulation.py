@@ -50,6 +50,7 @@ def violation(mixture: MixtureOfExperts) -> float:
     x, record = tokens(128, torch.Generator().manual_seed(9)), Record()
     with torch.no_grad():
         mixture(x, context(x, record))
+        mixture.report(context(x, record))
     return float(max_violation(record.loads[0]))
 
 
@@ -63,6 +64,7 @@ def train(mixture: MixtureOfExperts, steps: int = 100, rate: float = 1e-2) -> fl
         for _ in range(2):
             x, record = tokens(ROWS, generator), Record(before=step.loads)
             out = mixture(x, context(x, record))
+            mixture.report(context(x, record))
             extra = sum(record.losses.values(), torch.zeros(())) / (2 * ROWS * LENGTH)
             ((out - x @ target).square().mean() / 2 + extra).backward()
             step.add_loads(record)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
-import pytest
+import numpy
 import torch
 from torch import Tensor, distributed
 
@@ -15,6 +14,7 @@ from ingot.model.feed_forward.config import MoeConfig
 from ingot.model.feed_forward.mixture import MixtureOfExperts, update_biases
 from ingot.model.mixers.mixer import Site
 from ingot.model.record import Record
+from tests.train.parallel.ranks import run_ranks
 
 RANKS, WIDTH = 2, 8
 
@@ -30,8 +30,13 @@ def balance(x: Tensor) -> dict[str, Tensor]:
         "router": {"score": "sigmoid", "selection_bias": True},
         "balancers": [{"kind": "loss", "coefficient": 1.0, "scope": "global"}, {"kind": "quantile"}],
     }
-    mixture, record = MixtureOfExperts(MoeConfig.model_validate(config), Site(WIDTH, 0, 1, NormConfig())), Record()
-    mixture.double()(x, Context(torch.arange(x.shape[1]).expand(x.shape[:2]), record=record))
+    mixture, record = (
+        MixtureOfExperts(MoeConfig.model_validate(config), Site(WIDTH, 0, 1, NormConfig())),
+        Record(sum_ranks=sum_ranks),
+    )
+    context = Context(torch.arange(x.shape[1]).expand(x.shape[:2]), record=record)
+    mixture.double()(x, context)
+    mixture.report(context)
     record.sum_over_ranks()
     update_biases(mixture, record.loads)
     bias = mixture.router.selection_bias
@@ -41,29 +46,25 @@ def balance(x: Tensor) -> dict[str, Tensor]:
     return {"loss": loss, "choices": load.choices_E, "tokens": load.tokens, "entropy": load.entropy, "bias": bias}
 
 
+def sum_ranks(tensor: Tensor) -> Tensor:
+    if distributed.is_initialized():
+        distributed.all_reduce(tensor)
+    return tensor
+
+
 def tokens() -> Tensor:
     return torch.randn(4, 10, WIDTH, generator=torch.Generator().manual_seed(1)).double()
 
 
-def run_rank(rank: int, folder: Path) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
-    torch.save(balance(tokens()[2 * rank : 2 * rank + 2]), folder / f"{rank}.pt")
-    distributed.destroy_process_group()
+def balance_share() -> dict[str, Tensor]:
+    rank = distributed.get_rank()
+    return balance(tokens()[2 * rank : 2 * rank + 2])
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*fork.*:DeprecationWarning"
-)  # the children do nothing but this; a spawn takes long
 def test_ranks_balance_together(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=run_rank, args=(rank, tmp_path)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
+    parts = run_ranks(RANKS, balance_share, tmp_path / "store")
     whole = balance(tokens())
-    parts = [torch.load(tmp_path / f"{rank}.pt") for rank in range(RANKS)]
+    parts = [{name: torch.from_numpy(numpy.asarray(value)) for name, value in part.items()} for part in parts]
     assert float(whole["bias"].abs().max()) > 1e-3
     for part in parts:
         for name in ("choices", "tokens", "bias"):

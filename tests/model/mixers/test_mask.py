@@ -109,7 +109,7 @@ def test_flex_blocks_cover_exactly_what_is_visible(mask: Mask, length: int) -> N
     cuts = torch.tensor([[130, 300, 500, 650], [1, 127, 256, 512]])
     documents = (torch.arange(length) >= cuts[:, :, None]).sum(dim=1)
     dense = mask.dense(context(documents))[:, 0]
-    blocks = block_mask(mask.first(context(documents)))
+    blocks = block_mask(mask.first(context(documents)), torch.arange(length), length)
     count = -(-length // 128)
     for row in range(2):
         for query in range(count):

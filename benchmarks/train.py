@@ -1,0 +1,270 @@
+"""Training speed: our trainer against transformers with torch.compile, fused AdamW and SDPA, on the same shapes and tokens.
+
+Ours is the real loop: a source of random tokens, prefetch, guards, metrics; bfloat16 products with float32 masters. The peer has
+bfloat16 weights throughout. Cases:
+
+    dense       1.24B, Llama shape: 16 layers, width 2048, 32/8 heads, inner 8192, vocabulary 128,256; 8 rows of 4096
+    float8      the same in float8, against our own bfloat16
+    small       0.16B, GPT-2 size: 12 layers, width 768, 12 heads, inner 2048, vocabulary 50,304; 16 rows of 2048
+    documents   the dense shape on 4 rows of 8192 that hold many documents, against rows of one document
+    muon        a step of the dense shape with Muon, against AdamW
+    moe         64 experts, 8 active, a shared one, about 1B active: share of the active FLOPs
+    cpu         10M on the CPU, against the Trainer of transformers
+
+    python benchmarks/train.py [--device cpu|cuda] [--quick] [--cases dense,small]
+
+MFU counts 6 · (matrix parameters) + attention FLOPs per token (ingot/model/count.py) against 989 TFLOP/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ingot.model.config import ModelConfig
+from ingot.model.count import count
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.train.batches import split_rows
+from ingot.train.config import LanguageConfig
+from ingot.train.language import language_terms
+from ingot.train.loop import Trainer
+from ingot.train.source import Source
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+
+PEAK = 989e12
+SCALINGS = ("tensor", "row")
+
+
+def llama(width: int, layers: int, heads: int, keys: int, inner: int, vocabulary: int, context: int) -> ModelConfig:
+    """A Llama-shaped model."""
+    block = {
+        "mixer": {"heads": heads, "key_value_heads": keys, "head_width": width // heads, "rope": {"base": 500_000.0}},
+        "feed_forward": {"width": inner},
+    }
+    return ModelConfig.model_validate(
+        {
+            "vocabulary_size": vocabulary,
+            "width": width,
+            "blocks": {"layer": block},
+            "layers": f"layer*{layers}",
+            "context": context,
+            "tied_embeddings": True,
+        }
+    )
+
+
+def mixture(context: int) -> ModelConfig:
+    """64 experts, 8 active, one shared: about 1B active parameters."""
+    block = {
+        "mixer": {"heads": 16, "key_value_heads": 4, "head_width": 128, "rope": {"base": 500_000.0}},
+        "feed_forward": {
+            "kind": "moe",
+            "experts": 64,
+            "active": 8,
+            "expert": {"width": 768},
+            "shared": {"width": 768},
+            "router": {"score": "sigmoid", "selection_bias": True, "renormalise": True},
+            "balancers": [{"kind": "bias"}],
+        },
+    }
+    return ModelConfig.model_validate(
+        {
+            "vocabulary_size": 50_304,
+            "width": 2048,
+            "blocks": {"layer": block},
+            "layers": "layer*16",
+            "context": context,
+            "tied_embeddings": True,
+        }
+    )
+
+
+class RandomTokens(Source):
+    """Rows of random tokens, in documents of `lengths` (None: one document a row); the same for every step's number."""
+
+    ahead = True
+
+    def __init__(self, vocabulary: int, rows: int, length: int, micro: int, documents: int | None = None) -> None:
+        self.vocabulary, self.rows, self.length, self.micro, self.documents = vocabulary, rows, length, micro, documents
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
+        generator = torch.Generator().manual_seed(step)
+        shape = (self.rows, self.length)
+        ids = torch.randint(self.vocabulary, (self.rows, self.length + 1), generator=generator)
+        begins = torch.zeros(shape, dtype=torch.bool)
+        if self.documents is not None:
+            begins = torch.rand(shape, generator=generator) < self.documents / self.length
+        begins[:, 0] = True
+        numbers = begins.long().cumsum(1) - 1
+        place = torch.arange(self.length).expand(shape)
+        start = torch.where(begins, place, 0).cummax(1).values
+        weight = torch.ones(shape)
+        weight[:, :-1] = (~begins[:, 1:]).float()
+        batch = Batch(ids[:, :-1], ids[:, 1:], place - start, numbers, {"weight": weight})
+        return split_rows(batch, self.micro), {}
+
+
+def train_ours(
+    config: ModelConfig, rows: int, length: int, micro: int, steps: int, documents: int | None = None, **options: Any
+) -> dict[str, float]:
+    """Tokens per second, memory and loss of the real loop."""
+    _clear()
+    device = options.get("device", "cuda")
+    with torch.device(device):
+        model = Transformer(config)
+    fill(model)
+    settings = {"steps": steps, "sequence_length": length, "log_every": 1, "checkpoints": {"every": 10**6}}
+    training = LanguageConfig.model_validate({**settings, **options})
+    source = RandomTokens(config.vocabulary_size or 0, rows, length, micro, documents)
+    with tempfile.TemporaryDirectory() as folder:
+        stage = StageFolder(Path(folder), seed=0, progress=Progress())
+        trainer = Trainer(model, language_terms(model, training), source, training, stage)
+        trainer.saver.finish = lambda model: None  # type: ignore[method-assign]  # the disk is not what is measured
+        trainer.run()
+        lines = stage.metrics.read()
+    skip = min(8, steps // 2)
+    speed = rows * length / statistics.median(line["seconds"] for line in lines[skip:])
+    memory = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0
+    waits = statistics.mean(line["data_wait_share"] * line["seconds"] for line in lines[skip:])
+    flops = count(config).training_flops_per_token(length)
+    found = {"tokens_per_second": speed, "mfu": speed * flops / PEAK, "gib": memory, "data_wait": waits}
+    return found | {"first_loss": lines[0]["loss"], "loss": lines[-1]["loss"]}
+
+
+def fill(model: Transformer) -> None:
+    """Random weights, drawn where they are: drawing billions on the host takes longer than the benchmark."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.02) if parameter.dim() > 1 else parameter.fill_(1.0)
+
+
+def train_peer(config: ModelConfig, rows: int, length: int, steps: int) -> dict[str, float]:
+    """The same with transformers' Llama: bfloat16 weights, torch.compile, SDPA, fused AdamW."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    _clear()
+    block = config.block(0)
+    mixer: Any = block.mixer
+    feed_forward: Any = block.feed_forward
+    shape = LlamaConfig(
+        vocab_size=config.vocabulary_size,
+        hidden_size=config.width,
+        intermediate_size=feed_forward.width,
+        num_hidden_layers=config.depth,
+        num_attention_heads=mixer.heads,
+        num_key_value_heads=mixer.key_value_heads,
+        max_position_embeddings=length,
+        rope_theta=500_000.0,
+        tie_word_embeddings=config.tied_embeddings,
+        attn_implementation="sdpa",
+    )
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(shape).to(torch.bfloat16)
+    run = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), fused=True)
+    times = []
+    loss = torch.zeros(())
+    for step in range(steps):
+        ids = torch.randint(shape.vocab_size, (rows, length), generator=torch.Generator().manual_seed(step)).cuda()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        loss = run(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    speed = rows * length / statistics.median(times[min(8, steps // 2) :])
+    flops = count(config).training_flops_per_token(length)
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    return {"tokens_per_second": speed, "mfu": speed * flops / PEAK, "gib": memory, "loss": float(loss)}
+
+
+def _clear() -> None:
+    gc.collect()
+    torch._dynamo.reset()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+DENSE = llama(2048, 16, 32, 8, 8192, 128_256, 4096)
+SMALL = llama(768, 12, 12, 12, 2048, 50_304, 2048)
+
+
+def run_cuda(cases: Sequence[str], steps: int) -> list[dict[str, Any]]:
+    """Every case that was asked for."""
+    found: list[dict[str, Any]] = []
+    bf16: dict[str, float] | None = None
+    if {"dense", "float8", "muon", "documents"} & set(cases):
+        bf16 = train_ours(DENSE, 8, 4096, 8, steps)
+    if "dense" in cases:
+        assert bf16 is not None
+        found.append(line("dense 1.24B", bf16, train_peer(DENSE, 8, 4096, steps)))
+    if "float8" in cases:
+        assert bf16 is not None
+        for scaling in SCALINGS:
+            ours = train_ours(DENSE, 8, 4096, 8, steps, precision="float8", float8_scaling=scaling)
+            found.append(line(f"float8 ({scaling}) against our bfloat16", ours, bf16))
+    if "muon" in cases:
+        assert bf16 is not None
+        ours = train_ours(DENSE, 8, 4096, 8, steps, optimizer={"kind": "muon"})
+        found.append(line("Muon against our AdamW", ours, bf16))
+    if "documents" in cases:
+        longer = llama(2048, 16, 32, 8, 8192, 128_256, 8192)
+        plain = train_ours(longer, 4, 8192, 4, steps)
+        found.append(
+            line("8k rows, about 12 documents each, against one", train_ours(longer, 4, 8192, 4, steps, 12), plain)
+        )
+    if "small" in cases:
+        found.append(line("small 0.16B", train_ours(SMALL, 16, 2048, 16, steps), train_peer(SMALL, 16, 2048, steps)))
+    if "moe" in cases:
+        found.append(line("MoE, 64 experts", train_ours(mixture(4096), 8, 4096, 2, steps), None))
+    return found
+
+
+def line(case: str, ours: dict[str, float], peer: dict[str, float] | None) -> dict[str, Any]:
+    """One case of the table."""
+    ratio = None if peer is None else ours["tokens_per_second"] / peer["tokens_per_second"]
+    row = {
+        "case": case,
+        "ours": round(ours["tokens_per_second"]),
+        "peer": None if peer is None else round(peer["tokens_per_second"]),
+        "ratio": None if ratio is None else round(ratio, 3),
+        "unit": "tokens/s",
+        "mfu": round(ours["mfu"], 4),
+        "gib": round(ours["gib"], 1),
+        "peer_gib": None if peer is None else round(peer["gib"], 1),
+        "data_wait": round(ours["data_wait"], 5),
+        "loss": [round(ours["first_loss"], 4), round(ours["loss"], 4)],
+    }
+    print(row, flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cases", default="dense,float8,small,documents,muon,moe")
+    parser.add_argument("--steps", type=int, default=24)
+    arguments = parser.parse_args()
+    steps = 12 if arguments.quick else arguments.steps
+    results = run_cuda(arguments.cases.split(","), steps)
+    print(json.dumps({"benchmark": "train", "device": arguments.device, "results": results}))
+
+
+if __name__ == "__main__":
+    main()

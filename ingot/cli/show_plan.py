@@ -1,0 +1,185 @@
+"""What `ingot plan` prints: the stages, and on GPUs where each training stage runs and what that comes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ingot.cli.show import byte_size, console, quantity
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ingot.recipe.placement import Placement
+    from ingot.recipe.plan import Plan, PlannedStage
+    from ingot.recipe.published import Published
+
+BAR = 40
+COLOURS = {
+    "weights": "blue",
+    "gradients": "cyan",
+    "optimizer": "magenta",
+    "copies": "bright_blue",
+    "activations": "yellow",
+    "loss": "red",
+    "workspace": "bright_black",
+}
+GIB = 1024**3
+
+
+def show_plan(made: Plan) -> None:
+    """A plan as a table, and below it one card for every stage that runs on GPUs."""
+    placed = [stage for stage in made.stages if stage.placement is not None or stage.problem is not None]
+    console().print(_stages(made, on_gpus=bool(placed)))
+    for stage in placed:
+        console().print()
+        console().print(_card(stage, made))
+    if not placed:
+        speed = f"{made.machine.flops_per_second / 1e9:,.0f} GFLOP/s"
+        how = "measured" if made.machine.measured else "assumed; --measure measures it"
+        typer.echo(f"{made.machine.device}: {speed} ({how}). Training is taken to reach half of that.")
+    if made.absent:
+        typer.echo(f"needed to run it, and not there yet: {', '.join(made.absent)}")
+    typer.echo(f"results: {made.folder}")
+
+
+def _stages(made: Plan, *, on_gpus: bool) -> Table:
+    """Every stage a line. On GPUs memory is left to the cards, and long times are days."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("stage", "takes", "status", "hash"):
+        table.add_column(column, no_wrap=column != "takes")
+    for column in ("parameters", "tokens", "FLOPs", *(() if on_gpus else ("memory",)), "time"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for stage in made.stages:
+        cost = stage.cost
+        takes = [f"{len(name)} {role}" if isinstance(name, dict) else name for role, name in stage.inputs.items()]
+        done = "" if stage.status == "done" else "~"
+        numbers = [_count(cost.parameters), _count(cost.tokens), quantity(cost.flops)]
+        if not on_gpus:
+            numbers.append(byte_size(cost.memory_bytes) if cost.memory_bytes else "")
+        table.add_row(
+            Text(stage.name if stage.name.startswith(stage.kind) else f"{stage.name} ({stage.kind})"),
+            Text(", ".join(dict.fromkeys(takes))),
+            stage.status,
+            stage.hash[:6],
+            *numbers,
+            done + _time(stage.seconds) if stage.seconds is not None else "",
+        )
+    return table
+
+
+def _count(value: float | None) -> str:
+    """Parameters and tokens come in billions."""
+    return quantity(value).replace("G", "B")
+
+
+def _time(seconds: float) -> str:
+    from ingot.workspace.progress import format_seconds
+
+    return f"{seconds / 86400:,.1f} days" if seconds >= 2 * 86400 else format_seconds(seconds)
+
+
+def _card(stage: PlannedStage, made: Plan) -> Table:
+    """One stage on GPUs: a line each for layout, memory, speed, cost, and what was published."""
+    from rich.table import Table
+    from rich.text import Text
+
+    card = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    card.add_column(style="bold", no_wrap=True)
+    card.add_column()
+    card.add_row(Text(stage.name, style="bold green"), Text(_work(stage)))
+    placement = stage.placement
+    if placement is not None:
+        card.add_row("layout", Text(_layout(placement)))
+        card.add_row("memory", _memory(placement))
+        if placement.speed is not None and placement.fits:
+            card.add_row("speed", Text(_speed(placement)))
+            card.add_row("takes", Text(_price(stage, made.price)))
+            if made.published is not None and stage is max(made.stages, key=lambda one: one.cost.tokens or 0):
+                card.add_row("published", Text(_published(placement, made.published)))
+        if placement.fits:
+            card.add_row("options", Text(placement.options(), style="cyan"))
+    if stage.problem is not None:
+        card.add_row(Text("problem", style="red"), Text(stage.problem))
+    return card
+
+
+def _work(stage: PlannedStage) -> str:
+    cost = stage.cost
+    parts = [f"{_count(cost.parameters)} parameters"] if cost.parameters else []
+    parts += [f"{_count(cost.tokens)} tokens"] if cost.tokens else [f"{cost.steps:,} steps"] if cost.steps else []
+    parts += [f"{quantity(cost.flops_per_token)}FLOPs per token"] if cost.flops_per_token else []
+    return " · ".join(parts)
+
+
+def _layout(placement: Placement) -> str:
+    mesh = placement.mesh
+    axes = ("replicate", "shard", "tensor", "context", "pipeline", "expert")
+    sizes = " × ".join(f"{axis} {getattr(mesh, axis)}" for axis in axes if getattr(mesh, axis) > 1) or "one device"
+    kept = {
+        "all": "everything kept",
+        "products": "products kept",
+        "blocks": "blocks recomputed",
+        "budget": "a budget kept",
+    }
+    several = f", {mesh.pipeline_stages} stages each" if mesh.pipeline_stages > 1 else ""
+    name = f"{placement.gpus:,} × {placement.gpu.upper()}"
+    return f"{name}: {sizes}{several}; {placement.micro_batch_tokens:,} tokens a pass, {kept[placement.keep]}"
+
+
+def _memory(placement: Placement) -> Text:
+    """The total, a bar of the device's memory, and the parts in the bar's colours."""
+    from rich.text import Text
+
+    from ingot.recipe.hardware import find_gpu
+
+    available, held = find_gpu(placement.gpu).memory, placement.memory
+    text = Text(f"{held.total / GIB:.1f} of {available / GIB:.0f} GiB per device  ")
+    filled, before = 0.0, 0
+    for name, part in held.as_json().items():
+        filled += part / available * BAR
+        end = min(BAR, round(filled))
+        text.append("█" * (end - before), style=COLOURS[name])
+        before = end
+    text.append("░" * (BAR - before), style="bright_black")
+    text.append("\n")
+    for number, (name, part) in enumerate(held.as_json().items()):
+        text.append(" · " if number else "").append(name, style=COLOURS[name]).append(f" {part / GIB:.1f}")
+    return text
+
+
+def _speed(placement: Placement) -> str:
+    speed = placement.speed
+    assert speed is not None and placement.tokens_per_second is not None and placement.mfu is not None
+    shares = [
+        f"{name} {value / speed.step:.0%}"
+        for name, value in (
+            ("compute", speed.compute),
+            ("communication", speed.communication),
+            ("bubble", speed.bubble),
+            ("optimizer", speed.optimizer),
+        )
+        if value / speed.step >= 0.005
+    ]
+    each = f"{placement.tokens_per_second:,.0f} tokens/s per GPU · MFU {placement.mfu:.0%}"
+    return f"{each} · step {speed.step:.2f} s ({', '.join(shares)})"
+
+
+def _price(stage: PlannedStage, price: float | None) -> str:
+    if stage.seconds is None or stage.gpu_hours is None:
+        return ""
+    text = f"{_time(stage.seconds)} · {stage.gpu_hours:,.0f} GPU-hours"
+    return text if price is None else f"{text} · {stage.gpu_hours * price:,.0f} at {price:g} each"
+
+
+def _published(placement: Placement, run: Published) -> str:
+    """What the report said and, on the same device, how this plan compares; MFU by the count that the plan uses."""
+    if run.speed is None or run.gpu != placement.gpu or not placement.tokens_per_second or placement.mfu is None:
+        return run.text
+    ratio = placement.tokens_per_second / run.speed
+    return f"{run.text}. By the count used here its MFU is {placement.mfu / ratio:.0%}; this plan is {ratio:.2f} times as fast"

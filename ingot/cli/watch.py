@@ -1,0 +1,53 @@
+"""`ingot watch`, and `ingot run --watch`: the command under a watchdog that starts it again when it dies or hangs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from ingot.cli.stop import without_from
+from ingot.workspace.errors import RecipeError
+
+HangOption = Annotated[
+    float, typer.Option("--hang-after", metavar="SECONDS", min=0.1, help="Silence that is a hang, at the least.")
+]
+HANG_AFTER, STARTS = 300.0, 3
+
+
+def watch_command(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)],
+    hang_after: HangOption = HANG_AFTER,
+    starts: Annotated[
+        int, typer.Option("--starts", min=1, help="Give up after so many without a new checkpoint.")
+    ] = STARTS,
+) -> None:
+    """Run the command after -- and start it again when it dies or hangs: ingot watch runs/NAME -- torchrun …"""
+    if not context.args:
+        raise RecipeError(
+            "there is no command to watch", fix="write it after --, as in: ingot watch runs/NAME -- torchrun …"
+        )
+    watch(context.args, context.args, folder, hang_after, starts)
+
+
+def watch_this(folder: Path, hang_after: float) -> NoReturn:
+    """This very command without --watch, under the watchdog; a restart leaves `--from` out, which would undo the work."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--watch"]
+    command = [sys.executable, "-m", "ingot"]
+    watch([*command, *arguments], [*command, *without_from(arguments)], folder, hang_after, STARTS)
+
+
+def watch(first: Sequence[str], again: Sequence[str], folder: Path, hang_after: float, starts: int) -> NoReturn:
+    """Watch a command, and end with its exit code."""
+    from ingot.train.guards.watchdog import Patience, Watchdog
+
+    patience = Patience(silence=hang_after, grace=min(Patience.grace, hang_after), starts=starts)
+    raise typer.Exit(Watchdog(first, again, folder, patience, _shout).run())
+
+
+def _shout(line: str) -> None:
+    typer.secho(line, err=True, bold=True)

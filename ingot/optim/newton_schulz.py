@@ -1,0 +1,145 @@
+"""Orthogonalisation by Newton–Schulz iterations: X = U S Vᵀ becomes nearly U Vᵀ, with products alone.
+
+    X ← X / ‖X‖_F,     then several times     X ← a X + (b A + c A²) X,     A = X Xᵀ   (the smaller side; tall: A = Xᵀ X)
+
+Every singular value s moves by the same odd polynomial a s + b s³ + c s⁵. Two choices of it:
+
+* quintic (K. Jordan, "Muon", 2024): one polynomial, steep at zero. It does not converge: singular values end in about 0.7 … 1.2;
+* Polar Express (Amsel et al., arXiv 2505.16932): in every iteration the polynomial that is best for the interval where the values
+  then are, from [10⁻³, 1] on. It converges; the paper's numbers, with its safety factor of 1.01.
+
+For X of m × n, m < n, the iteration can run on the m × m matrices alone ("Gram Newton–Schulz", Dao-AILab 2026). Everything that
+multiplies X is a polynomial of R = X Xᵀ and commutes with it: with Z = b R + c R²,
+
+    Q ← a Q + Q Z        R ← (a + Z) R (a + Z)        and X ← Q X at the end
+
+costs 2·m²n + 17·m³ instead of 10·m²n + 5·m³ multiplications for five iterations. Squaring singular values loses the small ones
+in 16 bits, so after RESTART iterations Q is applied and R made anew (4·m²n + 14·m³); that is as exact as the plain iteration
+(docs/methods/muon.md). Below n/m = GRAM_RATIO the plain one is cheaper.
+
+On CUDA it runs in float16, not bfloat16: the same speed and eight times as exact. Its range suffices because X is held √m times
+too large (`unit`, a power of two), so that the entries of X and R lie around one. Elsewhere it runs in the dtype of the input.
+
+All m × m products have symmetric results: for large m only the blocks on and below the diagonal are computed, then mirrored.
+
+Shapes: N matrices of R rows and C columns; M = min(R, C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+Polynomial = tuple[float, float, float]
+
+QUINTIC: Polynomial = (3.4445, -4.7750, 2.0315)
+POLAR_EXPRESS: tuple[Polynomial, ...] = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+)
+FIXED: Polynomial = (1.875, -1.25, 0.375)  # Polar Express from its eighth iteration on
+SAFETY = 1.01  # of Polar Express: rounding may push a singular value above one, where the polynomials would blow it up
+
+RESTART = 3  # iterations
+GRAM_RATIO = 1.5
+BLOCK = 512  # rows of a block of a symmetric product
+TINY = 1e-30  # a gradient of zeros stays one
+
+
+def polynomials(kind: str, iterations: int) -> tuple[Polynomial, ...]:
+    """The polynomial of each iteration."""
+    if kind == "quintic":
+        return (QUINTIC,) * iterations
+    safe = tuple((a / SAFETY, b / SAFETY**3, c / SAFETY**5) for a, b, c in POLAR_EXPRESS)
+    return (safe + (FIXED,) * iterations)[:iterations]
+
+
+def orthogonalise(x_NRC: Tensor, steps: Sequence[Polynomial], scale: float = 1.0) -> Tensor:
+    """`scale` · (nearly) U Vᵀ of each matrix [N, R, C]."""
+    small, large = sorted(x_NRC.shape[-2:])
+    unit = 2.0 ** (small.bit_length() // 2)
+    x = _normalised(x_NRC, unit, margin=1.0 if steps[0] == QUINTIC else SAFETY)
+    steps = [(a, b / unit**2, c / unit**4) for a, b, c in steps]  # of X · unit
+    run = _gram if large >= GRAM_RATIO * small else _plain
+    return run(x, steps, scale / unit)
+
+
+def _normalised(x_NRC: Tensor, unit: float, margin: float) -> Tensor:
+    """X · unit / (margin · ‖X‖_F), in the dtype of the iterations."""
+    dtype = torch.float16 if x_NRC.is_cuda and x_NRC.dtype != torch.float64 else x_NRC.dtype
+    precise = torch.promote_types(x_NRC.dtype, torch.float32)
+    norm_N11 = torch.linalg.vector_norm(x_NRC, dim=(-2, -1), keepdim=True, dtype=precise)
+    factor_N11 = unit / (margin * norm_N11).clamp_min(TINY)
+    return torch.mul(x_NRC, factor_N11, out=torch.empty_like(x_NRC, dtype=dtype, memory_format=torch.contiguous_format))
+
+
+def _plain(x: Tensor, steps: Sequence[Polynomial], scale: float) -> Tensor:
+    for (a, b, c), factor in zip(steps, _scale_last(len(steps), scale), strict=True):
+        gram = _gram_matrix(x)
+        x = _times(_symmetric(gram, gram, plus=gram, beta=b, alpha=c), x, plus=a * factor, alpha=factor)
+    return x
+
+
+def _gram(x: Tensor, steps: Sequence[Polynomial], scale: float) -> Tensor:
+    stretches = [steps[start : start + RESTART] for start in range(0, len(steps), RESTART)]
+    for stretch, factor in zip(stretches, _scale_last(len(stretches), scale), strict=True):
+        r, q = _gram_matrix(x), None
+        for place, (a, b, c) in enumerate(stretch):
+            z = _symmetric(r, r, plus=r, beta=b, alpha=c)
+            if place + 1 < len(stretch):
+                rz = _symmetric(r, z, plus=r, beta=a)
+                r = _symmetric(z, rz, plus=rz, beta=a)
+            if q is None:
+                q = z  # nothing reads z any more
+                q.diagonal(dim1=-2, dim2=-1).add_(a)
+            else:
+                q = _symmetric(q, z, plus=q, beta=a)
+        assert q is not None
+        x = _times(q, x, plus=0.0, alpha=factor)
+    return x
+
+
+def _scale_last(count: int, scale: float) -> Iterator[float]:
+    """The output's factor costs nothing in the last product."""
+    return (scale if place + 1 == count else 1.0 for place in range(count))
+
+
+def _gram_matrix(x_NRC: Tensor) -> Tensor:
+    """[N, M, M]."""
+    wide = x_NRC.shape[-2] <= x_NRC.shape[-1]
+    return _symmetric(x_NRC, x_NRC.mT) if wide else _symmetric(x_NRC.mT, x_NRC)
+
+
+def _times(q_NMM: Tensor, x_NRC: Tensor, plus: float, alpha: float) -> Tensor:
+    """alpha · Q X + plus · X, from the side where Q fits."""
+    left, right = (q_NMM, x_NRC) if x_NRC.shape[-2] <= x_NRC.shape[-1] else (x_NRC, q_NMM)
+    return torch.baddbmm(x_NRC, left, right, beta=plus, alpha=alpha)
+
+
+def _symmetric(
+    left: Tensor, right: Tensor, plus: Tensor | None = None, *, beta: float = 0.0, alpha: float = 1.0
+) -> Tensor:
+    """alpha · left · right + beta · plus, which is known to be symmetric."""
+    count, size, _ = left.shape
+    out = torch.empty(count, size, size, dtype=left.dtype, device=left.device)
+    block = BLOCK if size >= 2 * BLOCK else size
+    for start in range(0, size, block):
+        rows, end = slice(start, start + block), min(start + block, size)
+        given = out if plus is None else plus
+        torch.baddbmm(
+            given[:, rows, :end],
+            left[:, rows],
+            right[:, :, :end],
+            beta=0.0 if plus is None else beta,
+            alpha=alpha,
+            out=out[:, rows, :end],
+        )
+        out[:, :start, rows] = out[:, rows, :start].mT
+    return out

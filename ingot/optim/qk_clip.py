@@ -1,0 +1,108 @@
+"""QK-clip (MuonClip; Kimi K2, arXiv 2507.20534, section 2.1): attention logits cannot grow without bound.
+
+Let S_h be the largest logit, scaled as in the softmax, that head h had in a step (Record.max_logits). After the optimizer's
+update, a head with S_h > τ has its projections shrunk so that its logits would have been γ_h = τ/S_h times as large:
+
+    multi-head                    W_q^h, W_k^h · √γ_h
+    grouped and multi-query       W_q^h · γ_h             keys are shared by a group of heads, of which only h is too large
+    latent                        W_qc^h, W_kc^h · √γ_h  (content)      W_qr^h · γ_h  (turned; its key is shared by all heads)
+
+with the biases, where there are any. The step's own forward and backward pass are over by then and do not change. Logits are
+linear in what is scaled: a head that is not clipped keeps its logits exactly, and one that is would have had at most τ.
+
+A layer with norms of queries and keys is left alone: its logits do not depend on the size of the projections, and are bounded by
+scale · width · the gains.
+
+Nothing waits for the device; a head that is not clipped is multiplied by one. Sharded weights: each rank scales its rows. With
+tensor parallelism a rank has its own heads, and `max_logits` are theirs.
+
+Shapes: H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from ingot.model.linear import Linear
+from ingot.model.matrices import Rows, in_order, in_turn
+from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.mla import Mla
+from ingot.optim.adamw import local
+
+TENSOR = "tensor"  # the mesh axis along which heads are divided (train/parallel/layout.py)
+
+
+@torch.no_grad()
+def clip_query_key(model: nn.Module, max_logits: Mapping[int, Tensor], threshold: float) -> dict[str, Tensor]:
+    """Clip every head whose largest logit is above `threshold`; returns the largest logit and the share of clipped heads."""
+    for module in model.modules():
+        if isinstance(module, Attention) and module.layer in max_logits:
+            _clip_attention(module, _factors(max_logits[module.layer], threshold))
+        elif isinstance(module, Mla) and module.layer in max_logits:
+            _clip_latent(module, _factors(max_logits[module.layer], threshold))
+    if not max_logits:
+        return {}
+    logits = torch.cat([each.flatten() for each in max_logits.values()])
+    return {"largest_logit": logits.max(), "clipped_heads": (logits > threshold).float().mean()}
+
+
+def _factors(logits_H: Tensor, threshold: float) -> Tensor:
+    """γ of every head. A logit that is not finite says that the step is broken, not that the head is large."""
+    return torch.where((logits_H > threshold) & logits_H.isfinite(), threshold / logits_H, 1.0)
+
+
+def _clip_latent(module: Mla, factor_H: Tensor) -> None:
+    config, half_H = module.config, factor_H.sqrt()
+    content, turned = in_turn(config.heads, config.content_width, config.rope_width)
+    key, _ = in_turn(config.heads, config.content_width, config.value_width)
+    _scale(module.query if config.query_latent is None else module.query_up, [(content, half_H), (turned, factor_H)])
+    _scale(module.key_value_up, [(key, half_H)])
+
+
+def _clip_attention(module: Attention, factor_H: Tensor) -> None:
+    config = module.config
+    query, key = in_order((config.heads, config.head_width), (config.key_value_heads, config.head_width))
+    if config.query_key_norm != "none":
+        return
+    if config.heads == config.key_value_heads:
+        _scale(module.query_key_value, [(query, factor_H.sqrt()), (key, factor_H.sqrt())])
+    else:
+        _scale(module.query_key_value, [(query, factor_H)])
+
+
+def _scale(layer: Linear, parts: list[tuple[Rows, Tensor]]) -> None:
+    """Multiply the heads' rows of a layer's weight and bias by their factors."""
+    for parameter in (layer.weight, layer.bias):
+        if parameter is not None:
+            column = torch.ones(_rows_of_heads(parameter), 1, dtype=parameter.dtype, device=parameter.device)
+            for rows, factor_H in parts:
+                rows.of(column).mul_(factor_H.to(column.dtype)[:, None, None])
+            local(parameter).mul_(_own_rows(column, parameter).view(-1, *(1,) * (parameter.dim() - 1)))
+
+
+def _rows_of_heads(parameter: Tensor) -> int:
+    """The rows that belong to this tensor-parallel rank's heads."""
+    if not isinstance(parameter, DTensor):
+        return parameter.shape[0]
+    names = parameter.device_mesh.mesh_dim_names or ()
+    divided = parameter.device_mesh.size(names.index(TENSOR)) if TENSOR in names else 1
+    return parameter.shape[0] // divided
+
+
+def _own_rows(column: Tensor, parameter: Tensor) -> Tensor:
+    """Of the rows of this rank's heads those that FSDP gave to it: it cuts what tensor parallelism left."""
+    if not isinstance(parameter, DTensor):
+        return column
+    mesh = parameter.device_mesh
+    names, place = mesh.mesh_dim_names or ("",) * mesh.ndim, mesh.get_coordinate()
+    assert place is not None
+    for axis, placement in enumerate(parameter.placements):
+        if names[axis] != TENSOR and isinstance(placement, Shard | _StridedShard):
+            size = -(-len(column) // mesh.size(axis))  # as torch.chunk does it: the last ranks may have fewer, or none
+            column = column[place[axis] * size : (place[axis] + 1) * size]
+    return column

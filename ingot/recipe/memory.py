@@ -1,0 +1,145 @@
+"""Memory of one device while it trains: an estimate by parts, from few constants that were fitted to measurements.
+
+    weights       4 B · parameters of this device (float32 masters)
+    gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
+                  step on; in a step of one pass they grow while activations are freed, and count only where they exceed them
+    optimizer     8 B · parameters (AdamW, two moments); Muon keeps one momentum, 4 B, of the matrices of the blocks
+    copies        2 B · parameters of the blocks whose weights are cast to bfloat16 at the same time
+    activations   bytes per token and block (shape.py, by `activations.keep`) · tokens of a pass · passes in flight
+                  + what one block computes again or holds while its gradient is taken
+    loss          a chunk of logits and its gradient; the states and their gradient; the head's gradient in float32
+    workspace     a constant and a share for what kernels and the allocator hold beside
+
+A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are whole on the ranks of `tensor`, and
+on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of min(p, passes) passes of its L/p
+layers, of (p − 1)/v more with v interleaved stages, and between the passes of a step its weights (in the products' dtype) and
+its gradients are whole on the ranks of `shard`.
+
+Checked: against one H200 (see docs/planning.md). With float32 products (CPU) everything that is 2 B here is 4 B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from ingot.optim.config import MuonConfig
+from ingot.recipe.hardware import GIB
+from ingot.recipe.shape import Shape
+from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.parallel.config import MeshConfig
+
+MASTER, GRADIENT, MOMENT = 4, 4, 4
+"""Bytes of a weight, of its gradient, of one moment."""
+COPIES_KEPT = 0.0
+"""Share of the bfloat16 copies of all blocks that live at once on a device that shards nothing: torch.compile casts again in
+the backward pass instead of keeping the copy. What is in use, two blocks' copies, is counted in any case."""
+BLOCKS_GATHERED = 2
+"""Blocks whose whole weights are there at once: the one that computes, and the next one (FSDP gathers it ahead)."""
+CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 29, 1 << 20
+"""Logits of the head that exist at once, on a GPU and on a CPU (train/fused_head.py): each with its gradient."""
+BYTES_PER_STATE = 10
+"""After the last block, per number of a state: normed states, their gradient, and the stream's gradient (float32)."""
+TRANSIENT = 1.0
+"""While a block's gradient is taken: further bytes, as a multiple of what the block keeps with `all`."""
+WORKSPACE_BYTES = 512 * 1024**2
+"""Matrix product and attention kernels' own memory, indices, tokens, statistics."""
+WORKSPACE_SHARE = 0.02
+"""Of all the rest: blocks of the allocator that are not filled."""
+RESERVED_SHARE, CONTEXT_BYTES = 0.05, int(0.6 * GIB)
+"""What the allocator holds beyond its peak of use (fragmentation), and CUDA's own: only for the question whether a run fits."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device at the peak of a step, by part. `total` compares with torch.cuda.max_memory_allocated()."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    copies: int
+    activations: int
+    loss: int
+    workspace: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.as_json().values())
+
+    @property
+    def needed(self) -> int:
+        """What the device must have for a run to fit."""
+        return int(self.total * (1 + RESERVED_SHARE)) + CONTEXT_BYTES
+
+    def as_json(self) -> dict[str, int]:
+        """The parts."""
+        return asdict(self)
+
+
+def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: bool = False) -> Memory:
+    """The estimate for the most loaded device of a mesh whose `shard` is resolved; `float32` for products in float32."""
+    value = 4 if float32 else 2
+    stages, ranks, data = mesh.pipeline, max(1, mesh.shard) * mesh.context, mesh.replicate * max(1, mesh.shard)
+    rows = rows_per_pass(config, data)
+    passes = passes_per_step(config, data, rows)
+    tokens = rows * config.sequence_length / mesh.context
+
+    share = -(-shape.depth // stages) / shape.depth  # of the layers, on one stage
+    ends = (shape.embedding + shape.head if stages == 1 else max(shape.embedding, shape.head)) + shape.width
+    blocks = shape.block_parameters * share / mesh.tensor
+    held = (blocks + ends) / ranks
+    muon = shape.block_matrices * share / mesh.tensor / ranks if isinstance(config.optimizer, MuonConfig) else 0.0
+
+    in_flight = min(stages, passes or stages) + ((stages - 1) / mesh.pipeline_stages if mesh.pipeline_stages > 1 else 0)
+    keep, budget = config.activations.keep, config.activations.budget
+    per_token = sum(block.kept(keep, budget, mesh.tensor) * block.count for block in shape.blocks)
+    kept = value * tokens * per_token * share * in_flight
+    largest = max(block.kept("all", tensor=mesh.tensor) for block in shape.blocks)
+    whole = _in_use(shape, mesh, shape.depth * share) + ends  # what FSDP gathers of this device's layers
+    gradients = GRADIENT * (whole if stages > 1 and ranks > 1 else held)
+    gradients = gradients if passes != 1 else max(0.0, gradients - kept)
+
+    parts = (
+        MASTER * held,
+        gradients,
+        2 * MOMENT * held - MOMENT * muon,
+        0 if float32 else 2 * _copies(shape, mesh, share, ends, ranks),
+        kept + TRANSIENT * value * tokens * largest,
+        _loss(shape, tokens, value),
+    )
+    return Memory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
+
+
+def _in_use(shape: Shape, mesh: MeshConfig, layers: float) -> float:
+    """Parameters of so many layers, whole but for what `tensor` and `expert` divide."""
+    local = shape.block_parameters - shape.expert_parameters * (1 - 1 / mesh.expert)
+    return local / mesh.tensor * layers / shape.depth
+
+
+def _copies(shape: Shape, mesh: MeshConfig, share: float, ends: float, ranks: int) -> float:
+    """Weights in the dtype of the products. FSDP gathers whole blocks, and embedding and head for the whole pass (shard.py)."""
+    if ranks > 1 and (mesh.pipeline > 1 or not mesh.reshard_after_forward):
+        return _in_use(shape, mesh, shape.depth * share) + ends
+    in_use = _in_use(shape, mesh, BLOCKS_GATHERED)
+    return in_use + ends if ranks > 1 else max(COPIES_KEPT * shape.block_parameters, in_use)
+
+
+def _loss(shape: Shape, tokens: float, value: int) -> float:
+    """The head is whole on every rank: a chunk of logits, the states, the head's gradient and its copy in use."""
+    logits = min(CHUNK_LOGITS if value == 2 else CHUNK_LOGITS_CPU, tokens * shape.vocabulary)
+    states = BYTES_PER_STATE * value / 2 * tokens * shape.width
+    return 2 * value * logits + states + (4 + value) * shape.vocabulary * shape.width
+
+
+def rows_per_pass(config: TrainingConfig, data: int) -> int:
+    """Rows that a device takes at once, of the rows that a step gives it."""
+    rows = max(1, config.micro_batch_tokens // config.sequence_length)
+    if not isinstance(config, PretrainConfig):
+        return rows
+    return min(rows, max(1, config.batch_tokens // config.sequence_length // data))
+
+
+def passes_per_step(config: TrainingConfig, data: int, rows: int) -> int | None:
+    """Forward passes of a device in one step; None where the stage does not know its tokens in advance."""
+    if not isinstance(config, PretrainConfig):
+        return None
+    return max(1, -(-config.batch_tokens // (config.sequence_length * data * rows)))

@@ -1,0 +1,57 @@
+"""Where documents begin and which positions are scored, found on the host so that the device is never asked.
+
+Counting documents or scored tokens on a GPU makes the program wait for everything queued there. Both are known from the batch
+as the loader made it. Sizes are rounded up, because compiled code is made again for every new one:
+
+* the list of documents' starts is filled up with the end of the batch (documents of no tokens) to a multiple of 8; more would
+  cost time in the kernel, and its code takes any length;
+* the longest document is rounded up to a power of two;
+* the list of scored positions is filled up, to a multiple of 2048, with a position that has no weight in any stream;
+  where more than three quarters are scored all are taken, which is cheaper than gathering them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from ingot.tokens.batch import PADDING_DOCUMENT, Batch, Places
+
+DOCUMENTS, SCORED = 8, 2048
+MOST = 0.75
+
+
+def with_places(batch: Batch, pin: bool = False) -> Batch:
+    """The batch with its places; `pin` puts all of it into memory from which a GPU copies without waiting."""
+    starts, longest = document_starts(batch.documents)
+    whole = bool((batch.documents == batch.documents[:, :1]).all()) and not bool(
+        (batch.documents == PADDING_DOCUMENT).any()
+    )
+    placed = dataclasses.replace(batch, places=Places(starts, longest, whole, scored_positions(batch)))
+    return placed.pinned() if pin else placed
+
+
+def document_starts(documents_BT: Tensor) -> tuple[Tensor, int]:
+    """Starts of the documents in the flattened batch with the end repeated, and a bound of their lengths."""
+    begins = torch.ones_like(documents_BT, dtype=torch.bool)
+    begins[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
+    starts = begins.flatten().nonzero().flatten()
+    total = documents_BT.numel()
+    count = -(-(len(starts) + 1) // DOCUMENTS) * DOCUMENTS
+    padded = torch.full((count,), total, dtype=torch.int32)
+    padded[: len(starts)] = starts
+    longest = int(padded[: len(starts) + 1].diff().max())
+    return padded, min(1 << (longest - 1).bit_length(), documents_BT.shape[1])
+
+
+def scored_positions(batch: Batch) -> Tensor | None:
+    """Positions of the flattened batch that hold all scored ones; None if that is all of them."""
+    scored = torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0).flatten()
+    positions = scored.nonzero().flatten()
+    count = -(-len(positions) // SCORED) * SCORED
+    if len(positions) > MOST * scored.numel() or count >= scored.numel():
+        return None
+    idle = int(torch.argmin(scored.to(torch.uint8)))
+    return torch.nn.functional.pad(positions, (0, count - len(positions)), value=idle)

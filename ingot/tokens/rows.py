@@ -1,0 +1,90 @@
+"""Rows of training data, put together from pieces of a source's token stream.
+
+Place p of a stream reads token p and predicts token p + 1. A piece is a run of places within one document, and a row is a
+list of pieces. How the stream is cut into rows is the business of `windows.py` (concatenate and split) and `packed.py`
+(documents kept whole); here the rows become tensors:
+
+    tokens[t] = stream[p]      targets[t] = stream[p + 1]      positions[t] = t − first place of its piece
+
+Each piece is a document of its own: positions restart, and attention must not cross. `weight` is 1 where the next token
+belongs to the same document and 0 elsewhere: at a document's <|endoftext|>, which has nothing to predict, and in padding.
+Everything is computed with array operations, whatever the number of documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ingot.tokens.batch import PADDING_DOCUMENT, Batch
+from ingot.tokens.shards import Source
+
+
+@dataclass(frozen=True)
+class Row:
+    """Pieces of a source's stream that lie side by side in a row; what they leave free is padding."""
+
+    source: Source
+    starts: NDArray[np.int64]  # the first place of each piece in the stream
+    sizes: NDArray[np.int64]  # places of each piece, at least one
+    ends_document: NDArray[np.bool_]  # whether a piece's last place reads the last token of its document
+
+
+def make_rows(rows: Sequence[Row], length: int, sources: Sequence[int] | None = None) -> Batch:
+    """A batch of these rows; `sources` are the numbers that `Batch.sources` gives them."""
+    # All rows are made at once, side by side and without padding: the cost of a call is shared by the whole batch.
+    sizes = np.concatenate([row.sizes for row in rows])
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
+    pieces = np.asarray([len(row.sizes) for row in rows])
+    used = np.add.reduceat(sizes, np.cumsum(pieces) - pieces)  # places of each row
+
+    positions = np.arange(ends[-1])
+    positions -= np.repeat(begins, sizes)
+    tokens = np.empty(len(positions), dtype=np.int64)
+    after = np.empty(len(sizes), dtype=np.int64)  # the token after each piece
+    place = piece = 0
+    for row, row_used, row_pieces in zip(rows, used.tolist(), pieces.tolist(), strict=True):
+        tokens[place : place + row_used] = _read(row, positions[place : place + row_used])
+        after[piece : piece + row_pieces] = row.source.take(row.starts + row.sizes)
+        place, piece = place + row_used, piece + row_pieces
+
+    ends_document = np.concatenate([row.ends_document for row in rows])
+    targets = np.empty_like(tokens)
+    targets[:-1] = tokens[1:]
+    targets[ends - 1] = np.where(ends_document, 0, after)
+    weight = np.ones(len(tokens), dtype=np.float32)
+    weight[ends[ends_document] - 1] = 0
+    documents = np.repeat(np.arange(len(sizes)) - np.repeat(np.cumsum(pieces) - pieces, pieces), sizes)
+
+    taken = None if len(tokens) == len(rows) * length else np.arange(length) < used[:, None]
+
+    def padded(dense: NDArray[Any], padding: int = 0) -> Tensor:
+        if taken is None:
+            return torch.from_numpy(dense.reshape(len(rows), length))
+        full = np.full(taken.shape, padding, dtype=dense.dtype)
+        full[taken] = dense
+        return torch.from_numpy(full)
+
+    return Batch(
+        padded(tokens),
+        padded(targets),
+        padded(positions),
+        padded(documents, PADDING_DOCUMENT),
+        {"weight": padded(weight)},
+        None if sources is None else torch.tensor(sources, dtype=torch.int64),
+    )
+
+
+def _read(row: Row, positions: NDArray[np.int64]) -> NDArray[Any]:
+    """The tokens of a row's places, given the position of each within its piece."""
+    ends = row.starts + row.sizes
+    if (ends[:-1] == row.starts[1:]).all():  # the pieces follow each other in the stream, as in a window
+        return row.source.read(int(row.starts[0]), int(ends[-1]))
+    return row.source.take(positions + np.repeat(row.starts, row.sizes))

@@ -1,0 +1,103 @@
+"""The batches of a step as the loop takes them: counted, checked, and made ahead of time where that is possible.
+
+What a loss is divided by is counted here, on the host, from the batches of this rank; the counts of the other ranks are added
+on the device. Counting before the batches go there means that nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ingot.tokens.batch import Batch
+from ingot.tokens.places import with_places
+from ingot.tokens.prefetch import Prefetcher
+from ingot.train.parallel.layout import Layout
+from ingot.train.source import Source
+from ingot.train.terms import LossTerm
+from ingot.workspace.errors import CheckFailed
+
+NEVER = 1 << 62  # the step at which a run surely ends
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """This rank's micro-batches of a step, on the host."""
+
+    batches: Sequence[Batch]
+    counts: dict[str, Tensor]  # the terms' denominators, of this rank
+    tokens: int  # real tokens, of this rank
+    logged: dict[str, float]
+    waited: float = 0.0  # seconds that the loop waited for it
+
+    def totals(self, layout: Layout | None, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
+        """Denominators and tokens of the whole step, on the device."""
+        names = list(self.counts)
+        listed = [*(self.counts[name].double() for name in names), torch.tensor(self.tokens, dtype=torch.float64)]
+        total = torch.stack(listed).to(device, non_blocking=True)
+        if layout is not None:
+            total = layout.sum_over(total, "replicate", "shard")  # every context rank has counted whole rows
+        return dict(zip(names, total[:-1], strict=True)), total[-1]
+
+
+class Feed:
+    """Asks the source for steps; those of a source that can tell the future are made ahead by a thread."""
+
+    def __init__(
+        self, source: Source, terms: Sequence[LossTerm], layout: Layout | None, first: int, device: torch.device
+    ) -> None:
+        self.source, self.terms, self.layout = source, terms, layout
+        self.cuda = device.type == "cuda"
+        self.rank, self.world = (0, 1) if layout is None else (layout.data_rank, layout.data_world)
+        self.ahead = Prefetcher(self.prepare, first, NEVER) if source.ahead else None
+
+    def get(self, step: int) -> Prepared:
+        """The batches of `step`, with the seconds that were waited for them."""
+        if self.ahead is not None:
+            prepared, waited = self.ahead.get(step)
+        else:
+            began = time.monotonic()
+            prepared, waited = self.prepare(step), time.monotonic() - began
+        return dataclasses.replace(prepared, waited=waited)
+
+    def prepare(self, step: int) -> Prepared:
+        """Make and count the batches of `step`."""
+        batches, logged = self.source.batches(step, self.rank, self.world)
+        counts = {}
+        for term in self.terms:
+            _check_streams(step, term, batches)
+            counts[term.name] = torch.stack([term.denominator(batch.streams) for batch in batches]).sum()
+            if self.world == 1 and not counts[term.name] > 0:
+                raise CheckFailed(
+                    f"step {step} has nothing to learn from: the denominator of the loss term {term.name!r} is "
+                    f"{float(counts[term.name])}",
+                    fix="check the loss mask of the data",
+                )
+        tokens = sum(batch.token_count for batch in batches)
+        if self.cuda:
+            batches = [with_places(batch, pin=True) for batch in batches]
+        return Prepared(batches, counts, tokens, logged)
+
+    def restart(self, step: int) -> None:
+        """Forget what was made ahead: the source has changed its mind about the steps from `step` on."""
+        if self.ahead is not None:
+            self.ahead.restart(step)
+
+    def close(self) -> None:
+        """Stop making steps ahead."""
+        if self.ahead is not None:
+            self.ahead.close()
+
+
+def _check_streams(step: int, term: LossTerm, batches: Sequence[Batch]) -> None:
+    missing = {name for batch in batches for name in term.needs if name not in batch.streams}
+    if missing:
+        raise CheckFailed(
+            f"step {step}: the loss term {term.name!r} reads {', '.join(sorted(missing))}, which a batch does not have",
+            fix=f"stamp the sequences with the streams {', '.join(term.needs)}",
+        )

@@ -1,0 +1,114 @@
+"""Large matrix products in float8: x and W in e4m3, gradients in e5m2, sums in the matrix units' float32.
+
+    y  = s_x s_W (x/s_x)₈ (W/s_W)₈ᵀ           s = max|·| / largest float8,   one per tensor, or one per row of each factor
+    ∂x = s_g s_W (g/s_g)₈ (W/s_W)₈            each product has scales along what it does not sum over
+    ∂W = s_g s_x (g/s_g)₈ᵀ (x/s_x)₈
+
+Scales are those of the tensor itself (Micikevicius et al., arXiv 2209.05433), computed anew each time: nothing to remember and
+nothing to go stale. One scale per tensor is faster; one per row survives outliers. Only products of matrices with at least
+`SMALLEST` rows and columns gain from it: below that, converting costs more than is saved. The head, the embedding and routers
+stay as they are. Without the hardware the same rounding is computed with ordinary products, for tests.
+
+Shapes: N tokens, I inputs, O outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from ingot.model.linear import Linear
+from ingot.model.transformer import Transformer
+
+Scaling = Literal["tensor", "row"]
+SMALLEST = 1024
+ALIGNED = 16  # rows and columns of the kernel's matrices
+FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
+TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches are small, and need their own
+
+
+def use_float8(model: Transformer, scaling: Scaling) -> int:
+    """Let the large linear layers of the blocks multiply in float8; returns how many there are."""
+    count = 0
+    for module in model.blocks.modules():
+        if isinstance(module, Linear) and min(module.weight.shape) >= SMALLEST and fits(module):
+            module.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
+            count += 1
+    return count
+
+
+def fits(module: Linear) -> bool:
+    """Whether the kernel takes this layer's shape."""
+    return all(size % ALIGNED == 0 for size in module.weight.shape)
+
+
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, scaling: Scaling) -> Tensor:
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    rows = x.reshape(-1, x.shape[-1])
+    if len(rows) % ALIGNED:  # the sum over tokens in ∂W wants whole tiles too
+        return linear(x, weight, bias)
+    out: Tensor = _Product.apply(rows.to(dtype), weight.to(dtype), scaling)  # type: ignore[no-untyped-call]
+    out = out.unflatten(0, x.shape[:-1])
+    return out if bias is None else out + bias.to(dtype)
+
+
+# Functions, not objects: compiled code is shared by layers that hold the very same thing.
+def multiply_by_tensor(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """y = x Wᵀ + b with the product in float8 and a scale per tensor."""
+    return _multiply(x, weight, bias, "tensor")
+
+
+def multiply_by_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """y = x Wᵀ + b with the product in float8 and a scale per row."""
+    return _multiply(x, weight, bias, "row")
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x_NI: Tensor, weight_OI: Tensor, scaling: Scaling) -> Tensor:
+        context.save_for_backward(x_NI, weight_OI)
+        context.scaling = scaling
+        return product(x_NI, weight_OI, scaling, FORWARD, FORWARD, fast=True)
+
+    @staticmethod
+    def backward(context: Any, gradient_NO: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x_NI, weight_OI = context.saved_tensors
+        x = weight = None
+        if context.needs_input_grad[0]:
+            x = product(gradient_NO, weight_OI.T, context.scaling, BACKWARD, FORWARD, fast=False)
+        if context.needs_input_grad[1]:
+            weight = product(gradient_NO.T, x_NI.T, context.scaling, BACKWARD, FORWARD, fast=False)
+        return x, weight, None
+
+
+def product(
+    left_MK: Tensor, right_NK: Tensor, scaling: Scaling, left: torch.dtype, right: torch.dtype, *, fast: bool
+) -> Tensor:
+    """left · rightᵀ in the dtype of `left`, both rounded to float8; `fast` adds up with less than full float32."""
+    left_8, left_scale = to_float8(left_MK, left, scaling)
+    right_8, right_scale = to_float8(right_NK, right, scaling)
+    if left_MK.device.type != "cuda":
+        exact = torch.promote_types(left_MK.dtype, torch.float32)
+        out = (left_8.to(exact) * left_scale.to(exact)) @ (right_8.to(exact) * right_scale.to(exact)).T
+        return out.to(left_MK.dtype)
+    return torch._scaled_mm(
+        left_8.contiguous(),
+        right_8.contiguous().T,
+        scale_a=left_scale,
+        scale_b=right_scale if scaling == "tensor" else right_scale.T,
+        out_dtype=left_MK.dtype,
+        use_fast_accum=fast,
+    )
+
+
+def to_float8(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling) -> tuple[Tensor, Tensor]:
+    """The rounded tensor and its scale, one number or one per row [M, 1]: x ≈ rounded · scale."""
+    size = x_MK.abs()
+    largest = size.amax(dim=1, keepdim=True) if scaling == "row" else size.amax()
+    limit = torch.finfo(dtype).max
+    scale = (largest.float() / limit).clamp(min=TINY)
+    return (x_MK.float() / scale).clamp(-limit, limit).to(dtype), scale

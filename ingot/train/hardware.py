@@ -1,0 +1,37 @@
+"""Peak FLOP/s of devices, dense, as their makers state them: what MFU is measured against.
+
+NVIDIA's data sheets (A100 SXM, H100 SXM and PCIe, H200, L40S, HGX B200, GeForce RTX 4090 with float32 accumulation). Where a data
+sheet prints the rate with sparsity, this is half of it. A device that is not listed has no MFU: a wrong one is worse than none.
+"""
+
+from __future__ import annotations
+
+import torch
+
+TERA = 10**12
+
+# part of the device's name, as torch gives it -> (bfloat16, float8); the first that fits counts
+PEAKS: tuple[tuple[str, float, float | None], ...] = (
+    ("H100 PCIe", 756 * TERA, 1513 * TERA),
+    ("H100", 989 * TERA, 1979 * TERA),
+    ("H800", 989 * TERA, 1979 * TERA),
+    ("H200", 989 * TERA, 1979 * TERA),
+    ("B200", 2250 * TERA, 4500 * TERA),
+    ("A100", 312 * TERA, None),
+    ("A800", 312 * TERA, None),
+    ("L40S", 362 * TERA, 733 * TERA),
+    ("RTX 4090", 165 * TERA, 330 * TERA),
+)
+
+
+def peak_flops(name: str, precision: str) -> float | None:
+    """The peak of the device called `name` in bfloat16 or float8; None if it is not known, or for float32."""
+    for part, bfloat16, float8 in PEAKS:
+        if part.lower() in name.lower():
+            return {"bfloat16": bfloat16, "float8": float8}.get(precision)
+    return None
+
+
+def device_name(device: torch.device) -> str:
+    """What the device calls itself."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,64 @@
+"""A model divided over the ranks of a layout, one axis after the other.
+
+    tensor → expert → pipeline → (recomputation and compilation, prepare.py) → shard
+
+Context parallelism changes no weight: the passes of a step do it. A model that was built on the meta device has no weights yet;
+`materialise` makes room for this rank's shards alone and lets the caller fill them, so that a model may be larger than a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ingot.model.initialise import copy_shard
+from ingot.model.order import in_ranks_order, orders
+from ingot.model.stored import StoredModel
+from ingot.model.transformer import Transformer
+from ingot.train.parallel.layout import Layout
+
+
+def divide_parts(model: Transformer, layout: Layout) -> None:
+    """Divide heads, channels, experts and layers over ranks: before blocks are compiled."""
+    if layout.size("tensor") > 1:
+        from ingot.train.parallel.tensor import apply_tensor_parallel
+
+        apply_tensor_parallel(model, layout)
+    if layout.config.expert > 1:
+        from ingot.train.parallel.expert import apply_expert_parallel
+
+        apply_expert_parallel(model, layout)
+    if layout.size("pipeline") > 1:
+        from ingot.train.parallel.stages import cut_into_stages
+
+        cut_into_stages(model, layout)
+
+
+def shard_weights(model: Transformer, layout: Layout, dtype: torch.dtype) -> None:
+    """Shard what is left over the data ranks: after blocks were compiled."""
+    if layout.size("replicate", "shard", "context") > 1:
+        from ingot.train.parallel.shard import shard_model
+
+        shard_model(model, layout, dtype)
+
+
+def materialise(model: Transformer, device: torch.device, fill: Callable[[Transformer], None]) -> None:
+    """Give a model that was built and divided on the meta device memory for its shards, and let `fill` set them.
+
+    `fill` is `initialise` with a seed, or `load_shards`; buffers (biases and momenta of routers) start at zero.
+    """
+    model.to_empty(device=device)
+    with torch.no_grad():
+        for buffer in model.buffers():
+            buffer.zero_()
+    fill(model)
+
+
+@torch.no_grad()
+def load_shards(model: Transformer, stored: StoredModel) -> None:
+    """Fill a divided model from one on disk, whatever its format: a tensor is read whole, and this rank keeps its shard."""
+    row_orders, source = orders(model), stored.parameters
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        value = source.rows(name, 0, source.entries[name].rows)
+        copy_shard(tensor, in_ranks_order(value, row_orders.get(name)))

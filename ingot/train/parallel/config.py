@@ -1,0 +1,32 @@
+"""The mesh of a training stage: how many ways each kind of parallelism divides the work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ingot.workspace.config import Config
+
+
+class MeshConfig(Config):
+    """How the processes of a run (torchrun) divide model and data; the product of all but `expert` is their number."""
+
+    replicate: int = Field(1, gt=0, description="copies of the sharded model (HSDP); gradients are summed over them")
+    shard: int = Field(
+        0, ge=0, description="FSDP2: ranks over which weights, gradients and optimizer state are sharded; 0: the rest"
+    )
+    tensor: int = Field(1, gt=0, description="tensor parallel: heads, inner channels and vocabulary divided")
+    context: int = Field(1, gt=0, description="context parallel: each row's tokens divided")
+    pipeline: int = Field(1, gt=0, description="pipeline parallel: layers divided into stages")
+    expert: int = Field(1, gt=0, description="expert parallel: experts divided over ranks of shard × context")
+    context_method: Literal["gather", "ring"] = Field(
+        "gather", description="keys and values gathered by every rank, or passed around a ring"
+    )
+    pipeline_schedule: Literal["1f1b", "interleaved"] = Field(
+        "1f1b", description="one stage per rank, or several (`pipeline_stages`), which shrinks the bubble"
+    )
+    pipeline_stages: int = Field(1, gt=0, description="stages per rank of the interleaved schedule")
+    reshard_after_forward: bool = Field(
+        True, description="FSDP: free gathered weights after a block's forward pass (less memory, one more gather)"
+    )

@@ -1,0 +1,60 @@
+"""Context parallelism in a training step: each rank of the `context` axis computes some tokens of every row.
+
+Which tokens, and how activations travel, is in model/across.py; attention sees the keys of whole rows (or passes them around a
+ring, mixers/ring.py), mixers that go through a row token by token are given whole rows. Here is what a step needs besides:
+
+    make_across    who the ranks are, and whether the model's layers can do it
+    split          this rank's share of a batch: what is scored here. The shares of all ranks add up to the batch's loss.
+
+The ranks of a `context` group read the same rows, so a step's counts are counted from whole rows on each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ingot.model.across import Across
+from ingot.model.mixers.mla import Mla
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.train.parallel.layout import Layout
+from ingot.train.terms import LossTerm
+from ingot.workspace.errors import RecipeError
+
+
+def make_across(model: Transformer, layout: Layout | None, terms: Sequence[LossTerm] = ()) -> Across | None:
+    """The ranks that share this one's rows; None where rows are not divided."""
+    if layout is None or layout.size("context") == 1:
+        return None
+    for term in terms:
+        if not term.by_token:
+            raise RecipeError(
+                f"the loss term {term.name!r} looks at whole sequences, which context parallelism divides",
+                place="mesh.context",
+                fix="set mesh.context to 1",
+            )
+    for part in model.modules():
+        if isinstance(part, Mla) and part.config.sparse is not None and part.config.sparse.loss:
+            raise RecipeError(
+                "the loss of a sparse attention's indexer is not divided over context ranks: it would be counted on each",
+                place=f"layer {part.site.layer}: mixer.sparse.loss",
+                fix="set mesh.context to 1 in the stage that trains the indexer",
+            )
+    mesh = layout.mesh["context"]
+    return Across(mesh.get_group(), mesh.get_local_rank(), mesh.size(), ring=layout.config.context_method == "ring")
+
+
+def split(batch: Batch, across: Across | None) -> Batch:
+    """The tokens of a batch of whole rows that are scored on this rank."""
+    if across is None:
+        return batch
+    return Batch(
+        across.own(batch.tokens),
+        across.own(batch.targets),
+        across.own(batch.positions),
+        across.own(batch.documents),
+        {name: across.own(stream) for name, stream in batch.streams.items()},
+        batch.sources,
+        None if batch.places is None else replace(batch.places, scored=None),
+    )

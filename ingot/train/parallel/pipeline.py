@@ -1,0 +1,253 @@
+"""The passes of a step through a pipeline: stages on different ranks work on different micro-batches at the same time.
+
+    forward of stage s     take x from stage s − 1, run the layers, give x to stage s + 1; the last stage has the loss
+    backward of stage s    take ∂loss/∂x from stage s + 1, run backward, give ∂loss/∂(what entered) to stage s − 1
+
+The order is that of timetable.py, the cut of the model that of stages.py. All ranks of a pipeline read the same rows: only
+activations and their gradients travel. A loss that a part of a middle stage reports (a router's balance) is differentiated there,
+together with what comes from above:  ∂(what entered) = Jᵀ·(what came) + ∂(reported)/∂(what entered).
+
+Exchanges follow the slots of the timetable: after each slot a rank sends what it made and opens a buffer for what the others
+made for it, all at once (`batch_isend_irecv`). Every rank goes through the same slots, so sends and receives always meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
+
+from ingot.model.record import Record, RouterLoad
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.train.logprobs import run_model, score_states
+from ingot.train.parallel.layout import AXES, Layout
+from ingot.train.parallel.shard import reduce_over_copies
+from ingot.train.parallel.stages import StagedTransformer, stages_per_rank
+from ingot.train.parallel.timetable import Action, timetable
+from ingot.train.passes import Objective, Passes, Sums
+from ingot.train.plan import Plan
+from ingot.train.terms import Scored
+from ingot.workspace.errors import RecipeError
+
+
+def make_passes(
+    model: Transformer, objective: Objective, device: torch.device, dtype: torch.dtype, layout: Layout | None = None
+) -> Passes:
+    """The passes of a step for this layout."""
+    if layout is not None and isinstance(model, StagedTransformer):
+        return PipelinePasses(model, objective, device, dtype, layout)
+    return Passes(model, objective, device, dtype, layout)
+
+
+class PipelinePasses(Passes):
+    """Runs the passes of a step in the order of the pipeline on this rank's stages."""
+
+    model: StagedTransformer
+    layout: Layout
+
+    def __init__(
+        self,
+        model: StagedTransformer,
+        objective: Objective,
+        device: torch.device,
+        dtype: torch.dtype,
+        layout: Layout,
+    ) -> None:
+        super().__init__(model, objective, device, dtype, layout)
+        self.rank, self.ranks = layout.rank("pipeline"), layout.size("pipeline")
+        self.post = Post(layout, model.stages)
+        self._reports: tuple[list[Any], list[Any]] | None = None  # what layers of all stages report
+        if objective.measure_noise:
+            raise RecipeError(
+                "the gradient noise scale is not measured in a pipeline: its micro-batches overlap, so do their gradients",
+                place="measure_noise",
+                fix="set it to false, or mesh.pipeline to 1",
+            )
+        if model.ends_share and self.rank == self.ranks - 1:
+            self.counted_elsewhere = frozenset({"embedding.weight"})  # by the first stage
+        # with NCCL all ranks of a group must have met before two of them talk
+        layout.sum_over(torch.zeros((), device=device), "pipeline")
+
+    def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
+        sums = Sums(record=Record(sum_ranks=self.sum_ranks))
+        here = [batch.to(self.device) for batch in batches]
+        kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}  # by stage and micro: in, out, loss
+
+        def compute(action: Action) -> Tensor | None:
+            place, given = (action.stage, action.micro), self.post.take(action)
+            if action.forward:
+                kept[place] = self._forward(action.stage, given, here[action.micro], denominators, tokens, sums)
+                return kept[place][1].detach()
+            reduce_over_copies(self.model, action.micro == len(here) - 1)
+            return self._backward(*kept.pop(place), given)
+
+        for slot in timetable(self.ranks, stages_per_rank(self.layout.config), len(here)):
+            action = slot[self.rank]
+            made = None if action is None else compute(action)
+            self.post.exchange(slot, made, lambda micro: self._empty(here[micro], self.layout.size("context")))
+        self.post.wait()
+        self._add_ends()
+        return sums
+
+    def score(self, batch: Batch) -> Scored:
+        batch, x_BTD = batch.to(self.device), None
+        for stage in self.model.layers:
+            if stage > 0:
+                x_BTD = self.post.receive(stage - 1, self._empty(batch, 1))
+            with self.precision():
+                x_BTD = run_model(self.model, batch, stage=stage, entering_BTD=x_BTD)
+            if stage < self.model.stages - 1:
+                self.post.send(stage + 1, x_BTD)
+        self.post.wait()
+        if self.rank < self.ranks - 1:
+            nothing = torch.zeros(0, device=self.device)
+            return Scored(nothing, dict.fromkeys(batch.streams, nothing))
+        assert x_BTD is not None
+        with self.precision():
+            return score_states(self.model, x_BTD, batch, self.objective.temperature)
+
+    def add_ranks(self, sums: Sums) -> None:
+        """Also: every rank learns what layers of other stages reported, so that all log and guard the same."""
+        loads, logits = sums.record.loads, sums.record.max_logits
+        if self._reports is None:
+            kinds = [
+                (layer, tuple((each.shape, each.dtype) for each in load.tensors())) for layer, load in loads.items()
+            ]
+            heads = [(layer, len(maxima_H)) for layer, maxima_H in logits.items()]
+            self._reports = sorted(self.layout.union(kinds, "pipeline")), sorted(self.layout.union(heads, "pipeline"))
+        for layer, kind in self._reports[0]:
+            zeros = (torch.zeros(shape, dtype=dtype, device=self.device) for shape, dtype in kind)
+            loads.setdefault(layer, RouterLoad(*zeros))
+        for layer, count in self._reports[1]:
+            logits.setdefault(layer, torch.full((count,), -torch.inf, device=self.device))
+        sums.record.sum_ranks = lambda tensor: self.layout.sum_over(tensor, *AXES[:-1])
+        super().add_ranks(sums)
+
+    def _forward(
+        self,
+        stage: int,
+        entering: Tensor | None,
+        batch: Batch,
+        denominators: Mapping[str, Tensor],
+        tokens: Tensor,
+        sums: Sums,
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """One micro-batch through one stage: what entered, what left, and this stage's share of the loss."""
+        objective, model, parts = self.objective, self.model, dict[str, Tensor]()
+        record = self.record(sums)
+        if entering is not None:
+            entering.requires_grad_()
+        with self.precision():
+            left = run_model(model, batch, record, self.across, stage=stage, entering_BTD=entering)
+            if stage == model.stages - 1:
+                plan = Plan(objective.terms, denominators) if objective.planned else None
+                further = record, objective.wants, plan, self.across
+                scored = score_states(model, left, batch, objective.temperature, *further)
+        if stage == model.stages - 1:
+            loss = objective.loss(scored, record, batch, denominators, tokens, sums)
+        else:
+            loss = objective.add_reported(torch.zeros((), device=self.device), record, tokens, parts)
+            sums.add({**parts, "loss": loss.detach()})
+        sums.record.add_loads(record)
+        sums.record.add_all_max_logits(record)
+        return entering, left, loss
+
+    def _backward(self, entering: Tensor | None, left: Tensor, loss: Tensor, gradient: Tensor | None) -> Tensor | None:
+        """The same backward; `gradient` is that of what left, which the last stage has used up in its loss."""
+        roots: list[tuple[Tensor, Tensor | None]] = [(loss, None)]
+        roots += [] if gradient is None else [(left, gradient)]
+        roots = [(root, upstream) for root, upstream in roots if root.requires_grad]
+        if roots:
+            torch.autograd.backward([root for root, _ in roots], [upstream for _, upstream in roots])
+        if entering is None:
+            return None
+        return torch.zeros_like(entering) if entering.grad is None else entering.grad
+
+    def _empty(self, batch: Batch, parts: int) -> Tensor:
+        """Room for the states of this rank's tokens: 1/`parts` of every row."""
+        rows, length = batch.tokens.shape
+        return torch.empty(rows, length // parts, self.model.config.width, dtype=self.dtype, device=self.device)
+
+    def _add_ends(self) -> None:
+        """Add the gradients of the embedding that both ends hold; a + b = b + a, so that both get the same bits."""
+        if not self.model.ends_share or self.rank not in (0, self.ranks - 1):
+            return
+        weight = self.model.embedding.weight
+        if weight.requires_grad:
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+            own = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad
+            own += self.post.swap(self.ranks - 1 - self.rank, own)
+
+
+class Post:
+    """What travels between the ranks of a pipeline. Exchanges land in the order in which they were started."""
+
+    def __init__(self, layout: Layout, stages: int) -> None:
+        self.rank, self.ranks, self.stages = layout.rank("pipeline"), layout.size("pipeline"), stages
+        self.group = layout.mesh["pipeline"].get_group()
+        self.coming: dict[
+            Action, tuple[Tensor, int]
+        ] = {}  # by the pass that takes it: with the exchange that brings it
+        self.flying: dict[int, tuple[list[distributed.Work], list[Tensor]]] = {}  # tensors are kept until they land
+        self.started = 0
+
+    def take(self, action: Action) -> Tensor | None:
+        """What was sent for this pass; none if it takes nothing from another rank."""
+        if action not in self.coming:
+            return None
+        tensor, exchange = self.coming.pop(action)
+        self.wait(exchange)
+        return tensor
+
+    def exchange(self, slot: Sequence[Action | None], made: Tensor | None, empty: Callable[[int], Tensor]) -> None:
+        """Send what this rank made in a slot, and make room (`empty(micro)`) for what others made for it."""
+        operations = []
+        for rank, action in enumerate(slot):
+            target = None if action is None else action.feeds(self.stages)
+            if target is not None and rank == self.rank:
+                assert made is not None
+                operations.append(self._operation(distributed.isend, made.contiguous(), target.stage))
+            elif target is not None and target.stage % self.ranks == self.rank:
+                room = empty(target.micro)
+                self.coming[target] = room, self.started
+                operations.append(self._operation(distributed.irecv, room, rank))
+        self._start(*operations)
+
+    def send(self, stage: int, x: Tensor) -> None:
+        """To the rank of a stage."""
+        self._start(self._operation(distributed.isend, x.contiguous(), stage))
+
+    def receive(self, stage: int, room: Tensor) -> Tensor:
+        """From the rank of a stage, into `room`."""
+        self._start(self._operation(distributed.irecv, room, stage))
+        self.wait()
+        return room
+
+    def swap(self, rank: int, tensor: Tensor) -> Tensor:
+        """The tensor of another rank that calls this at the same time."""
+        tensor, other = tensor.contiguous(), torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        sent, received = ((distributed.isend, tensor), (distributed.irecv, other))
+        self._start(self._operation(*sent, rank), self._operation(*received, rank))
+        self.wait()
+        return other
+
+    def wait(self, exchange: int | None = None) -> None:
+        """Until this exchange and all before it have landed; on a GPU only its stream waits."""
+        for number in [number for number in self.flying if exchange is None or number <= exchange]:
+            works, _ = self.flying.pop(number)
+            for work in works:
+                work.wait()
+
+    def _operation(self, kind: Any, tensor: Tensor, stage: int) -> distributed.P2POp:
+        return distributed.P2POp(kind, tensor, distributed.get_global_rank(self.group, stage % self.ranks), self.group)
+
+    def _start(self, *operations: distributed.P2POp) -> None:
+        if operations:
+            works = distributed.batch_isend_irecv(list(operations))
+            self.flying[self.started] = works, [operation.tensor for operation in operations]
+        self.started += 1

@@ -1,0 +1,213 @@
+"""Tensor parallelism (Megatron-LM, arXiv 1909.08053): the ranks of the `tensor` axis hold different heads and inner channels.
+
+    y = Σ_ranks  W_out[:, rank] · f( W_in[rank, :] · x )
+
+Each part that has inner channels is cut along them: the first product by its rows, the last by its columns. What happens in
+between (norms per head, rotation, attention, activations) touches no other channel, so a rank runs the part's own code with
+fewer heads. Two operations tie the ranks together:
+
+    enter   forward: nothing                      backward: the sum over the ranks, for each saw only its heads' gradient
+    leave   forward: the sum over the ranks       backward: nothing
+
+`enter` stands in front of everything that all ranks hold alike and only some of whose uses are on this rank: a part's input, the
+latents *and the shared turned key* of multi-head latent attention, the router's weights. With it, everything that is not cut has
+the whole gradient on every rank, the same bits on all.
+
+RULES says what is cut, by the type of the part; embedding and head are cut by vocabulary (vocabulary.py). A part without a rule
+(the recurrent mixers, norms of the stream, routers) is the same on all ranks. Cut parameters keep their names and become
+DTensors on the `tensor` axis, whose rows are in the ranks' order where a weight has sections (model/order.py). The layers of a
+cut part become those of divided.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from ingot.model.feed_forward.dense import FeedForward
+from ingot.model.feed_forward.experts import Experts
+from ingot.model.linear import Linear
+from ingot.model.matrices import Rows
+from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.mla import Mla
+from ingot.model.order import ORDERS, Order
+from ingot.model.transformer import Transformer
+from ingot.train.parallel.divided import DividedExperts, DividedInputs, DividedNorm, DividedOutputs, SharedNorm
+from ingot.train.parallel.layout import Layout
+from ingot.train.parallel.ties import enter
+from ingot.train.parallel.vocabulary import DividedEmbedding, divided_logits
+from ingot.workspace.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one part is cut: names of its layers or parameters, and what its configuration becomes on one rank."""
+
+    rows: tuple[str, ...]  # cut by what they give out, section by section
+    columns: tuple[str, ...]  # cut by what they read; their results are summed over the ranks
+    norms: tuple[str, ...]  # whole on every rank, but applied to its heads only
+    counts: tuple[str, ...]  # numbers in the part's configuration that are divided by the number of ranks
+    # puts `enter` where it belongs; None: in front of the part
+    enter: Callable[[nn.Module, Callable[[Tensor], Tensor]], None] | None = None
+
+
+def _attention(part: Attention) -> Rule:
+    config, norms = part.config, ("query_norm", "key_norm")
+    rows = ["query_key_value"]
+    rows += norms if config.query_key_norm == "full" else ()
+    rows += ["gate"] if config.gate is not None else []
+    rows += ["sinks"] if config.sinks else []
+    shared = norms if config.query_key_norm == "head" else ()
+    return Rule(tuple(rows), ("output",), shared, ("heads", "key_value_heads"))
+
+
+def _mla(part: Mla) -> Rule:
+    sparse = part.config.sparse
+    if sparse is not None and sparse.loss:
+        raise RecipeError(
+            "the loss of a sparse attention's indexer looks at all heads, which tensor parallelism divides",
+            place=f"layer {part.site.layer}: mixer.sparse.loss",
+            fix="set mesh.tensor to 1, or train the indexer in a stage of its own",
+        )
+    query = "query" if part.config.query_latent is None else "query_up"
+    return Rule(
+        (query, "key_value_up"), ("output",), (), ("heads",), lambda part, enter: setattr(part, "to_heads", enter)
+    )
+
+
+def _feed_forward(part: FeedForward) -> Rule:
+    return Rule(("gate_up" if part.config.gated else "up",), ("down",), (), ("width",))
+
+
+def _experts(part: Experts) -> Rule:
+    return Rule((part.first,), ("down",), (), ("width",), lambda part, enter: None)  # DividedExperts enters by itself
+
+
+RULES: Mapping[type[nn.Module], Callable[[Any], Rule]] = {
+    Attention: _attention,
+    Mla: _mla,
+    FeedForward: _feed_forward,
+    Experts: _experts,
+}
+
+
+def apply_tensor_parallel(model: Transformer, layout: Layout) -> None:
+    """Cut the model's parts over the `tensor` axis, in place. The whole weights are there before, or all are on meta."""
+    if layout.size("tensor") == 1:
+        return
+    mesh = layout.mesh["tensor"]
+    for name, part in list(model.named_modules()):
+        make_rule = RULES.get(type(part))
+        if make_rule is not None:
+            _divide(name, part, make_rule(part), mesh)
+    _divide_vocabulary(model, mesh)
+
+
+def _divide(place: str, part: Any, rule: Rule, mesh: DeviceMesh) -> None:
+    ranks, config = mesh.size(), part.config
+    uneven = {name: getattr(config, name) for name in rule.counts if getattr(config, name) % ranks}
+    if uneven:
+        named = " and ".join(f"{name} ({value})" for name, value in uneven.items())
+        raise RecipeError(
+            f"tensor ({ranks}) does not divide {named}", place=place, fix="choose a tensor that divides all of them"
+        )
+    group = mesh.get_group()
+    for name in rule.rows:
+        _cut_rows(part, name, mesh)
+    for name in rule.columns:
+        _cut_columns(part, name, mesh)
+    for name in rule.norms:
+        _tie(getattr(part, name), SharedNorm, group)
+    if isinstance(part, Experts):
+        _tie(part, DividedExperts, group)
+    part.config = config.model_copy(update={name: getattr(config, name) // ranks for name in rule.counts})
+    if rule.enter is not None:
+        rule.enter(part, lambda x: enter(x, group))
+    else:
+        part.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0], group), *inputs[1:]))
+
+
+def _divide_vocabulary(model: Transformer, mesh: DeviceMesh) -> None:
+    """Embedding and head, which may be one, by their rows; a vocabulary that cannot be cut evenly stays whole on every rank."""
+    group = mesh.get_group()
+    if model.embedding.num_embeddings % mesh.size():
+        return
+    _cut(model.embedding, "weight", mesh, axis=0)
+    _tie(model.embedding, DividedEmbedding, group)
+    if not model.config.tied_embeddings:
+        _cut(model.output, "weight", mesh, axis=0)
+    model.project = partial(divided_logits, model, group)  # type: ignore[method-assign]
+
+
+# ---- cutting
+
+
+def _cut_rows(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
+    """Cut a layer or a parameter of the part by its rows, each of its sections for itself."""
+    child = getattr(part, name)
+    if isinstance(child, Tensor):
+        stacked = isinstance(part, Experts)
+        for each in (name, f"{name}_bias") if stacked else (name,):
+            if part._parameters[each] is not None:
+                _cut(part, each, mesh, axis=1 if stacked else 0, sections=_sections(part, name))
+        return
+    for each, _ in list(child.named_parameters(recurse=False)):
+        _cut(child, each, mesh, axis=0, sections=_sections(part, f"{name}.weight"))
+    _tie(child, DividedOutputs if isinstance(child, Linear) else DividedNorm, mesh.get_group())
+
+
+def _cut_columns(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
+    """Cut a layer or stacked weight by what it reads; its bias stays whole."""
+    child = getattr(part, name)
+    if isinstance(child, Tensor):
+        _check_rounding(part, child, mesh)
+        _cut(part, name, mesh, axis=2)
+        return
+    _check_rounding(child, child.weight, mesh)
+    _cut(child, "weight", mesh, axis=1)
+    _tie(child, DividedInputs, mesh.get_group())
+
+
+def _tie(module: nn.Module, kind: type[nn.Module], group: distributed.ProcessGroup) -> None:
+    """Make a layer one of those of divided.py: its parameters and hooks stay, its forward pass is another."""
+    module.__class__ = kind
+    module.group = group  # type: ignore[assignment]
+
+
+def _sections(part: nn.Module, name: str) -> tuple[int, ...]:
+    """The rows of the matrices that a fused weight holds one after the other; none where heads take turns."""
+    described: tuple[Rows, ...] = getattr(part, "matrices", {}).get(name, ())
+    return tuple(rows.heads * rows.width for rows in described) if all(r.stride == r.width for r in described) else ()
+
+
+def _cut(module: nn.Module, name: str, mesh: DeviceMesh, *, axis: int, sections: tuple[int, ...] = ()) -> None:
+    """Replace a parameter by this rank's part of it, as a DTensor of the whole shape."""
+    whole, ranks, rank = module._parameters[name], mesh.size(), mesh.get_local_rank()
+    assert whole is not None
+    size = whole.shape[axis] // ranks
+    if len(sections) > 1:
+        order = Order.of_sections(axis, sections, ranks)
+        module.__dict__.setdefault(ORDERS, {})[name] = order
+        own = whole.detach().index_select(axis, order.rows[rank * size : (rank + 1) * size].to(whole.device))
+    else:
+        own = whole.detach().narrow(axis, rank * size, size).clone()
+    divided = DTensor.from_local(own, mesh, [Shard(axis)], run_check=False)
+    module._parameters[name] = nn.Parameter(divided, requires_grad=whole.requires_grad)
+
+
+def _check_rounding(module: nn.Module, weight: Tensor, mesh: DeviceMesh) -> None:
+    rounding = getattr(module, "rounding", None)
+    group = None if rounding is None else rounding.keywords["group"]
+    if rounding is not None and (group is None or weight.shape[-1] // mesh.size() % group):
+        raise RecipeError(
+            f"a quantisation group of {group or 'a whole row'} does not fit into the {weight.shape[-1] // mesh.size()} inputs "
+            f"that a layer has on one of {mesh.size()} tensor ranks",
+            place="model.quantisation.group",
+            fix="choose a smaller group, or a smaller mesh.tensor",
+        )

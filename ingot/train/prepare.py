@@ -1,0 +1,55 @@
+"""From a model as it was built to the model that is trained: on its device, divided, recomputing, compiled.
+
+The order matters: parts are divided over ranks first (tensor, expert, context), then blocks learn what to recompute, then
+each block is compiled, and last its weights are sharded (FSDP2), so that the gathers lie outside of the compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ingot.model.transformer import Transformer
+from ingot.train.config import TrainingConfig
+from ingot.train.float8 import use_float8
+from ingot.train.parallel.apply import divide_parts, materialise, shard_weights
+from ingot.train.parallel.layout import Layout
+from ingot.train.recompute import recompute
+
+VARIANTS = 64  # of a block's compiled code: kinds of blocks × with and without gradients × shapes
+
+
+def compile_blocks(model: Transformer) -> None:
+    """Compile every block by itself: equal blocks share their code, and the compiler is done in seconds, not minutes."""
+    torch._dynamo.config.recompile_limit = VARIANTS
+    for block in model.blocks:
+        block.compile(dynamic=False)
+
+
+def prepare_model(
+    model: Transformer,
+    config: TrainingConfig,
+    layout: Layout | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    fill: Callable[[Transformer], None] | None = None,
+) -> Transformer:
+    """The model ready for the passes of a step. One that was built on the meta device gets its weights from `fill`."""
+    empty = next(model.parameters()).is_meta
+    if not empty:
+        model = model.to(device)
+    if layout is not None:
+        divide_parts(model, layout)
+    if config.precision == "float8":
+        use_float8(model, config.float8_scaling)
+    compiled = config.compile == "blocks" or (config.compile == "auto" and device.type == "cuda")
+    recompute(model, config.activations, compiled)
+    if compiled:
+        compile_blocks(model)
+    if layout is not None:
+        shard_weights(model, layout, dtype)
+    if empty:
+        assert fill is not None, "a model without weights needs something that fills them"
+        materialise(model, device, fill)
+    return model

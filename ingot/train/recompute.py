@@ -1,0 +1,67 @@
+"""Less memory for more work: what a block's forward pass made is thrown away and made again in the backward pass.
+
+    blocks     only what enters each block is kept; a third more FLOPs (Chen et al., arXiv 1604.06174)
+    products   what matrix products and attention made is kept too; only cheap things are done twice
+    budget     torch.compile weighs memory against work and keeps what fits into the given share
+
+Routers report after their block, outside of what is computed twice (block.py), so they report once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from ingot.model.transformer import Transformer
+from ingot.train.config import ActivationsConfig
+from ingot.workspace.errors import RecipeError
+
+PRODUCTS = (
+    "mm",
+    "addmm",
+    "bmm",
+    "_scaled_mm",
+    "_grouped_mm",
+    "_scaled_dot_product_",
+    "_varlen_attn",
+    "_flash_attention",
+)
+"""Beginnings of the names of operators whose results are worth keeping."""
+
+
+def recompute(model: Transformer, config: ActivationsConfig, compiled: bool) -> None:
+    """Let the blocks keep what the configuration says."""
+    if config.keep == "budget":
+        if not compiled:
+            raise RecipeError(
+                "activations.keep: budget needs compiled blocks",
+                place="activations",
+                fix="set compile: blocks, or choose products or blocks",
+            )
+        torch._functorch.config.activation_memory_budget = config.budget
+    elif config.keep != "all":
+        contexts = None if config.keep == "blocks" else partial(create_selective_checkpoint_contexts, _policy)
+        for block in model.blocks:
+            block.forward = _recomputing(block, contexts)
+
+
+def _recomputing(block: nn.Module, contexts: Callable[[], Any] | None) -> Callable[..., Any]:
+    forward = block.forward
+    options: dict[str, Any] = {} if contexts is None else {"context_fn": contexts}
+
+    def run(*arguments: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*arguments)
+        return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **options)
+
+    return run
+
+
+def _policy(context: Any, operator: Any, *arguments: Any, **options: Any) -> CheckpointPolicy:
+    name = operator.name().split("::")[-1]
+    return CheckpointPolicy.MUST_SAVE if name.startswith(PRODUCTS) else CheckpointPolicy.PREFER_RECOMPUTE

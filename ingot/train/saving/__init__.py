@@ -1,0 +1,1 @@
+"""Checkpoints of a run in progress: written without stopping it, kept by policy, found and loaded again."""

@@ -1,0 +1,75 @@
+"""The processes of a run while they save and load together, on a channel of their own.
+
+Saving goes on in the background while the training talks over its own groups, so that it needs a group of its own: gloo, on
+the host. Everything they wait for each other with has its deadline (DEADLINE): a rank that died is an error, not a hang.
+A single process is a world of one and talks to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from ingot.train.parallel.layout import Layout
+from ingot.workspace.errors import ArtifactError
+from ingot.workspace.files import PARTIAL, atomic_folder
+
+DEADLINE = timedelta(minutes=30)
+
+Value = TypeVar("Value")
+
+
+class Ranks:
+    """All processes of the run. Every method is called by all of them."""
+
+    def __init__(self, layout: Layout | None) -> None:
+        self.group: ProcessGroup | None = None
+        self.rank, self.world = 0, 1
+        if layout is not None:
+            self.group = distributed.new_group(backend="gloo", timeout=DEADLINE)
+            self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
+
+    @property
+    def first(self) -> bool:
+        """Whether this process does what is done once."""
+        return self.rank == 0
+
+    def each(self, work: Callable[[], Value]) -> list[Value]:
+        """What `work` returns on every rank, when all are done; where one fails, all fail."""
+        if self.group is None:
+            return [work()]
+        failure: Exception | None = None
+        value: Value | None = None
+        try:
+            value = work()
+        except Exception as error:  # noqa: BLE001 - raised again below, when the others know of it
+            failure = error
+        outcomes: list[tuple[Value, str | None]] = [None] * self.world  # type: ignore[list-item]
+        told = None if failure is None else f"{type(failure).__name__}: {failure}"
+        distributed.all_gather_object(outcomes, (value, told), group=self.group)
+        if failure is not None:
+            raise failure
+        for rank, (_, problem) in enumerate(outcomes):
+            if problem is not None:
+                raise ArtifactError(f"rank {rank} failed: {problem}", fix="put right what is wrong there")
+        return [value for value, _ in outcomes]
+
+    def once(self, work: Callable[[], Value]) -> Value:
+        """What `work` returns on the first rank, on every rank."""
+        value: Value = self.each(lambda: work() if self.first else None)[0]  # type: ignore[assignment]
+        return value
+
+    @contextmanager
+    def folder(self, path: Path) -> Iterator[Path]:
+        """`atomic_folder` of all ranks: made by the first, filled by all, renamed when all are done."""
+        with ExitStack() as stack:
+            self.once(lambda: stack.enter_context(atomic_folder(path)))
+            yield path.with_name(path.name + PARTIAL)
+            self.each(lambda: None)
+            self.once(stack.close)

@@ -1,0 +1,34 @@
+"""Where a step's data comes from: the one thing that the stages tell the training loop apart from their loss terms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from ingot.tokens.batch import Batch
+
+
+class Source(ABC):
+    """Gives the batches of a step by its number: whoever makes them from (seed, step) alone resumes exactly.
+
+    With `ahead` the batches depend on nothing that training changes, so that a thread may make those of coming steps.
+    """
+
+    ahead: bool = False
+    names: Sequence[str] = ()  # of the sources that `Batch.sources` numbers, if it does
+    planned_tokens: int | None = None  # in all steps together, where that is known beforehand
+
+    @abstractmethod
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
+        """The micro-batches of step `step` for data rank `rank` of `world`, and numbers about them worth logging.
+
+        Together the ranks' batches are the step's; every rank gets the same number of them (batches.py::deal).
+        """
+
+    def state(self) -> dict[str, Any]:
+        """What must be in a checkpoint besides the step's number, as plain JSON; usually nothing."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most sources have nothing to restore
+        """Go on as if `state` had been reached."""

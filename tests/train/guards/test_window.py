@@ -1,0 +1,124 @@
+"""Windows on the device against numpy, and against OLMo's rule written out over plain lists."""
+
+from __future__ import annotations
+
+import json
+from statistics import NormalDist
+
+import numpy
+import pytest
+import torch
+
+from ingot.train.guards.config import GuardsConfig
+from ingot.train.guards.spikes import Spikes
+from ingot.train.guards.window import Score, Window
+
+CPU = torch.device("cpu")
+SIZE = 16
+
+
+def values(count: int, seed: int = 0) -> list[float]:
+    """Falling, noisy, now and then far off."""
+    rng = numpy.random.default_rng(seed)
+    noise = 3 * numpy.exp(-numpy.arange(count) / 40) + 0.1 * rng.standard_normal(count)
+    noise[rng.integers(count, size=count // 12)] += 5
+    return [float(numpy.float32(each)) for each in noise]
+
+
+def reference(before: list[float], value: float, score: Score) -> float:
+    if len(before) < SIZE // 2:
+        return 0.0
+    last = numpy.array(before[-SIZE:])
+    if score == "robust":
+        level = numpy.median(last)
+        deviation = numpy.median(abs(last - level)) / NormalDist().inv_cdf(0.75)
+    else:
+        level, deviation = last.mean(), last.std(ddof=1)
+    return float((value - level) / max(deviation, 1e-3 * abs(level)))
+
+
+@pytest.mark.parametrize("score", ["robust", "standard"])
+def test_deviations_are_those_of_the_last_values(score: Score) -> None:
+    window, seen = Window(SIZE, score, CPU), list[float]()
+    for value in values(100):
+        assert float(window.deviations(torch.tensor(value))) == pytest.approx(
+            reference(seen, value, score), rel=2e-4, abs=1e-3
+        )
+        window.add(torch.tensor(value))
+        seen.append(value)
+
+
+def test_what_is_not_finite_does_not_enter() -> None:
+    window = Window(SIZE, "robust", CPU)
+    for value in [1.0, torch.nan, 2.0, torch.inf, 3.0] * 3:
+        window.add(torch.tensor(value))
+    assert window.state() == {"count": 9, "values": [1.0, 2.0, 3.0] * 3}
+    assert float(window.deviations(torch.tensor(2.0))) == 0.0
+
+
+def test_values_that_hardly_vary_are_no_spikes() -> None:
+    window = Window(SIZE, "robust", CPU)
+    for _ in range(SIZE):
+        window.add(torch.tensor(2.0))
+    assert float(window.deviations(torch.tensor(2.01))) == pytest.approx(5.0, rel=1e-3), (
+        "a thousandth of the level is the unit"
+    )
+
+
+@pytest.mark.parametrize("score", ["robust", "standard"])
+def test_a_window_goes_on_from_json_exactly(score: Score) -> None:
+    sequence = values(60)
+    whole = Window(SIZE, score, CPU)
+    parts = Window(SIZE, score, CPU)
+    for number, value in enumerate(sequence):
+        if number in (5, 41):
+            stored = json.dumps(parts.state())
+            parts = Window(SIZE, score, CPU)
+            parts.restore(json.loads(stored))
+        tensor = torch.tensor(value)
+        assert torch.equal(whole.deviations(tensor), parts.deviations(tensor))
+        whole.add(tensor)
+        parts.add(tensor)
+
+
+def test_skipping_is_the_rule_of_olmo() -> None:
+    """Both within mean + 6 standard deviations of the last 128, from the 64th on; every value enters the window."""
+    rng = numpy.random.default_rng(3)
+    losses, norms = (rng.normal(2, 0.1, 400).astype("float32") for _ in range(2))
+    losses[[40, 200, 330]] += 2
+    norms[[150, 201]] += 2
+    spikes = Spikes(GuardsConfig(spike="skip", spike_score="standard"), CPU)
+    skipped = []
+    for step, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+        taken, _ = spikes.admit(torch.tensor(loss), torch.tensor(norm))
+        pairs = ((loss, losses[max(0, step - 128) : step]), (norm, norms[max(0, step - 128) : step]))
+        expected = step < 64 or all(
+            value <= before.astype("float64").mean() + 6 * before.astype("float64").std(ddof=1)
+            for value, before in pairs
+        )
+        assert bool(taken) == expected, step
+        skipped += [] if taken else [step]
+    assert skipped == [150, 200, 201, 330], "the one at step 40 comes before the rule is on"
+
+
+@pytest.mark.parametrize("spike", ["off", "warn", "clip", "rewind", "skip"])
+def test_only_skip_refuses_a_spike_and_all_refuse_nan(spike: str) -> None:
+    spikes = Spikes(GuardsConfig.model_validate({"spike": spike, "window": 8}), CPU)
+    for _ in range(8):
+        assert spikes.admit(torch.tensor(1.0), torch.tensor(1.0))[0] == 1
+    assert spikes.admit(torch.tensor(9.0), torch.tensor(1.0))[0] == (spike != "skip")
+    assert spikes.admit(torch.tensor(torch.nan), torch.tensor(1.0))[0] == 0
+    assert spikes.admit(torch.tensor(1.0), torch.tensor(torch.inf))[0] == 0
+
+
+def test_a_spike_tightens_clipping_for_a_while() -> None:
+    """Window 16: two more steps are clipped to the median of the norms, never to more than the limit."""
+    spikes = Spikes(GuardsConfig(spike="clip", window=16), CPU)
+    limits = []
+    for step in range(20):
+        norm = torch.tensor(50.0 if step == 12 else 0.3)
+        spikes.admit(torch.tensor(2.0), norm)
+        limits.append(round(float(spikes.clip(1.0)), 4))
+    assert limits == [1.0] * 12 + [0.3] * 2 + [1.0] * 6
+    spikes.admit(torch.tensor(200.0), torch.tensor(0.3))
+    assert float(spikes.clip(0.1)) == pytest.approx(0.1)

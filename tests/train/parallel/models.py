@@ -1,0 +1,82 @@
+"""Tiny models and uneven batches on which every layout is compared with one process."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from ingot.model.config import ModelConfig
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.packing import make_batch
+
+VOCABULARY = 96
+DENSE: dict[str, Any] = {"mixer": {"heads": 4, "key_value_heads": 2, "head_width": 8}, "feed_forward": {"width": 48}}
+MLA: dict[str, Any] = {
+    "mixer": {
+        "kind": "mla",
+        "heads": 4,
+        "query_latent": 24,
+        "key_value_latent": 16,
+        "content_width": 8,
+        "rope_width": 8,
+        "value_width": 8,
+    },
+    "feed_forward": {"width": 48},
+}
+MOE: dict[str, Any] = {
+    "mixer": {"heads": 4, "key_value_heads": 2, "head_width": 8, "query_key_norm": "head"},
+    "feed_forward": {
+        "kind": "moe",
+        "experts": 8,
+        "active": 2,
+        "expert": {"width": 16},
+        "shared": {"width": 16},
+        "router": {"score": "sigmoid", "selection_bias": True, "renormalise": True},
+        "balancers": [{"kind": "loss", "scope": "sequence", "coefficient": 0.01}, {"kind": "bias"}],
+    },
+}
+
+
+def shape(block: dict[str, Any], layers: int = 4, **changes: Any) -> ModelConfig:
+    parts = {
+        "vocabulary_size": VOCABULARY,
+        "width": 32,
+        "blocks": {"layer": block},
+        "layers": f"layer*{layers}",
+        "context": 32,
+    }
+    return ModelConfig.model_validate({**parts, **changes})
+
+
+def fresh(config: ModelConfig, seed: int = 3) -> Transformer:
+    """The same weights in every process."""
+    model = Transformer(config)
+    initialise(model, seed)
+    return model
+
+
+def uneven(step: int, rows: int = 8, length: int = 32) -> Batch:
+    """Rows of documents of very different lengths; some tokens have no weight."""
+    rng = random.Random(step)
+    texts: list[Sequence] = []
+    batch = None
+    while batch is None or len(batch.tokens) < rows:
+        tokens = [rng.randrange(VOCABULARY) for _ in range(rng.choice([2, 3, 7, 19, 33]))]
+        texts.append(Sequence(tokens, {"weight": [float(rng.random() < 0.8) for _ in tokens]}))
+        batch = make_batch(texts, length)
+    return Batch(
+        batch.tokens[:rows],
+        batch.targets[:rows],
+        batch.positions[:rows],
+        batch.documents[:rows],
+        {name: stream[:rows] for name, stream in batch.streams.items()},
+    )
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A gradient as one tensor, wherever its shards are."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

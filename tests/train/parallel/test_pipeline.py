@@ -1,0 +1,84 @@
+"""A pipeline trains as one process does: loss, every gradient, the norm, weights after three updates, routers.
+
+The data is 8 rows of uneven documents, in 1 to 4 micro-batches. The stages of a pipeline hold different parameters: together they
+must have each of the whole model's, and what two of them hold (a tied embedding) must be the same bits on both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+
+from tests.train.parallel.models import DENSE, MLA, MOE, shape
+from tests.train.parallel.ranks import plain, run_ranks
+from tests.train.parallel.steps import Case, differences, run_cases
+
+TIED: dict[str, Any] = {"tied_embeddings": True}
+AHEAD: dict[str, Any] = {"multi_token": {"steps": 2, "block": "layer"}}
+TWO, FOUR = {"pipeline": 2}, {"pipeline": 4}
+INTERLEAVED = {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_stages": 2}
+
+
+def rows(count: int) -> dict[str, Any]:
+    """8 rows in micro-batches of `count`."""
+    return {"rows": count}
+
+
+OF_TWO = [
+    Case("dense, 1 micro-batch", shape(DENSE), TWO, rows(8)),
+    Case("dense, 3", shape(DENSE), TWO, rows(3)),
+    Case("dense, tied, 4", shape(DENSE, **TIED), TWO, rows(2)),
+    Case("mla, tied, 3", shape(MLA, layers=3, **TIED), TWO, rows(3)),
+    Case("moe, 3", shape(MOE), TWO, rows(3)),
+    Case("moe, ahead, 3", shape(MOE, layers=2, **AHEAD), TWO, rows(3)),
+    Case("interleaved, moe, 1", shape(MOE), INTERLEAVED, rows(8)),
+    Case("interleaved, dense, tied, 3", shape(DENSE, layers=5, **TIED), INTERLEAVED, rows(3)),
+    Case("interleaved, mla, 4", shape(MLA), INTERLEAVED, rows(2)),
+    Case("recomputed, moe, 4", shape(MOE), INTERLEAVED, {"rows": 2, "activations": {"keep": "blocks"}}),
+]
+OF_FOUR = [
+    Case("four ranks, dense, tied, 3", shape(DENSE, **TIED), FOUR, rows(3)),
+    Case("four ranks, moe, 8", shape(MOE), FOUR, rows(1)),
+    Case("sharded, dense, tied", shape(DENSE, **TIED), {**TWO, "shard": 2}, rows(1)),
+    Case("sharded, moe, ahead", shape(MOE, **AHEAD), {**TWO, "shard": 2}, rows(1)),
+    Case("sharded, interleaved, moe", shape(MOE), {**INTERLEAVED, "shard": 2}, rows(1)),
+    Case("copies, interleaved, mla", shape(MLA), {**INTERLEAVED, "replicate": 2}, rows(1)),
+    Case("tensor, dense, tied", shape(DENSE, **TIED), {**TWO, "tensor": 2}, rows(3)),
+    Case("tensor, interleaved, moe", shape(MOE), {**INTERLEAVED, "tensor": 2}, rows(3)),
+    Case("context, moe", shape(MOE, layers=2), {**TWO, "context": 2}, rows(3)),
+    Case("experts, moe", shape(MOE, layers=2), {**TWO, "shard": 2, "expert": 2}, rows(3)),
+]
+
+
+@pytest.mark.parametrize(("world", "cases"), [(2, OF_TWO), (4, OF_FOUR)])
+def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
+    found = run_ranks(world, run_cases, tmp_path_factory.mktemp("pipeline") / "store", cases)
+    for case in cases:
+        worst = differences(joined([each[case.name] for each in found]), plain(case.run()))
+        assert worst["values"] < 1e-6, (case.name, worst)
+        assert worst["gradients"] < 1e-5, (case.name, worst)
+        assert worst["weights"] < 1e-5, (case.name, worst)
+        assert worst["buffers"] == 0, (case.name, worst)
+
+
+def joined(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The parts of all ranks together; what several of them have is the same on all."""
+    whole: dict[str, Any] = {kind: [{} for _ in ranks[0][kind]] for kind in ("values", "gradients")}
+    whole |= {"weights": {}, "buffers": {}}
+    for rank in ranks:
+        assert all(mine.keys() == first.keys() for mine, first in zip(rank["values"], ranks[0]["values"], strict=True))
+        for kind in ("weights", "buffers"):
+            _join(whole[kind], rank[kind])
+        for kind in ("values", "gradients"):
+            for mine, all_ranks in zip(rank[kind], whole[kind], strict=True):
+                _join(all_ranks, mine)
+    return whole
+
+
+def _join(whole: dict[str, Any], part: dict[str, Any]) -> None:
+    for name, value in part.items():
+        if name in whole:
+            numpy.testing.assert_array_equal(value, whole[name], err_msg=name)
+        whole[name] = value

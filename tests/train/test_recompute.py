@@ -1,0 +1,159 @@
+"""Recomputation changes memory and nothing else: gradients, loads and losses of the parts, and a whole run."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ingot.model.config import ModelConfig
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.train.batches import split_rows
+from ingot.train.config import ActivationsConfig
+from ingot.train.passes import Objective, Passes, Sums
+from ingot.train.recompute import recompute
+from ingot.train.terms import CrossEntropy
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.stage import StageFolder
+from tests.train.parallel.models import DENSE, MLA, MOE, fresh, shape, uneven
+from tests.train.toy import FixedSource, make_trainer, records
+
+BLOCKS = {"dense": DENSE, "mla": MLA, "moe": MOE}
+CPU = torch.device("cpu")
+
+
+def passes(config: ModelConfig, keep: str) -> tuple[Transformer, Passes]:
+    model = fresh(config).double()
+    recompute(model, ActivationsConfig.model_validate({"keep": keep}), compiled=False)
+    return model, Passes(model, Objective([CrossEntropy()]), CPU, torch.float32)
+
+
+def one_step(runner: Passes, batches: list[Batch]) -> Sums:
+    weights = torch.stack([batch.streams["weight"].sum() for batch in batches]).sum()
+    tokens = torch.tensor(float(sum(batch.token_count for batch in batches)))
+    return runner.run(batches, {"cross_entropy": weights.double()}, tokens.double())
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("keep", ["products", "blocks"])
+def test_gradients_are_the_same_bits(kind: str, keep: str) -> None:
+    """Two micro-batches: what a router saw in the first one is known to the balancers in the second."""
+    batches = split_rows(uneven(0, rows=4), 2)
+    results = []
+    for each in ("all", keep):
+        model, runner = passes(shape(BLOCKS[kind], layers=2), each)
+        sums = one_step(runner, batches)
+        results.append((sums, {name: one.grad for name, one in model.named_parameters()}))
+    (expected, exact), (found, gradients) = results
+    assert found.parts.keys() == expected.parts.keys()
+    assert all(torch.equal(found.parts[name], value) for name, value in expected.parts.items())
+    for name, gradient in exact.items():
+        assert gradient is not None and gradients[name] is not None and gradient.any(), name
+        assert torch.equal(gradients[name], gradient), name  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keep", ["all", "products", "blocks"])
+def test_routers_count_every_token_once(keep: str) -> None:
+    """The loads are counted by hand from the batches: every real token chooses two experts in every layer."""
+    batches = split_rows(uneven(1, rows=4), 2)
+    _, runner = passes(shape(MOE, layers=2), keep)
+    sums = one_step(runner, batches)
+    real = sum(batch.token_count for batch in batches)
+    assert sorted(sums.record.loads) == [0, 1]
+    for load in sums.record.loads.values():
+        assert int(load.tokens) == real and int(load.choices_E.sum()) == 2 * real
+
+
+class Live(TorchDispatchMode):
+    """Bytes of the tensors made inside that are still alive, without those that were there before."""
+
+    def __init__(self, before: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.before = {each.untyped_storage()._cdata for each in before}
+        self.seen: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, operator: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        made = operator(*arguments, **(options or {}))
+        for each in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(each, Tensor):
+                storage = each.untyped_storage()
+                if storage._cdata not in self.before:
+                    self.seen[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        return made
+
+    def bytes(self) -> int:
+        gc.collect()
+        return sum(size for reference, size in self.seen.values() if not reference.expired())
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_memory_falls(kind: str) -> None:
+    """What is alive between the forward and the backward pass, and that nothing stays alive after it."""
+    held, left = {}, {}
+    batch = uneven(2, rows=4)
+    for keep in ("all", "products", "blocks"):
+        model, runner = passes(shape(BLOCKS[kind]), keep)
+        gradients = [torch.zeros_like(each) for each in model.parameters()]
+        for each, gradient in zip(model.parameters(), gradients, strict=True):
+            each.grad = gradient
+        record = runner.record(Sums())
+        before = [*model.state_dict().values(), *gradients, batch.tokens, batch.positions, batch.documents]
+        with Live(before) as live:
+            states = model.hidden(batch.tokens, batch.positions, batch.documents, record=record)
+            held[keep] = live.bytes()
+            loss = states.square().mean() + sum(record.losses.values(), torch.zeros(()))
+            loss.backward()
+            del states, loss, record
+            left[keep] = live.bytes()
+    assert held["blocks"] < held["products"] < held["all"]
+    assert held["blocks"] < 0.35 * held["all"], held  # what enters each of four blocks, and what all of them share
+    assert held["products"] < 0.8 * held["all"], held
+    assert left == dict.fromkeys(left, 0)
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe"])
+def test_a_run_of_the_trainer(kind: str, folder: StageFolder) -> None:
+    """Two steps of two micro-batches with real updates: the same losses and the same weights, to the bit."""
+    model = fresh(shape(BLOCKS[kind], layers=2))
+    source = FixedSource(split_rows(uneven(3, rows=4), 2))
+    logged, weights = {}, {}
+    for keep in ("all", "products", "blocks"):
+        stage = StageFolder(folder.path / keep, seed=1, progress=folder.progress)
+        changes = {"steps": 2, "activations": {"keep": keep}}
+        trainer = make_trainer(stage, model=copy.deepcopy(model), source=source, **changes)
+        trainer.run()
+        logged[keep], weights[keep] = records(stage), trainer.model.state_dict()
+    assert logged["all"][1]["loss"] < logged["all"][0]["loss"]
+    for keep in ("products", "blocks"):
+        assert logged[keep] == logged["all"]
+        assert all(torch.equal(weights[keep][name], value) for name, value in weights["all"].items())
+
+
+def test_nothing_is_recomputed_without_gradients() -> None:
+    """Validation runs each block once, as it is."""
+    model, _ = passes(shape(DENSE, layers=2), "blocks")
+    plain = fresh(shape(DENSE, layers=2)).double()
+    batch = uneven(4, rows=2)
+    with torch.no_grad():
+        states = model.hidden(batch.tokens, batch.positions, batch.documents)
+        assert torch.equal(states, plain.hidden(batch.tokens, batch.positions, batch.documents))
+
+
+def test_a_budget_needs_compiled_blocks(folder: StageFolder) -> None:
+    with pytest.raises(RecipeError, match="budget needs compiled blocks") as caught:
+        make_trainer(folder, activations={"keep": "budget"})
+    assert "compile: blocks" in str(caught.value)
+
+
+def test_the_budget_reaches_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._functorch.config, "activation_memory_budget", 1.0)
+    recompute(fresh(shape(DENSE, layers=1)), ActivationsConfig(keep="budget", budget=0.25), compiled=True)
+    assert torch._functorch.config.activation_memory_budget == 0.25
