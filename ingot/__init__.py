@@ -62,12 +62,19 @@ def run(
     )
 
 
-def plan(recipe: str | Path, *, set: Mapping[str, Any] | None = None, runs: str | Path = "runs") -> Plan:
-    """What running a recipe would do and cost; runs nothing."""
+def plan(
+    recipe: str | Path,
+    *,
+    set: Mapping[str, Any] | None = None,
+    runs: str | Path = "runs",
+    gpus: int | None = None,
+    gpu: str | None = None,
+) -> Plan:
+    """What running a recipe would do and cost, on so many GPUs of a kind ("h100", "h200" …) if given; runs nothing."""
     from ingot.recipe.load import load_recipe
     from ingot.recipe.plan import make_plan
 
-    return make_plan(load_recipe(recipe, set or {}, absent=True), Path(runs))
+    return make_plan(load_recipe(recipe, set or {}, absent=True), Path(runs), gpus=gpus, gpu=gpu)
 
 
 def load(

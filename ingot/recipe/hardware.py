@@ -1,9 +1,9 @@
 """Devices as data: what their makers state, and what was measured.
 
-Stated (NVIDIA's data sheets of the A100 80GB SXM, H100 SXM, H200 SXM and HGX B200): dense bfloat16 and float8 products, memory
-bandwidth, NVLink per direction. `memory` is what torch reports as the device's total, which is what a run can have. The network
-is one 400 Gb/s adapter per device (200 Gb/s for the A100), as in DGX systems. The H800 is an H100 whose NVLink was narrowed to
-400 GB/s (DeepSeek-V3, arXiv 2412.19437, section 3.1).
+Stated (NVIDIA's data sheets of the A100 80GB SXM, H100 SXM, H200 SXM and HGX B200): dense bfloat16 and float8 products
+(train/hardware.py), memory bandwidth, NVLink per direction. `memory` is what torch reports as the device's total, which is
+what a run can have. The network is one 400 Gb/s adapter per device (200 Gb/s for the A100), as in DGX systems. The H800 is an
+H100 whose NVLink was narrowed to 400 GB/s (DeepSeek-V3, arXiv 2412.19437, section 3.1).
 
 Measured, on one H200 with torch 2.11 (`MEASURED`): what kernels of a useful size reach. Nothing else was at hand: other
 devices are taken to reach the same share of what is stated of them, which is an assumption and printed as such.
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingot.train.hardware import TERA, peaks
 from ingot.workspace.errors import RecipeError
 
 GIB = 1024**3
-TERA = 10**12
 GIGA = 10**9
 NODE = 8
 """Devices that NVLink joins."""
@@ -48,14 +48,20 @@ class Reached:
     copy: float = 4.3 * TERA
 
 
+def _gpu(name: str, gib: float, memory_bandwidth: float, nvlink: float, network: float, multiprocessors: int) -> Gpu:
+    stated = peaks(name)
+    assert stated is not None
+    return Gpu(name, *stated, int(gib * GIB), memory_bandwidth, nvlink, network, multiprocessors)
+
+
 GPUS: Mapping[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
-        Gpu("a100", 312 * TERA, None, int(79.2 * GIB), 2.04 * TERA, 300 * GIGA, 25 * GIGA, 108),
-        Gpu("h100", 989 * TERA, 1979 * TERA, int(79.1 * GIB), 3.35 * TERA, 450 * GIGA, 50 * GIGA, 132),
-        Gpu("h800", 989 * TERA, 1979 * TERA, int(79.1 * GIB), 3.35 * TERA, 200 * GIGA, 50 * GIGA, 132),
-        Gpu("h200", 989 * TERA, 1979 * TERA, int(139.8 * GIB), 4.8 * TERA, 450 * GIGA, 50 * GIGA, 132),
-        Gpu("b200", 2250 * TERA, 4500 * TERA, int(178.3 * GIB), 7.7 * TERA, 900 * GIGA, 50 * GIGA, 148),
+        _gpu("a100", 79.2, 2.04 * TERA, 300 * GIGA, 25 * GIGA, 108),
+        _gpu("h100", 79.1, 3.35 * TERA, 450 * GIGA, 50 * GIGA, 132),
+        _gpu("h800", 79.1, 3.35 * TERA, 200 * GIGA, 50 * GIGA, 132),
+        _gpu("h200", 139.8, 4.8 * TERA, 450 * GIGA, 50 * GIGA, 132),
+        _gpu("b200", 178.3, 7.7 * TERA, 900 * GIGA, 50 * GIGA, 148),
     )
 }
 MEASURED = "h200"

@@ -15,6 +15,8 @@ Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,7 +50,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         size = max(1, (CHUNK_LOGITS if cuda else CHUNK_LOGITS_CPU) // len(weight_VD))
         if size > 128:
             size -= size % 128  # whole tiles of the matrix units
-        run = _compiled_chunk if cuda else _chunk
+        run = _compiled_chunk() if cuda else _chunk
         for start in range(0, len(targets_N), size):
             part = slice(start, start + size)
             states = states_ND[part]
@@ -115,7 +117,10 @@ def _chunk(
     return logprobs_C, normalisers_C, gradient.to(logits_CV.dtype)
 
 
-_compiled_chunk = torch.compile(_chunk, dynamic=False)
+@cache
+def _compiled_chunk() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """The same in one kernel; made when first needed, because loading the compiler takes seconds."""
+    return torch.compile(_chunk, dynamic=False)
 
 
 def add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor) -> None:

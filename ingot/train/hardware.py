@@ -6,7 +6,10 @@ sheet prints the rate with sparsity, this is half of it. A device that is not li
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 TERA = 10**12
 
@@ -24,14 +27,22 @@ PEAKS: tuple[tuple[str, float, float | None], ...] = (
 )
 
 
+def peaks(name: str) -> tuple[float, float | None] | None:
+    """The peaks of the device called `name` in bfloat16 and float8; None if it is not known."""
+    found = (each for each in PEAKS if each[0].lower() in name.lower())
+    return next(((bfloat16, float8) for _, bfloat16, float8 in found), None)
+
+
 def peak_flops(name: str, precision: str) -> float | None:
     """The peak of the device called `name` in bfloat16 or float8; None if it is not known, or for float32."""
-    for part, bfloat16, float8 in PEAKS:
-        if part.lower() in name.lower():
-            return {"bfloat16": bfloat16, "float8": float8}.get(precision)
-    return None
+    found = peaks(name)
+    return None if found is None else dict(zip(("bfloat16", "float8"), found, strict=True)).get(precision)
 
 
 def device_name(device: torch.device) -> str:
     """What the device calls itself."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    if device.type != "cuda":
+        return device.type
+    import torch
+
+    return torch.cuda.get_device_name(device)

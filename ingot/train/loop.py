@@ -37,6 +37,7 @@ from ingot.train.gradients import clip_factor, gradient_norms, total_norm
 from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
+from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective, Sums
@@ -88,6 +89,7 @@ class Trainer:
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
         self.layout = make_layout(config.mesh, self.device)
+        check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
         self.source, self.config, self.folder = source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
         freeze_others(model, config.train_only)

@@ -310,8 +310,8 @@ SHORTER: dict[str, dict[str, Any]] = {
     },
     "deepseek-v3-mini": {
         "pretrain": {"tokens": 12_288, "batch_warmup": {"over": 4096}, "schedule": {"warmup": 4}},
-        "pretrain.checkpoints.keep_every": 28,
-        "decay": {"from_step": 28, "tokens": 5_120, "checkpoints": {"keep_every": 10}},
+        "pretrain.checkpoints.keep_every": 30,
+        "decay": {"from_step": 30, "tokens": 5_120, "checkpoints": {"keep_every": 10}},
         "last": {"from_step": 10, "tokens": 1_536, "checkpoints": {"keep_every": 3}},
         "last.schedule.pieces": [{"until_tokens": 1_024, "to": 1}, {"until": 1, "to": 0.33}],
         "extend-256": {"from_step": 3, "steps": 3, "checkpoints": {"keep_every": 3}},

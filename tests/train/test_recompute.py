@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -90,7 +89,6 @@ class Live(TorchDispatchMode):
         return made
 
     def bytes(self) -> int:
-        gc.collect()
         return sum(size for reference, size in self.seen.values() if not reference.expired())
 
 
@@ -114,21 +112,21 @@ def test_memory_falls(kind: str) -> None:
             del states, loss, record
             left[keep] = live.bytes()
     assert held["blocks"] < held["products"] < held["all"]
-    assert held["blocks"] < 0.35 * held["all"], held  # what enters each of four blocks, and what all of them share
-    assert held["products"] < 0.8 * held["all"], held
-    assert left == dict.fromkeys(left, 0)
+    assert held["blocks"] < 0.15 * held["all"], held  # what enters each of four blocks, and what all of them share
+    assert held["products"] < 0.65 * held["all"], held
+    assert left["blocks"] == left["products"] == left["all"] < 0.01 * held["all"], left
 
 
-@pytest.mark.parametrize("kind", ["dense", "moe"])
-def test_a_run_of_the_trainer(kind: str, folder: StageFolder) -> None:
+def test_a_run_of_the_trainer(folder: StageFolder) -> None:
     """Two steps of two micro-batches with real updates: the same losses and the same weights, to the bit."""
-    model = fresh(shape(BLOCKS[kind], layers=2))
+    model = fresh(shape(MOE, layers=2))
     source = FixedSource(split_rows(uneven(3, rows=4), 2))
     logged, weights = {}, {}
     for keep in ("all", "products", "blocks"):
         stage = StageFolder(folder.path / keep, seed=1, progress=folder.progress)
-        changes = {"steps": 2, "activations": {"keep": keep}}
-        trainer = make_trainer(stage, model=copy.deepcopy(model), source=source, **changes)
+        trainer = make_trainer(
+            stage, model=copy.deepcopy(model), source=source, steps=2, activations={"keep": keep}
+        )
         trainer.run()
         logged[keep], weights[keep] = records(stage), trainer.model.state_dict()
     assert logged["all"][1]["loss"] < logged["all"][0]["loss"]
@@ -153,7 +151,7 @@ def test_a_budget_needs_compiled_blocks(folder: StageFolder) -> None:
     assert "compile: blocks" in str(caught.value)
 
 
-def test_the_budget_reaches_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._functorch.config, "activation_memory_budget", 1.0)
-    recompute(fresh(shape(DENSE, layers=1)), ActivationsConfig(keep="budget", budget=0.25), compiled=True)
-    assert torch._functorch.config.activation_memory_budget == 0.25
+def test_the_budget_reaches_the_compiler() -> None:
+    with torch._functorch.config.patch(activation_memory_budget=1.0):
+        recompute(fresh(shape(DENSE, layers=1)), ActivationsConfig(keep="budget", budget=0.25), compiled=True)
+        assert torch._functorch.config.activation_memory_budget == 0.25

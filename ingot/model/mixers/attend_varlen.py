@@ -8,19 +8,20 @@ Shapes: B rows, T tokens, H and K heads, W key width, V value width.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from ingot.model.context import Context
 from ingot.model.mixers.attend_sdpa import first_channels, same_width
 from ingot.model.mixers.mask import Mask
 
 WIDEST = 256  # of a head, in the kernel
-ASKS = "enable_gqa" in inspect.signature(varlen_attn).parameters  # before torch 2.12 the kernel did not ask
+ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
+    2,
+    12,
+)  # before, the kernel did not ask for enable_gqa
 
 
 def varlen_can(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
@@ -34,6 +35,8 @@ def attend_varlen(
     query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document."""
+    from torch.nn.attention.varlen import varlen_attn  # here, because loading it takes a second
+
     rows, _, length, _ = query_BHTW.shape
     borders, longest = context.once(("varlen", mask.chunk), lambda: _borders(mask, context))
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)

@@ -63,8 +63,12 @@ class Window:
         return {"count": int(self.count), "values": self.values_W[:known].tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Go on from `state`; if that is of a window of another size, with as many of its newest values as fit."""
+        known, count = state["values"], state["count"]
+        if len(known) != min(count, self.size):
+            oldest = count % len(known)
+            known = (known[oldest:] + known[:oldest])[-self.size :]
+            count = len(known)
         self.values_W.fill_(torch.nan)
-        known = state["values"]
         self.values_W[: len(known)] = torch.tensor(known, device=self.values_W.device)
-        self.count.fill_(state["count"])
+        self.count.fill_(count)

@@ -81,6 +81,20 @@ def test_a_window_goes_on_from_json_exactly(score: Score) -> None:
         parts.add(tensor)
 
 
+@pytest.mark.parametrize("seen", [5, 16, 21])
+@pytest.mark.parametrize("size", [8, 16, 32])
+def test_a_window_of_another_size_goes_on_with_the_newest_values(seen: int, size: int) -> None:
+    """A run may go on with another `guards.window`: it then knows what a list of the last values would know."""
+    before, after = (Window(each, "robust", torch.device("cpu")) for each in (16, size))
+    for value in range(seen):
+        before.add(torch.tensor(float(value)))
+    after.restore(before.state())
+    for value in (100.0, 101.0):
+        after.add(torch.tensor(value))
+    known = after.values_W[~after.values_W.isnan()]
+    assert sorted(known.tolist()) == [*map(float, range(seen)), 100.0, 101.0][-min(size, min(seen, 16) + 2) :]
+
+
 def test_skipping_is_the_rule_of_olmo() -> None:
     """Both within mean + 6 standard deviations of the last 128, from the 64th on; every value enters the window."""
     rng = numpy.random.default_rng(3)

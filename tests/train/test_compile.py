@@ -1,0 +1,115 @@
+"""Compiled blocks: the loss and the gradients of eager ones, and one piece of code for all equal layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from ingot.model.config import ModelConfig
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.tokens.places import with_places
+from ingot.train import prepare
+from ingot.train.config import ActivationsConfig
+from ingot.train.passes import Objective, Passes, Sums
+from ingot.train.prepare import compile_blocks
+from ingot.train.recompute import recompute
+from ingot.train.terms import CrossEntropy
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """No compiled code and no counts from test to test."""
+    torch._dynamo.reset()
+    counters.clear()
+    with torch._dynamo.config.patch(recompile_limit=prepare.VARIANTS):
+        yield
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def whole_rows(rows: int = 2, length: int = 16, seed: int = 0) -> Batch:
+    """Rows of one document each."""
+    ids = torch.randint(VOCABULARY, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
+    documents = torch.arange(rows)[:, None].expand(rows, length).contiguous()
+    positions = torch.arange(length).expand(rows, length).contiguous()
+    batch = Batch(ids[:, :-1], ids[:, 1:], positions, documents, {"weight": torch.ones(rows, length)})
+    return with_places(batch)
+
+
+def train_pass(model: Transformer, batch: Batch, dtype: torch.dtype) -> tuple[Sums, dict[str, Tensor]]:
+    runner = Passes(model, Objective([CrossEntropy()]), CPU, dtype)
+    model.zero_grad()
+    weights, tokens = batch.streams["weight"].sum().double(), torch.tensor(batch.token_count).double()
+    sums = runner.run([batch], {"cross_entropy": weights}, tokens)
+    return sums, {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+
+def compare(config: ModelConfig, batch: Batch, keep: str = "all", dtype: torch.dtype = torch.float64) -> None:
+    """Eager against compiled, in float64, or in bfloat16 with float32 masters."""
+    results = []
+    for compiled in (False, True):
+        model = fresh(config)
+        if dtype == torch.float64:
+            model = model.double()
+        if compiled:
+            recompute(model, ActivationsConfig.model_validate({"keep": keep}), compiled=True)
+            compile_blocks(model)
+        results.append(train_pass(model, batch, torch.float32 if dtype == torch.float64 else dtype))
+    (expected, exact), (found, gradients) = results
+    assert found.parts.keys() == expected.parts.keys()
+    for name, value in expected.parts.items():
+        torch.testing.assert_close(found.parts[name], value, rtol=1e-12, atol=0)
+    assert gradients.keys() == exact.keys()
+    for name, gradient in exact.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-12 * max(1.0, float(gradient.abs().max())))
+    assert found.record.loads.keys() == expected.record.loads.keys()
+    for layer, load in expected.record.loads.items():
+        assert torch.equal(found.record.loads[layer].choices_E, load.choices_E)
+    assert counters["stats"]["unique_graphs"] > 0 and not counters["graph_break"], counters["graph_break"]
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trace and differentiate as the compiler does, but run torch's own kernels: seconds instead of a minute."""
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **given: compiled(self, backend="aot_eager", **given))
+
+
+@pytest.mark.parametrize(("block", "keep"), [(DENSE, "all"), (DENSE, "products"), (MLA, "blocks")])
+def test_traced_blocks_are_eager_ones(block: dict[str, object], keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick(monkeypatch)
+    compare(shape(block, layers=2), whole_rows(), keep)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")
+@pytest.mark.parametrize("keep", ["all", "products", "blocks"])
+def test_routers_do_not_break_the_graph(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bfloat16, the only dtype whose grouped product the compiler takes: loads and losses of the routers come out of the code."""
+    quick(monkeypatch)
+    compare(shape(MOE, layers=2), whole_rows(), keep, torch.bfloat16)
+
+
+def test_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four layers, three passes: one graph; a new shape is one more, not one for every layer."""
+    quick(monkeypatch)
+    model = fresh(shape(DENSE, layers=4))
+    compile_blocks(model)
+    for seed in range(3):
+        train_pass(model, whole_rows(seed=seed), torch.float32)
+    assert counters["stats"]["unique_graphs"] == 1, counters
+    assert not counters["graph_break"], counters["graph_break"]
+    train_pass(model, whole_rows(rows=3), torch.float32)
+    assert counters["stats"]["unique_graphs"] == 2, counters
+
+
+@pytest.mark.slow
+def test_code_from_the_compiler() -> None:
+    """inductor's own kernels on the CPU, made by a C++ compiler: float64, so that only a mistake can differ."""
+    compare(shape(DENSE, layers=2), whole_rows())
