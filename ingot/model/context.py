@@ -46,10 +46,15 @@ class Context:
         self.slots_B, self.lengths_B, self.reach = slots_B, lengths_B, reach
         self.record, self.places = record, places
         self.across: Across | None = None
-        self.whole = self  # the Context of whole rows
+        self._rows: Context | None = None
         self.reported = False  # all layers have run: those that run again, in the backward pass, report nothing
         self.selected: Tensor | None = None  # DSA: the keys that the last indexer chose, for layers that share them
         self._once: dict[Hashable, Any] = {}
+
+    @property
+    def whole(self) -> Context:
+        """The Context of whole rows. Not an attribute: one that refers to itself lives until the next garbage collection."""
+        return self if self._rows is None else self._rows
 
     def part(self, across: Across | None) -> Context:
         """The Context of this rank's tokens; the same one if tokens are not divided."""
@@ -57,7 +62,7 @@ class Context:
             return self
         documents = None if self.documents_BT is None else across.own(self.documents_BT)
         part = Context(across.own(self.positions_BT), documents, record=self.record)
-        part.across, part.whole = across, self
+        part.across, part._rows = across, self
         return part
 
     @property

@@ -10,10 +10,10 @@
     loss          a chunk of logits and its gradient; the states and their gradient; the head's gradient in float32
     workspace     a constant and a share for what kernels and the allocator hold beside
 
-A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are whole on the ranks of `tensor`, and
-on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of min(p, passes) passes of its L/p
-layers, of (p − 1)/v more with v interleaved stages, and between the passes of a step its weights (in the products' dtype) and
-its gradients are whole on the ranks of `shard`.
+A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
+divides the vocabulary, and on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of
+min(p, passes) passes of its L/p layers, of (p − 1)/v more with v interleaved stages, and between the passes of a step its weights
+(in the products' dtype) and its gradients are whole on the ranks of `shard`.
 
 Checked: against one H200 (see docs/planning.md). With float32 products (CPU) everything that is 2 B here is 4 B.
 """
@@ -84,7 +84,10 @@ def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: b
     tokens = rows * config.sequence_length / mesh.context
 
     share = -(-shape.depth // stages) / shape.depth  # of the layers, on one stage
-    ends = (shape.embedding + shape.head if stages == 1 else max(shape.embedding, shape.head)) + shape.width
+    vocabulary = vocabulary_ranks(shape, mesh)
+    ends = (
+        shape.embedding + shape.head if stages == 1 else max(shape.embedding, shape.head)
+    ) / vocabulary + shape.width
     blocks = shape.block_parameters * share / mesh.tensor
     held = (blocks + ends) / ranks
     muon = shape.block_matrices * share / mesh.tensor / ranks if isinstance(config.optimizer, MuonConfig) else 0.0
@@ -104,7 +107,7 @@ def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: b
         2 * MOMENT * held - MOMENT * muon,
         0 if float32 else 2 * _copies(shape, mesh, share, ends, ranks),
         kept + TRANSIENT * value * tokens * largest,
-        _loss(shape, tokens, value),
+        _loss(shape, tokens, value, vocabulary),
     )
     return Memory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
 
@@ -123,11 +126,17 @@ def _copies(shape: Shape, mesh: MeshConfig, share: float, ends: float, ranks: in
     return in_use + ends if ranks > 1 else max(COPIES_KEPT * shape.block_parameters, in_use)
 
 
-def _loss(shape: Shape, tokens: float, value: int) -> float:
-    """The head is whole on every rank: a chunk of logits, the states, the head's gradient and its copy in use."""
-    logits = min(CHUNK_LOGITS if value == 2 else CHUNK_LOGITS_CPU, tokens * shape.vocabulary)
+def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
+    """Over how many devices embedding and head are divided (train/parallel/vocabulary.py)."""
+    return mesh.tensor if shape.vocabulary % mesh.tensor == 0 else 1
+
+
+def _loss(shape: Shape, tokens: float, value: int, ranks: int) -> float:
+    """A chunk of logits, the states, the gradient of this device's part of the head and its copy in use."""
+    own = shape.vocabulary / ranks
+    logits = min(CHUNK_LOGITS if value == 2 else CHUNK_LOGITS_CPU, tokens * own)
     states = BYTES_PER_STATE * value / 2 * tokens * shape.width
-    return 2 * value * logits + states + (4 + value) * shape.vocabulary * shape.width
+    return 2 * value * logits + states + (4 + value) * own * shape.width
 
 
 def rows_per_pass(config: TrainingConfig, data: int) -> int:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 from ingot.optim.config import MuonConfig
 from ingot.recipe.hardware import NODE, Gpu, Reached
-from ingot.recipe.memory import passes_per_step, rows_per_pass
+from ingot.recipe.memory import passes_per_step, rows_per_pass, vocabulary_ranks
 from ingot.recipe.shape import Matrix, Shape
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
@@ -80,7 +80,9 @@ def step_speed(shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu,
     tokens = rows * config.sequence_length / mesh.context
     share = -(-shape.depth // mesh.pipeline) / shape.depth
     forward, backward, recomputed = _compute(shape, config, mesh, gpu, kernels, tokens)
-    compute = (forward + backward + recomputed) * share + _head(shape, gpu, kernels, tokens)
+    compute = (forward + backward + recomputed) * share + _head(
+        shape, gpu, kernels, tokens, vocabulary_ranks(shape, mesh)
+    )
     inside = _inside(shape, config, mesh, gpu, tokens) * share
     gathered, scattered, copied = _sharding(shape, mesh, gpu, share)
     if mesh.pipeline > 1:  # once for all passes of the step
@@ -152,12 +154,13 @@ def _compute(
     return forward + elementwise / 3, 2 * forward + elementwise * 2 / 3, recomputed
 
 
-def _head(shape: Shape, gpu: Gpu, kernels: Reached, tokens: float) -> float:
-    """Logits, their loss and both gradients: three products. Every tensor rank makes them all; in a pipeline the others wait."""
+def _head(shape: Shape, gpu: Gpu, kernels: Reached, tokens: float, ranks: int) -> float:
+    """Logits, their loss and both gradients: three products, divided over `ranks`; in a pipeline the others wait."""
     if not shape.vocabulary:
         return 0.0
-    product = product_seconds(Matrix(shape.vocabulary, shape.width), tokens, kernels.bfloat16, gpu, kernels)
-    return 3 * product + LOGIT_BYTES * tokens * shape.vocabulary / kernels.copy
+    matrix = Matrix(shape.vocabulary, shape.width)
+    product = product_seconds(matrix, tokens, kernels.bfloat16, gpu, kernels, ranks)
+    return 3 * product + LOGIT_BYTES * tokens * shape.vocabulary / ranks / kernels.copy
 
 
 def _inside(shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, tokens: float) -> float:
@@ -181,7 +184,8 @@ def _inside(shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, to
 def _sharding(shape: Shape, mesh: MeshConfig, gpu: Gpu, share: float) -> tuple[float, float, float]:
     """Seconds to gather the weights of one pass and to scatter its gradients, and to sum a step's over the copies."""
     ranks = max(1, mesh.shard) * mesh.context
-    dense = (shape.block_parameters - shape.expert_parameters) * share / mesh.tensor + shape.embedding
+    dense = (shape.block_parameters - shape.expert_parameters) * share / mesh.tensor
+    dense += shape.embedding / vocabulary_ranks(shape, mesh)
     experts = shape.expert_parameters * share / mesh.tensor / mesh.expert
     inner = mesh.tensor
     gathers = 2 if mesh.reshard_after_forward else 1

@@ -26,11 +26,16 @@ MOST = 0.75
 def with_places(batch: Batch, pin: bool = False) -> Batch:
     """The batch with its places; `pin` puts all of it into memory from which a GPU copies without waiting."""
     starts, longest = document_starts(batch.documents)
-    whole = bool((batch.documents == batch.documents[:, :1]).all()) and not bool(
-        (batch.documents == PADDING_DOCUMENT).any()
-    )
-    placed = dataclasses.replace(batch, places=Places(starts, longest, whole, scored_positions(batch)))
+    placed = dataclasses.replace(batch, places=Places(starts, longest, whole_rows(batch), scored_positions(batch)))
     return placed.pinned() if pin else placed
+
+
+def whole_rows(batch: Batch) -> bool:
+    """Whether every row is one document without padding; from the places of a batch that has them."""
+    if batch.places is not None:
+        return batch.places.whole
+    documents_BT = batch.documents
+    return bool((documents_BT == documents_BT[:, :1]).all()) and not bool((documents_BT == PADDING_DOCUMENT).any())
 
 
 def document_starts(documents_BT: Tensor) -> tuple[Tensor, int]:

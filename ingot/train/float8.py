@@ -22,9 +22,11 @@ from torch.nn.functional import linear
 
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
+from ingot.workspace.errors import RecipeError
 
 Scaling = Literal["tensor", "row"]
 SMALLEST = 1024
+OLDEST = (8, 9)  # compute capability with float8 products
 ALIGNED = 16  # rows and columns of the kernel's matrices
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches are small, and need their own
@@ -32,6 +34,12 @@ TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches ar
 
 def use_float8(model: Transformer, scaling: Scaling) -> int:
     """Let the large linear layers of the blocks multiply in float8; returns how many there are."""
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < OLDEST:
+        raise RecipeError(
+            f"{torch.cuda.get_device_name()} has no float8 products",
+            place="precision",
+            fix="use precision: bfloat16, or a device of the Ada or Hopper generation or newer",
+        )
     count = 0
     for module in model.blocks.modules():
         if isinstance(module, Linear) and min(module.weight.shape) >= SMALLEST and fits(module):

@@ -24,6 +24,7 @@ from ingot.model.across import Across
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
+from ingot.tokens.places import whole_rows
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.context import split
 from ingot.train.plan import Plan
@@ -81,7 +82,8 @@ def run_model(
     model: Transformer, batch: Batch, record: Record | None = None, across: Across | None = None, **stage: Any
 ) -> Tensor:
     """The states of a batch; `stage` is what one stage of a pipeline needs besides (parallel/pipeline.py)."""
-    documents = None if batch.places is not None and batch.places.whole else batch.documents
+    known = batch.places is not None or batch.tokens.device.type == "cpu"  # a GPU is not asked
+    documents = None if known and whole_rows(batch) else batch.documents
     if batch.places is not None:
         torch._dynamo.maybe_mark_dynamic(batch.places.starts, 0)  # no new code for every number of documents
     given = {"record": record, "places": batch.places, "across": across, **stage}

@@ -46,7 +46,8 @@ def recompute(model: Transformer, config: ActivationsConfig, compiled: bool) -> 
         torch._functorch.config.activation_memory_budget = config.budget
     elif config.keep != "all":
         # a router notes what it chose (mixture.py): without this the compiler would give such blocks up
-        torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
+        if hasattr(torch._dynamo.config, "skip_fwd_side_effects_in_bwd_under_checkpoint"):  # not in every version
+            torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
         contexts = None if config.keep == "blocks" else partial(create_selective_checkpoint_contexts, _policy)
         for block in model.blocks:
             block.forward = _recomputing(block, contexts)

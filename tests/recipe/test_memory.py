@@ -131,9 +131,7 @@ def test_a_mesh_divides_by_hand() -> None:
     config = stage(model, 1, 8192, batch_tokens=64 * 8192)
     whole = memory(shape, config, ONE)
     sharded = memory(shape, config, MeshConfig(shard=4, tensor=2, context=2))
-    parameters = (
-        shape.block_parameters / 2 + shape.embedding + shape.width
-    )  # embedding and head are on both tensor ranks
+    parameters = (shape.block_parameters + shape.embedding) / 2 + shape.width  # both tensor ranks have the norm
     assert sharded.weights == sharded.gradients == pytest.approx(4 * parameters / 8, rel=1e-6)
     assert sharded.optimizer == pytest.approx(8 * parameters / 8, rel=1e-6)
     (block,) = shape.blocks

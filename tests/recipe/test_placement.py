@@ -127,7 +127,7 @@ RUNS = {  # batch in rows, length, devices, further options; as the reports give
 
 @pytest.mark.parametrize(
     ("system", "ratio"),
-    [("olmo3-7b", 1.18), ("olmo3-32b", 1.11), ("smollm3-3b", 1.25), ("deepseek-v3", 0.45), ("llama-3.1-405b", 0.50)],
+    [("olmo3-7b", 1.18), ("olmo3-32b", 1.11), ("smollm3-3b", 1.25), ("deepseek-v3", 0.45), ("llama-3.1-405b", 0.69)],
 )
 def test_published_runs(system: str, ratio: float) -> None:
     """How far the estimate is from what was published, in tokens per second and device; docs/planning.md says why."""

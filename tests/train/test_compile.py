@@ -69,7 +69,9 @@ def compare(config: ModelConfig, batch: Batch, keep: str = "all", dtype: torch.d
         torch.testing.assert_close(found.parts[name], value, rtol=1e-12, atol=0)
     assert gradients.keys() == exact.keys()
     for name, gradient in exact.items():
-        torch.testing.assert_close(gradients[name], gradient, rtol=0, atol=1e-12 * max(1.0, float(gradient.abs().max())))
+        torch.testing.assert_close(
+            gradients[name], gradient, rtol=0, atol=1e-12 * max(1.0, float(gradient.abs().max()))
+        )
     assert found.record.loads.keys() == expected.record.loads.keys()
     for layer, load in expected.record.loads.items():
         assert torch.equal(found.record.loads[layer].choices_E, load.choices_E)
@@ -91,7 +93,7 @@ def test_traced_blocks_are_eager_ones(block: dict[str, object], keep: str, monke
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")
 @pytest.mark.parametrize("keep", ["all", "products", "blocks"])
 def test_routers_do_not_break_the_graph(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bfloat16, the only dtype whose grouped product the compiler takes: loads and losses of the routers come out of the code."""
+    """In bfloat16, the only dtype whose grouped product the compiler takes; loads and losses come out of the code."""
     quick(monkeypatch)
     compare(shape(MOE, layers=2), whole_rows(), keep, torch.bfloat16)
 

@@ -34,12 +34,14 @@ class Rows(Source):
         rows = ids(step)
         positions = torch.arange(LENGTH).expand(ROWS, -1)
         weight = torch.ones(ROWS, LENGTH)
-        return split_rows(Batch(rows[:, :-1], rows[:, 1:], positions, torch.zeros_like(positions), {"weight": weight}), 2), {}
+        return split_rows(
+            Batch(rows[:, :-1], rows[:, 1:], positions, torch.zeros_like(positions), {"weight": weight}), 2
+        ), {}
 
 
 def rate(step: int) -> float:
-    """Warmup, stable, linear decay, written out."""
-    return PEAK * min((step + 1) / WARMUP, (STEPS - step) / DECAY, 1.0)
+    """Warmup, stable, linear decay, written out; neither the first nor the last step has rate zero."""
+    return PEAK * min((step + 1) / (WARMUP + 1), (STEPS - step) / (DECAY + 1), 1.0)
 
 
 def peer_losses(folder: Path) -> list[float]:
@@ -83,5 +85,4 @@ def test_the_loss_curve_is_that_of_transformers(tied: bool, folder: StageFolder,
     assert any(row["gradient_norm"] > CLIP for row in found), "clipping is part of the comparison"
     assert expected[-1] < 0.7 * expected[0], "something is learnt"
     losses = [row["loss"] for row in found]
-    print(max(abs(one / other - 1) for one, other in zip(losses, expected, strict=True)), losses[0], losses[-1])
-    assert losses == pytest.approx(expected, rel=2e-5)
+    assert losses == pytest.approx(expected, rel=2e-6)  # seen: 1.2e-7

@@ -114,7 +114,7 @@ def test_memory_falls(kind: str) -> None:
     assert held["blocks"] < held["products"] < held["all"]
     assert held["blocks"] < 0.15 * held["all"], held  # what enters each of four blocks, and what all of them share
     assert held["products"] < 0.65 * held["all"], held
-    assert left["blocks"] == left["products"] == left["all"] < 0.01 * held["all"], left
+    assert max(left.values()) < 0.01 * held["all"], left  # positions and the like, until Python collects its cycles
 
 
 def test_a_run_of_the_trainer(folder: StageFolder) -> None:
@@ -124,9 +124,7 @@ def test_a_run_of_the_trainer(folder: StageFolder) -> None:
     logged, weights = {}, {}
     for keep in ("all", "products", "blocks"):
         stage = StageFolder(folder.path / keep, seed=1, progress=folder.progress)
-        trainer = make_trainer(
-            stage, model=copy.deepcopy(model), source=source, steps=2, activations={"keep": keep}
-        )
+        trainer = make_trainer(stage, model=copy.deepcopy(model), source=source, steps=2, activations={"keep": keep})
         trainer.run()
         logged[keep], weights[keep] = records(stage), trainer.model.state_dict()
     assert logged["all"][1]["loss"] < logged["all"][0]["loss"]

@@ -87,18 +87,21 @@ class Guards:
         sight = Sight(metrics, self.history, self.config, self.vocabulary, world_size())
         for rule in RULES:
             seen = rule.condition(sight)
-            if seen is None or (rule.action == "warn" and self._spoke_lately(rule, step)):
+            if seen is None or (self._action(rule) == "warn" and self._spoke_lately(rule, step)):
                 continue
             self.spoken[rule.name] = step
             if rule.action == "stop":
                 seen = f"{seen}; {locate()}"
             self._act(rule, step, data_step, seen)
 
+    def _action(self, rule: Rule) -> str:
+        return self.config.spike if rule.action == "spike" else rule.action
+
     def _spoke_lately(self, rule: Rule, step: int) -> bool:
         return rule.name in self.spoken and step - self.spoken[rule.name] < self.config.window
 
     def _act(self, rule: Rule, step: int, data_step: int, seen: str) -> None:
-        action = self.config.spike if rule.action == "spike" else rule.action
+        action = self._action(rule)
         too_often = action == "rewind" and self.rewinds >= self.config.rewinds
         self.tell(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
         if action == "stop":

@@ -89,8 +89,8 @@ def test_a_window_of_another_size_goes_on_with_the_newest_values(seen: int, size
     for value in range(seen):
         before.add(torch.tensor(float(value)))
     after.restore(before.state())
-    for value in (100.0, 101.0):
-        after.add(torch.tensor(value))
+    for late in (100.0, 101.0):
+        after.add(torch.tensor(late))
     known = after.values_W[~after.values_W.isnan()]
     assert sorted(known.tolist()) == [*map(float, range(seen)), 100.0, 101.0][-min(size, min(seen, 16) + 2) :]
 

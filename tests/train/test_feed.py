@@ -1,0 +1,79 @@
+"""The batches of a step as the loop gets them: denominators counted by hand, and the same whether they are made ahead or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from ingot.tokens.batch import Batch
+from ingot.train.batches import deal, split_rows
+from ingot.train.feed import Feed
+from ingot.train.source import Source
+from ingot.train.terms import CrossEntropy, LossTerm, PolicyGradient, ZLoss
+from ingot.workspace.errors import CheckFailed
+from tests.train.parallel.models import uneven
+
+CPU = torch.device("cpu")
+TERMS: tuple[LossTerm, ...] = (CrossEntropy(), ZLoss())
+
+
+class Counted(Source):
+    """Uneven rows of step s in micro-batches of two; remembers what it was asked for."""
+
+    def __init__(self, ahead: bool, scale: float = 1.0) -> None:
+        self.ahead, self.scale, self.asked = ahead, scale, list[int]()
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        self.asked.append(step)
+        batches = split_rows(uneven(step, rows=5), 2)
+        for batch in batches:
+            batch.streams["weight"].mul_(self.scale)
+        return deal(batches, rank, world), {"drawn": float(step)}
+
+
+@pytest.fixture(params=[False, True], ids=["when asked", "ahead"])
+def feed(request: pytest.FixtureRequest) -> Iterator[Feed]:
+    opened = Feed(Counted(request.param), TERMS, None, 3, CPU)
+    yield opened
+    opened.close()
+
+
+def test_counts_are_those_of_all_micro_batches(feed: Feed) -> None:
+    for step in (3, 4, 5):
+        prepared = feed.get(step)
+        whole = uneven(step, rows=5)
+        weights = sum(float(value) for row in whole.streams["weight"] for value in row)
+        assert {name: float(count) for name, count in prepared.counts.items()} == {
+            "cross_entropy": weights,
+            "z_loss": weights,
+        }
+        assert prepared.tokens == sum(int(number) >= 0 for row in whole.documents for number in row)
+        assert prepared.logged == {"drawn": float(step)} and prepared.waited >= 0
+        assert torch.equal(torch.cat([batch.tokens for batch in prepared.batches]), whole.tokens)
+        denominators, tokens = prepared.totals(None, CPU)
+        assert float(denominators["z_loss"]) == weights and float(tokens) == prepared.tokens
+
+
+def test_a_source_that_changes_its_mind(feed: Feed) -> None:
+    """After a restart the steps are asked for again: what was made ahead is forgotten."""
+    before = feed.get(3)
+    assert isinstance(feed.source, Counted)
+    feed.source.scale = 2.0
+    feed.restart(4)
+    after = feed.get(4)
+    assert float(before.counts["cross_entropy"]) == float(uneven(3, rows=5).streams["weight"].sum())
+    assert float(after.counts["cross_entropy"]) == 2 * float(uneven(4, rows=5).streams["weight"].sum())
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_errors_of_the_data_reach_the_loop(ahead: bool) -> None:
+    silent = Feed(Counted(ahead, scale=0.0), TERMS, None, 0, CPU)
+    with pytest.raises(CheckFailed, match=r"step 0 has nothing to learn from: .* 'cross_entropy' is 0.0"):
+        silent.get(0)
+    silent.close()
+    missing = Feed(Counted(ahead), (PolicyGradient(),), None, 0, CPU)
+    with pytest.raises(CheckFailed, match="'policy_gradient' reads acting, advantage, sampled_logprob"):
+        missing.get(0)
+    missing.close()
