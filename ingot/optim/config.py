@@ -106,7 +106,7 @@ def check_span(name: str, value: float) -> None:
 
 
 def _kind(value: Any) -> str:
-    return value.get("kind", "adamw") if isinstance(value, dict) else value.kind
+    return value.get("kind", "adamw") if isinstance(value, dict) else getattr(value, "kind", "adamw")
 
 
 OptimizerConfig = Annotated[
