@@ -104,12 +104,20 @@ def _chunk(
         z_CV = z_CV * scale
     if softcap is not None:
         z_CV = softcap * torch.tanh(z_CV / softcap)
-    normalisers_C = z_CV.logsumexp(dim=-1)
+    if z_CV.is_cuda:  # compiled: one kernel, which knows where it is
+        normalisers_C = z_CV.logsumexp(dim=-1)
+        factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
+        hit_CV = torch.arange(z_CV.shape[1], device=z_CV.device) == targets_C[:, None]
+        gradient = factor_C[:, None] * torch.exp(z_CV - normalisers_C[:, None]) + torch.where(hit_CV, a_C[:, None], 0)
+    else:  # every operation passes over all logits: as few as possible, in place, and the exponentials once
+        largest_C = z_CV.amax(dim=-1)
+        gradient = torch.sub(z_CV, largest_C[:, None]).exp_()
+        sums_C = gradient.sum(dim=-1)
+        normalisers_C = largest_C + sums_C.log()
+        factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
+        gradient.mul_((factor_C / sums_C)[:, None])
+        gradient.scatter_add_(1, targets_C[:, None], a_C[:, None].to(gradient.dtype))
     logprobs_C = z_CV.gather(1, targets_C[:, None])[:, 0] - normalisers_C
-    factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
-    gradient = factor_C[:, None] * torch.exp(z_CV - normalisers_C[:, None])
-    hit_CV = torch.arange(z_CV.shape[1], device=z_CV.device) == targets_C[:, None]
-    gradient = gradient + torch.where(hit_CV, a_C[:, None], 0)
     if softcap is not None:
         gradient = gradient * (1 - (z_CV / softcap).square())
     if scale != 1.0:
