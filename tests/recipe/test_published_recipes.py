@@ -347,7 +347,9 @@ def run_mini(name: str, data: Path, changes: dict[str, Any]) -> RunResult:
     return ingot.run(ROOT / f"{name}.yaml", set={**SMALLER, **changes}, runs=runs, report=False)
 
 
-@pytest.mark.parametrize("name", SHORTER)
+@pytest.mark.parametrize(
+    "name", [name if name == "deepseek-v3-mini" else pytest.param(name, marks=pytest.mark.slow) for name in SHORTER]
+)
 def test_a_shortened_miniature_runs(name: str, data: Path) -> None:
     """It learns, ends with a longer context, finds its data made, and a second run finds everything made."""
     result = run_mini(name, data, {**TINY, **SHORTER[name], "verdict": None})

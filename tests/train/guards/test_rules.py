@@ -189,14 +189,17 @@ def test_what_happened_is_said_and_written(tmp_path: Path, listener: Listener) -
     assert listener.lines == ["step 3: large gradient: gradient norm 2000 before clipping, limit 1000; the run goes on"]
 
 
-def test_a_warning_is_not_repeated_for_a_window_but_every_spike_counts(tmp_path: Path, listener: Listener) -> None:
-    watching = guards(tmp_path, listener)
+@pytest.mark.parametrize(("spike", "told"), [("warn", [70]), ("skip", [70, 71])])
+def test_a_warning_is_not_repeated_for_a_window_but_every_action_is_told(
+    spike: str, told: list[int], tmp_path: Path, listener: Listener
+) -> None:
+    watching = guards(tmp_path, listener, spike=spike)
     for step in range(2 * WINDOW):
         watching.observe(step, {**GOOD, "gradient_norm": 2000.0}, data_step=step)
     assert [event["step"] for event in read_jsonl(tmp_path / EVENTS)] == [0, WINDOW]
     for step in (70, 71):
         watching.observe(step, {**GOOD, "loss_deviations": 7.0}, data_step=step)
-    assert [event["step"] for event in read_jsonl(tmp_path / EVENTS)] == [0, WINDOW, 70, 71]
+    assert [event["step"] for event in read_jsonl(tmp_path / EVENTS)] == [0, WINDOW, *told]
 
 
 def test_rewinds_have_a_limit(tmp_path: Path, listener: Listener) -> None:

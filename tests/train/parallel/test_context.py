@@ -103,9 +103,9 @@ def by_context(names: list[str], mesh: MeshConfig, batch_seed: int = 0) -> list[
         (MeshConfig(context=4), ["dense", "mla", "hybrid"]),
         (MeshConfig(context=2, tensor=2), ["rich", "mla", "moe"]),
         (MeshConfig(context=2, shard=2), ["moe", "hybrid"]),
-        (MeshConfig(context=2, context_method="ring"), list(MODELS)),
+        pytest.param(MeshConfig(context=2, context_method="ring"), list(MODELS), marks=pytest.mark.slow),
         (MeshConfig(context=4, context_method="ring"), ["rich", "mla", "hybrid"]),
-        (MeshConfig(context=2, tensor=2, context_method="ring"), ["rich", "mla"]),
+        pytest.param(MeshConfig(context=2, tensor=2, context_method="ring"), ["rich", "mla"], marks=pytest.mark.slow),
     ],
     ids=["2", "4", "2 tensor 2", "2 shard 2", "ring 2", "ring 4", "ring 2 tensor 2"],
 )
