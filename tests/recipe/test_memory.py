@@ -79,6 +79,7 @@ def saved_values(function: Any, x: Tensor) -> int:
     return sum(kept.values())
 
 
+@pytest.mark.slow  # torch's partitioner takes its time
 def test_activations_against_what_torch_keeps() -> None:
     """A block compiled by torch (its partitioner chooses what to keep) keeps what is estimated; checkpointed, its input."""
     torch._dynamo.reset()

@@ -101,7 +101,7 @@ def by_context(names: list[str], mesh: MeshConfig, batch_seed: int = 0) -> list[
     [
         (MeshConfig(context=2), list(MODELS)),
         (MeshConfig(context=4), ["dense", "mla", "hybrid"]),
-        (MeshConfig(context=2, tensor=2), ["rich", "mla", "moe"]),
+        pytest.param(MeshConfig(context=2, tensor=2), ["rich", "mla", "moe"], marks=pytest.mark.slow),
         (MeshConfig(context=2, shard=2), ["moe", "hybrid"]),
         pytest.param(MeshConfig(context=2, context_method="ring"), list(MODELS), marks=pytest.mark.slow),
         (MeshConfig(context=4, context_method="ring"), ["rich", "mla", "hybrid"]),

@@ -40,7 +40,7 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
         ("dense", "fsdp4", ("one", "tensor2")),
         ("moe", "both4", ("one", "expert4")),
         ("dense", "one", ("fsdp2", "both4")),
-        ("moe", "copies4", ("tensor2",)),
+        pytest.param("moe", "copies4", ("tensor2",), marks=pytest.mark.slow),
     ],
 )
 def test_saved_in_one_layout_and_loaded_in_others(
