@@ -35,7 +35,7 @@ COPIES_KEPT = 0.0
 the backward pass instead of keeping the copy. What is in use, two blocks' copies, is counted in any case."""
 BLOCKS_GATHERED = 2
 """Blocks whose whole weights are there at once: the one that computes, and the next one (FSDP gathers it ahead)."""
-CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 29, 1 << 20
+CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 29, 1 << 22
 """Logits of the head that exist at once, on a GPU and on a CPU (train/fused_head.py): each with its gradient."""
 BYTES_PER_STATE = 10
 """After the last block, per number of a state: normed states, their gradient, and the stream's gradient (float32)."""

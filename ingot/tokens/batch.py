@@ -78,8 +78,12 @@ class Batch:
         return self.map(lambda tensor: tensor.pin_memory())
 
     def to(self, where: device | str) -> Batch:
-        """The same batch on another device; from pinned memory the copy does not wait."""
-        return self.map(lambda tensor: tensor.to(where, non_blocking=True))
+        """The same batch on another device; to a GPU from pinned memory the copy does not wait.
+
+        From a GPU it does: the program could otherwise read what has not arrived.
+        """
+        ahead = str(where).startswith("cuda")
+        return self.map(lambda tensor: tensor.to(where, non_blocking=ahead))
 
     @property
     def token_count(self) -> int:

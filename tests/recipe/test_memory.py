@@ -16,8 +16,9 @@ from ingot.model.context import Context
 from ingot.model.mixers.mixer import Site
 from ingot.model.transformer import Transformer
 from ingot.recipe.hardware import GIB
-from ingot.recipe.memory import Memory, memory
+from ingot.recipe.memory import CHUNK_LOGITS, CHUNK_LOGITS_CPU, Memory, memory
 from ingot.recipe.shape import shape_of
+from ingot.train import fused_head
 from ingot.train.config import PretrainConfig
 from ingot.train.parallel.config import MeshConfig
 
@@ -203,3 +204,7 @@ def test_our_trainer_on_one_h200(
     """torch.cuda.max_memory_allocated() of `benchmarks/train.py` there, in GiB: within a tenth (docs/log.md)."""
     estimate = memory(shape_of(model), stage(model, rows, length, **options), ONE)
     assert estimate.total / GIB == pytest.approx(measured, rel=0.1)
+
+
+def test_the_chunk_of_logits_is_the_trainers() -> None:
+    assert (CHUNK_LOGITS, CHUNK_LOGITS_CPU) == (fused_head.CHUNK_LOGITS, fused_head.CHUNK_LOGITS_CPU)
