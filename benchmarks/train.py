@@ -235,7 +235,7 @@ def run_cuda(cases: Sequence[str], steps: int) -> list[dict[str, Any]]:
     if "small" in cases:
         found.append(line("small 0.16B", train_ours(SMALL, 16, 2048, 16, steps), train_peer(SMALL, 16, 2048, steps)))
     if "moe" in cases:
-        found.append(line("MoE, 64 experts", train_ours(mixture(4096), 8, 4096, 2, steps), None))
+        found.append(line("MoE, 64 experts", train_ours(mixture(4096), 32, 4096, 4, steps), None))
     return found
 
 

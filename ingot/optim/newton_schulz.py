@@ -20,14 +20,16 @@ in 16 bits, so after RESTART iterations Q is applied and R made anew (4·m²n + 
 On CUDA it runs in float16, not bfloat16: the same speed and eight times as exact. Its range suffices because X is held √m times
 too large (`unit`, a power of two), so that the entries of X and R lie around one. Elsewhere it runs in the dtype of the input.
 
-All m × m products have symmetric results: for large m only the blocks on and below the diagonal are computed, then mirrored.
+All m × m products have symmetric results: for large m only the blocks on and below the diagonal are computed, then mirrored;
+on CUDA a kernel does both at once (symmetric_triton.py).
 
 Shapes: N matrices of R rows and C columns; M = min(R, C).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -50,6 +52,7 @@ SAFETY = 1.01  # of Polar Express: rounding may push a singular value above one,
 RESTART = 3  # iterations
 GRAM_RATIO = 1.5
 BLOCK = 512  # rows of a block of a symmetric product
+KERNEL_ROWS = 512  # from here on the kernel is faster than the whole product
 TINY = 1e-30  # a gradient of zeros stays one
 
 
@@ -77,13 +80,25 @@ def _normalised(x_NRC: Tensor, unit: float, margin: float) -> Tensor:
     precise = torch.promote_types(x_NRC.dtype, torch.float32)
     norm_N11 = torch.linalg.vector_norm(x_NRC, dim=(-2, -1), keepdim=True, dtype=precise)
     factor_N11 = unit / (margin * norm_N11).clamp_min(TINY)
-    return torch.mul(x_NRC, factor_N11, out=torch.empty_like(x_NRC, dtype=dtype, memory_format=torch.contiguous_format))
+    return (_compiled_scale() if x_NRC.is_cuda else _scale)(x_NRC, factor_N11, dtype)
+
+
+def _scale(x_NRC: Tensor, factor_N11: Tensor, dtype: torch.dtype) -> Tensor:
+    """x · factor, rounded once."""
+    return (x_NRC.to(factor_N11.dtype) * factor_N11).to(dtype, memory_format=torch.contiguous_format)
+
+
+@cache
+def _compiled_scale() -> Callable[[Tensor, Tensor, torch.dtype], Tensor]:
+    """One pass over memory; torch's own product of two dtypes takes five times as long."""
+    return torch.compile(_scale, dynamic=True)
 
 
 def _plain(x: Tensor, steps: Sequence[Polynomial], scale: float) -> Tensor:
     for (a, b, c), factor in zip(steps, _scale_last(len(steps), scale), strict=True):
         gram = _gram_matrix(x)
-        x = _times(_symmetric(gram, gram, plus=gram, beta=b, alpha=c), x, plus=a * factor, alpha=factor)
+        z = _symmetric(gram, gram, plus=gram, beta=b, alpha=c, of_symmetric=True)
+        x = _times(z, x, plus=a * factor, alpha=factor)
     return x
 
 
@@ -92,15 +107,15 @@ def _gram(x: Tensor, steps: Sequence[Polynomial], scale: float) -> Tensor:
     for stretch, factor in zip(stretches, _scale_last(len(stretches), scale), strict=True):
         r, q = _gram_matrix(x), None
         for place, (a, b, c) in enumerate(stretch):
-            z = _symmetric(r, r, plus=r, beta=b, alpha=c)
+            z = _symmetric(r, r, plus=r, beta=b, alpha=c, of_symmetric=True)
             if place + 1 < len(stretch):
-                rz = _symmetric(r, z, plus=r, beta=a)
-                r = _symmetric(z, rz, plus=rz, beta=a)
+                rz = _symmetric(r, z, plus=r, beta=a, of_symmetric=True)
+                r = _symmetric(z, rz, plus=rz, beta=a, of_symmetric=True)
             if q is None:
                 q = z  # nothing reads z any more
                 q.diagonal(dim1=-2, dim2=-1).add_(a)
             else:
-                q = _symmetric(q, z, plus=q, beta=a)
+                q = _symmetric(q, z, plus=q, beta=a, of_symmetric=True)
         assert q is not None
         x = _times(q, x, plus=0.0, alpha=factor)
     return x
@@ -124,9 +139,25 @@ def _times(q_NMM: Tensor, x_NRC: Tensor, plus: float, alpha: float) -> Tensor:
 
 
 def _symmetric(
-    left: Tensor, right: Tensor, plus: Tensor | None = None, *, beta: float = 0.0, alpha: float = 1.0
+    left: Tensor,
+    right: Tensor,
+    plus: Tensor | None = None,
+    *,
+    beta: float = 0.0,
+    alpha: float = 1.0,
+    of_symmetric: bool = False,
 ) -> Tensor:
-    """alpha · left · right + beta · plus, which is known to be symmetric."""
+    """alpha · left · right + beta · plus, which is known to be symmetric; `of_symmetric`: so is `left`."""
+    if left.is_cuda and left.dtype == torch.float16 and left.shape[1] >= KERNEL_ROWS:
+        from ingot.optim.symmetric_triton import symmetric_triton
+
+        left = left.mT if of_symmetric else left  # the same numbers, and the kernel reads columns faster than rows
+        return symmetric_triton(left, right, plus, beta=beta, alpha=alpha)
+    return symmetric_reference(left, right, plus, beta=beta, alpha=alpha)
+
+
+def symmetric_reference(left: Tensor, right: Tensor, plus: Tensor | None, *, beta: float, alpha: float) -> Tensor:
+    """The same by blocks of rows: each is multiplied up to the diagonal, and what lies below is copied above."""
     count, size, _ = left.shape
     out = torch.empty(count, size, size, dtype=left.dtype, device=left.device)
     block = BLOCK if size >= 2 * BLOCK else size

@@ -59,7 +59,8 @@ def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, scaling: Scaling) 
     rows = x.reshape(-1, x.shape[-1])
     if len(rows) % ALIGNED:  # the sum over tokens in ∂W wants whole tiles too
         return linear(x, weight, bias)
-    out: Tensor = _Product.apply(rows.to(dtype), weight.to(dtype), scaling)  # type: ignore[no-untyped-call]
+    run = _ByTensor if scaling == "tensor" else _ByRow
+    out: Tensor = run.apply(rows.to(dtype), weight.to(dtype))  # type: ignore[no-untyped-call]
     out = out.unflatten(0, x.shape[:-1])
     return out if bias is None else out + bias.to(dtype)
 
@@ -75,22 +76,47 @@ def multiply_by_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _multiply(x, weight, bias, "row")
 
 
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x_NI: Tensor, weight_OI: Tensor, scaling: Scaling) -> Tensor:
-        context.save_for_backward(x_NI, weight_OI)
-        context.scaling = scaling
-        return product(x_NI, weight_OI, scaling, FORWARD, FORWARD, fast=True)
+class _ByTensor(torch.autograd.Function):
+    """Each factor is rounded once, and both ways of laying it out are made then: all that is kept is in float8."""
 
     @staticmethod
-    def backward(context: Any, gradient_NO: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def forward(context: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+        x_scale, weight_scale = scale_of(x_NI, FORWARD), scale_of(weight_OI, FORWARD)
+        x_8, x_8T = round_both(x_NI, x_scale, FORWARD)
+        weight_8, weight_8T = round_both(weight_OI, weight_scale, FORWARD)
+        context.save_for_backward(x_8T, x_scale, weight_8T, weight_scale)
+        return multiply_rounded(x_8, x_scale, weight_8, weight_scale, x_NI.dtype, fast=True)
+
+    @staticmethod
+    def backward(context: Any, gradient_NO: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x_8T, x_scale, weight_8T, weight_scale = context.saved_tensors
+        scale = scale_of(gradient_NO, BACKWARD)
+        gradient_8, gradient_8T = round_both(gradient_NO, scale, BACKWARD)
+        dtype, x, weight = gradient_NO.dtype, None, None
+        if context.needs_input_grad[0]:
+            x = multiply_rounded(gradient_8, scale, weight_8T, weight_scale, dtype, fast=False)
+        if context.needs_input_grad[1]:
+            weight = multiply_rounded(gradient_8T, scale, x_8T, x_scale, dtype, fast=False)
+        return x, weight
+
+
+class _ByRow(torch.autograd.Function):
+    """A product has the scales of its own rows: the same factor is rounded anew for each of its products."""
+
+    @staticmethod
+    def forward(context: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+        context.save_for_backward(x_NI, weight_OI)
+        return product(x_NI, weight_OI, "row", FORWARD, FORWARD, fast=True)
+
+    @staticmethod
+    def backward(context: Any, gradient_NO: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x_NI, weight_OI = context.saved_tensors
         x = weight = None
         if context.needs_input_grad[0]:
-            x = product(gradient_NO, weight_OI.T, context.scaling, BACKWARD, FORWARD, fast=False)
+            x = product(gradient_NO, weight_OI.T, "row", BACKWARD, FORWARD, fast=False)
         if context.needs_input_grad[1]:
-            weight = product(gradient_NO.T, x_NI.T, context.scaling, BACKWARD, FORWARD, fast=False)
-        return x, weight, None
+            weight = product(gradient_NO.T, x_NI.T, "row", BACKWARD, FORWARD, fast=False)
+        return x, weight
 
 
 def product(
@@ -99,24 +125,49 @@ def product(
     """left · rightᵀ in the dtype of `left`, both rounded to float8; `fast` adds up with less than full float32."""
     left_8, left_scale = to_float8(left_MK, left, scaling)
     right_8, right_scale = to_float8(right_NK, right, scaling)
+    return multiply_rounded(
+        left_8.contiguous(), left_scale, right_8.contiguous(), right_scale, left_MK.dtype, fast=fast
+    )
+
+
+def multiply_rounded(
+    left_MK: Tensor, left_scale: Tensor, right_NK: Tensor, right_scale: Tensor, dtype: torch.dtype, *, fast: bool
+) -> Tensor:
+    """left · rightᵀ of tensors that are in float8 already, contiguous, with one scale each or one a row [·, 1]."""
     if left_MK.device.type != "cuda":
-        exact = torch.promote_types(left_MK.dtype, torch.float32)
-        out = (left_8.to(exact) * left_scale.to(exact)) @ (right_8.to(exact) * right_scale.to(exact)).T
-        return out.to(left_MK.dtype)
+        exact = torch.promote_types(dtype, torch.float32)
+        out = (left_MK.to(exact) * left_scale.to(exact)) @ (right_NK.to(exact) * right_scale.to(exact)).T
+        return out.to(dtype)
     return torch._scaled_mm(
-        left_8.contiguous(),
-        right_8.contiguous().T,
+        left_MK,
+        right_NK.T,
         scale_a=left_scale,
-        scale_b=right_scale if scaling == "tensor" else right_scale.T,
-        out_dtype=left_MK.dtype,
+        scale_b=right_scale if right_scale.dim() == 0 else right_scale.T,
+        out_dtype=dtype,
         use_fast_accum=fast,
     )
 
 
 def to_float8(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling) -> tuple[Tensor, Tensor]:
     """The rounded tensor and its scale, one number or one per row [M, 1]: x ≈ rounded · scale."""
+    scale = scale_of(x_MK, dtype, scaling)
+    limit = torch.finfo(dtype).max
+    return (x_MK.float() * (1 / scale)).clamp(-limit, limit).to(dtype), scale
+
+
+def scale_of(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling = "tensor") -> Tensor:
+    """What the largest value, or the largest of each row [M, 1], is of the largest float8."""
     size = x_MK.abs()
     largest = size.amax(dim=1, keepdim=True) if scaling == "row" else size.amax()
+    return (largest.float() / torch.finfo(dtype).max).clamp(min=TINY)
+
+
+def round_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x / scale in float8 as it lies [M, K], and transposed [K, M]: products sum over the last dimension of both factors."""
+    if x_MK.is_cuda:
+        from ingot.train.float8_triton import round_both_triton
+
+        return round_both_triton(x_MK, scale, dtype)
     limit = torch.finfo(dtype).max
-    scale = (largest.float() / limit).clamp(min=TINY)
-    return (x_MK.float() / scale).clamp(-limit, limit).to(dtype), scale
+    rounded = (x_MK.float() * (1 / scale)).clamp(-limit, limit).to(dtype)
+    return rounded, rounded.T.contiguous()

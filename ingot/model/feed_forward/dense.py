@@ -33,8 +33,19 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def has_kernel(config: FeedForwardConfig, projected: Tensor) -> bool:
+    """Whether gated_triton.py computes this one: a plain SwiGLU in 16 bits on a GPU."""
+    plain = config.gated and config.activation == "silu" and config.clamp is None
+    plain = plain and config.gate_multiplier == 1 and not config.up_offset
+    return plain and projected.is_cuda and projected.element_size() == 2
+
+
 def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
     """What `down` reads: from [gate | up] of width 2·F if gated, else from `up` of width F."""
+    if has_kernel(config, projected):
+        from ingot.model.feed_forward.gated_triton import gated_silu
+
+        return gated_silu(projected)
     activation = ACTIVATIONS[config.activation]
     if not config.gated:
         return activation(projected)

@@ -86,7 +86,8 @@ class Experts(nn.Module):
     def _grouped(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         active = indices_NK.shape[1]
         expert_R = indices_NK.reshape(-1)
-        order_R = expert_R.argsort(stable=True)  # sorted row r is choice order_R[r] = token·K + k
+        # sorted row r is choice order_R[r] = token·K + k; sorting goes over the bits of the numbers, so they are made short
+        order_R = expert_R.to(torch.int16).argsort(stable=True)
         place_R = torch.empty_like(order_R)  # and choice c is sorted row place_R[c]
         place_R.scatter_(0, order_R, torch.arange(len(order_R), device=x_ND.device))
         counts_E = torch.zeros(self.experts, dtype=torch.int32, device=x_ND.device)
@@ -95,8 +96,7 @@ class Experts(nn.Module):
         if self.weigh_input:
             rows_RD = rows_RD * gather(weights_NK.reshape(-1, 1), order_R, place_R).to(x_ND.dtype)
         out_RD = self._sorted(rows_RD, counts_E, expert_R[order_R])
-        out_NKD = gather(out_RD, place_R, order_R).unflatten(0, (-1, active))
-        return out_NKD.sum(1) if self.weigh_input else (out_NKD * weights_NK[..., None]).sum(1)
+        return combine(out_RD, None if self.weigh_input else weights_NK, order_R, place_R.view(-1, active))
 
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
         """The experts' outputs for rows that are sorted by expert [R, D]: what expert parallelism does elsewhere."""
@@ -131,7 +131,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         (back,) = context.saved_tensors
-        return gradient[back].unflatten(0, (-1, context.copies)).sum(1), None, None, None
+        return sum_rows(gradient, back.view(-1, context.copies)).to(gradient.dtype), None, None, None
 
 
 def gather(x: Tensor, index: Tensor, back: Tensor, copies: int = 1) -> Tensor:
@@ -140,3 +140,46 @@ def gather(x: Tensor, index: Tensor, back: Tensor, copies: int = 1) -> Tensor:
     Autograd would add the gradients of the copies in whatever order the device finds them; here they are gathered and summed.
     """
     return _Gather.apply(x, index, back, copies)  # type: ignore[no-untyped-call]
+
+
+def sum_rows(rows_RD: Tensor, places_NK: Tensor, weights_NK: Tensor | None = None) -> Tensor:
+    """Σ_k weight[n, k] · rows[place[n, k]], in float32 or better.
+
+    One addition a choice, not a sum over an axis of them: whole rows are read in one piece, and a compiler makes one kernel
+    of it that runs at the speed of the memory.
+    """
+    total_ND: Tensor | None = None
+    exact = torch.promote_types(rows_RD.dtype, torch.float32)
+    for choice, place_N in enumerate(places_NK.unbind(1)):
+        part_ND = rows_RD[place_N].to(exact)
+        if weights_NK is not None:
+            part_ND = part_ND * weights_NK[:, choice, None]
+        total_ND = part_ND if total_ND is None else total_ND + part_ND
+    assert total_ND is not None, "a token chooses at least one expert"
+    return total_ND
+
+
+class _Combine(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, rows_RD: Tensor, weights_NK: Tensor | None, order_R: Tensor, place_NK: Tensor) -> Tensor:
+        context.save_for_backward(rows_RD, weights_NK, order_R, place_NK)
+        return sum_rows(rows_RD, place_NK, weights_NK)
+
+    @staticmethod
+    def backward(context: Any, gradient_ND: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        rows_RD, weights_NK, order_R, place_NK = context.saved_tensors
+        given_RD = gradient_ND[order_R // place_NK.shape[1]]
+        if weights_NK is None:
+            return given_RD.to(rows_RD.dtype), None, None, None
+        of_rows_RD = (given_RD * weights_NK.reshape(-1)[order_R, None]).to(rows_RD.dtype)
+        products = [(rows_RD[place_N] * gradient_ND).sum(-1) for place_N in place_NK.unbind(1)]
+        return of_rows_RD, torch.stack(products, dim=1).to(weights_NK.dtype), None, None
+
+
+def combine(rows_RD: Tensor, weights_NK: Tensor | None, order_R: Tensor, place_NK: Tensor) -> Tensor:
+    """Σ_k weight[n, k] · (the row of token n's k-th choice) [N, D]; without weights the plain sum.
+
+    Sorted row r is choice order_R[r] = n·K + k, and that choice is sorted row place_NK[n, k]: gradients are gathered too,
+    so that equal inputs give equal bits.
+    """
+    return _Combine.apply(rows_RD, weights_NK, order_R, place_NK)  # type: ignore[no-untyped-call]
