@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingot import __version__
+from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.model import model_app
-from ingot.cli.show import print_json, result_as_json, show_checks, show_result
+from ingot.cli.show import print_json, result_as_json, show_checks, show_curation_plans, show_result
+from ingot.cli.tokenizer import compare_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
 from ingot.workspace.errors import CheckFailed, IngotError, Interrupted, RecipeError
@@ -33,6 +35,7 @@ app = typer.Typer(
 )
 
 app.add_typer(model_app)
+app.add_typer(classifier_app)
 
 RecipeArgument = Annotated[Path, typer.Argument(help="A recipe (YAML).", show_default=False)]
 SetOption = Annotated[
@@ -196,6 +199,7 @@ def doctor(
 
 app.command("import")(import_command)
 app.command("export")(export_command)
+app.command("compare-tokenizers")(compare_command)
 app.command("watch", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(watch_command)
 
 
@@ -225,8 +229,33 @@ def _add_stage_command(kind: StageKind) -> None:
     app.command(kind.kind, help=help_text, short_help=kind.does, rich_help_panel="One kind of stage by itself")(command)
 
 
+@app.command(rich_help_panel="One kind of stage by itself", short_help=STAGES["curate"].does)
+def curate(
+    file: Annotated[Path, typer.Argument(help="A recipe, or a file of this stage's options.", show_default=False)],
+    set: SetOption = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes. [default: processors]")] = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="local or ray.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed instead of the file's.")] = None,
+    runs: RunsOption = RUNS,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show sources, columns, time and disk; write nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read raw text and keep the good documents; every removed one is kept with its reason. Makes: documents."""
+    from ingot.recipe.single import load_stage
+
+    options = {key: value for key, value in (("workers", workers), ("engine", engine)) if value is not None}
+    recipe, names = load_stage(file, "curate", set or (), options=options, seed=seed)
+    if dry_run:
+        show_curation_plans([stage.config for stage in recipe.stages if stage.name in names], as_json=as_json)
+    else:
+        _run(recipe, runs, as_json=as_json, report=False, only=names)
+
+
 for _kind in STAGES.values():
-    _add_stage_command(_kind)
+    if _kind.kind != "curate":  # it has a command of its own above
+        _add_stage_command(_kind)
 
 
 def _split_input(text: str) -> tuple[str, str]:

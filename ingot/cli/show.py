@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ingot.recipe.check import Check
     from ingot.recipe.flow import RunResult
+    from ingot.workspace.config import Config
 
 PIPE_WIDTH = 120
 CHECK_COLOURS = {"ok": typer.colors.GREEN, "warn": typer.colors.YELLOW, "fail": typer.colors.RED}
@@ -69,6 +70,18 @@ def show_result(result: RunResult, *, dry_run: bool) -> None:
     next_commands += [f"ingot report {result.folder} --open"]
     for line in [*lines, "next:", *(f"  {command}" for command in next_commands)]:
         typer.echo(line)  # not through rich: it would wrap paths that a person wants to copy
+
+
+def show_curation_plans(configs: Iterable[Config], *, as_json: bool) -> None:
+    """What curations would do."""
+    from ingot.data.config import CurateConfig
+    from ingot.data.plan import make_plan
+
+    plans = [make_plan(config) for config in configs if isinstance(config, CurateConfig)]
+    if as_json:
+        print_json([plan.as_json() for plan in plans])
+    else:
+        typer.echo("\n\n".join("\n".join(plan.lines(console().width)) for plan in plans))
 
 
 def show_checks(checks: Iterable[Check]) -> list[Check]:

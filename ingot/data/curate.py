@@ -1,147 +1,276 @@
-"""The `curate` stage: raw text to clean documents. Read `run` and `judge` from top to bottom.
+"""The `curate` stage: raw text to clean documents. Read `run` and `curate` from top to bottom.
 
-    gather (find, select, read) -> every step in order -> documents/: part-*.parquet, funnel.json, removed.jsonl
+    sources -> read tasks -> shards -> every run of steps: annotate, decide -> documents/ and removed/
 
-Invariant: the same files and the same config give the same bytes of parquet, on any number of processors. The stage
-is cheap (tens of seconds), so that an interrupted one starts again from the beginning; its artifact appears whole or
-not at all.
+Invariant: the same files and the same config give the same bytes, on any number of workers, on either engine, and
+however often the work was killed and begun again. Finished tasks lie in the work folder (`curation/` of the run) and are
+found by what they were made from, so that a changed threshold computes no column again.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ingot.data.code_rules import code_rules
-from ingot.data.config import (
-    CodeRulesStep,
-    CurateConfig,
-    DecontaminateStep,
-    ExactDedupStep,
-    GopherQualityStep,
-    GopherRepetitionStep,
-    LanguageStep,
-    NearDedupStep,
-    QualityStep,
-    SplitStep,
-    Step,
-)
-from ingot.data.decontaminate import decontaminate
-from ingot.data.dedup import exact_dedup, near_dedup
-from ingot.data.document import KEEP, Document, Verdict
-from ingot.data.funnel import Funnel
-from ingot.data.gather import gather
-from ingot.data.kinds import split_kind
-from ingot.data.language import check_language
-from ingot.data.quality import score_code, score_prose
-from ingot.data.rules import gopher_quality, gopher_repetition
-from ingot.data.workers import Workers
-from ingot.data.write import write_documents
+from ingot.data.annotate import annotate_across, annotate_each, matching
+from ingot.data.config import CurateConfig, labels
+from ingot.data.decide import VERDICTS, decide
+from ingot.data.decontaminate.config import DecontaminateStep
+from ingot.data.engine.local_pool import LocalPool, available_processors
+from ingot.data.engine.pool import Pool, SerialPool
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.store import Done
+from ingot.data.engine.work import Work
+from ingot.data.funnel import Funnel, FunnelRow
+from ingot.data.identity import unique_ids
+from ingot.data.ingest import PROBLEMS, ingest
+from ingot.data.read.config import BASE_COLUMNS
+from ingot.data.rewritten import rewritten_samples
+from ingot.data.samples import collect_samples
+from ingot.data.step import AcrossDocuments, Report, Step
+from ingot.data.warm import warm_up
+from ingot.data.write import PART, Removal, publish, write_documents, write_removed
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import atomic_folder, write_json, write_jsonl
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import Stage, StageFolder
 
-Judge = Callable[[str, Any], Verdict]
+if TYPE_CHECKING:
+    import pyarrow
+
+WORK = "curation"
 
 
 def run(config: CurateConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Curate; returns a summary of what came out."""
-    funnel = Funnel(config.samples)
-    progress = folder.progress
-    progress.start(len(config.steps) + 1)
-    with Workers(folder.stop) as workers:
-        documents = gather(config, workers, funnel, progress)
-        for number, step in enumerate(config.steps, start=1):
-            progress.advance(number, documents=len(documents))
-            folder.stop.check()
-            began = time.monotonic()
-            verdicts = judge(step, documents, workers, progress)
-            documents = funnel.apply(step.step, time.monotonic() - began, documents, verdicts)
-        progress.advance(len(config.steps) + 1, documents=len(documents))
-    if not documents:
+    work_folder = Path(config.work_folder) if config.work_folder else folder.path.parent / WORK
+    work_folder = work_folder.resolve()
+    with make_pool(config) as pool:
+        work = Work(
+            work_folder,
+            folder.progress,
+            folder.stop,
+            pool,
+            stall_seconds=config.stall_seconds,
+            check_contents=config.check_work == "content",
+        )
+        summary = curate(config, folder, work)
+    if not config.keep_work:
+        shutil.rmtree(work_folder)
+    if config.copy_to:
+        copy(folder, config.copy_to)
+    return summary
+
+
+def make_pool(config: CurateConfig) -> Pool:
+    """Where tasks run."""
+    if config.engine == "ray":
+        from ingot.data.engine.ray_pool import RayPool
+
+        return RayPool(config.workers, config.ray_address)
+    workers = config.workers or available_processors()
+    return LocalPool(workers) if workers > 1 else SerialPool()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Steps that share one pass: several that look at one document at a time, or one across documents."""
+
+    steps: tuple[Step[Any], ...]
+    names: tuple[str, ...]
+
+
+def runs_of(steps: Sequence[Step[Any]], names: Sequence[str]) -> Iterator[Run]:
+    """Consecutive steps that can share a pass. A rewritten text ends a run: what follows looks at the new one."""
+    waiting: list[tuple[Step[Any], str]] = []
+    for step, name in zip(steps, names, strict=True):
+        alone = isinstance(step, AcrossDocuments)
+        if waiting and (alone or "text" in waiting[-1][0].config.writes()):
+            yield Run(*zip(*waiting, strict=True))
+            waiting = []
+        waiting.append((step, name))
+        if alone:
+            yield Run(*zip(*waiting, strict=True))
+            waiting = []
+    if waiting:
+        yield Run(*zip(*waiting, strict=True))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run of steps that is done: the shards as it found them, and what it decided about each."""
+
+    run: Run
+    before: list[Shard]
+    decided: list[Done]
+
+
+def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, Any]:
+    """The whole flow."""
+    say = folder.progress.say
+    names = labels(config.steps)
+    steps = [step.build() for step in config.steps]
+    warm_up(steps, work)
+    funnel = Funnel()
+    shards = ingest(config, work, funnel)
+    if not shards:
+        raise DataError("no document could be read:\n" + funnel.table(), place="curate", fix="look at the sources")
+    shards, renamed = unique_ids(shards, config.on_duplicate_id, work)
+
+    judged: list[Judged] = []
+    reports: dict[str, Report] = {}
+    rewritten: list[dict[str, Any]] = []
+    for each in runs_of(steps, names):
+        for line in (line for step in each.steps for line in step.say()):
+            say(line)
+        before = shards
+        shards, decided, after, seconds = take_run(each, before, work)
+        judged.append(Judged(each, before, decided))
+        add_rows(funnel, judged[-1], seconds)
+        reports |= step_reports(each, before, after)
+        if "text" in each.steps[-1].config.writes():  # only the last of a run can rewrite
+            rewritten += rewritten_samples(each.names[-1], before, after[-1])
+    if funnel.rows[-1].after[0] == 0:
         raise DataError(
             "no document is left after the last step:\n" + funnel.table(),
             place="curate",
             fix="loosen the step that removes most, or give more raw text",
         )
-    progress.say("\n" + funnel.table())
     if not any(isinstance(step, DecontaminateStep) for step in config.steps):
-        progress.say("not decontaminated: {step: decontaminate, against: [EVAL FILES]} compares with evals")
+        say("not decontaminated: {step: decontaminate, against: [EVAL FILES]} compares with evals")
 
+    documents = write_documents(shards, sizes_left(shards, judged), output_columns(config), work)
+    removed = write_removed(removals(judged), shards, config.samples, work)
+    samples = collect_samples(removed, {name: j.before for j in judged for name in j.run.names}, config.samples)
+    with atomic_folder(folder.path / "removed") as target:
+        publish(removed, target)
     with atomic_folder(folder.artifact("documents")) as target:
-        fingerprint = write_documents(documents, target)
-        write_json(target / "funnel.json", funnel.rows)
-        write_jsonl(target / "removed.jsonl", funnel.removed)
-    return summary(documents, funnel, fingerprint)
+        publish(documents, target)
+        write_json(target / "funnel.json", [row.as_json() for row in funnel.rows])
+        write_jsonl(target / "removed.jsonl", samples)
+        write_jsonl(target / "rewritten.jsonl", rewritten)
+        write_jsonl(target / PROBLEMS, funnel.problems)
+        for name, report in reports.items():
+            write_json(target / f"{name}.json", report.content)
+    say("\n" + funnel.table(shutil.get_terminal_size((200, 24)).columns))
+    for line in (line for report in reports.values() for line in report.lines):
+        say(line)
+    say(f"documents: {folder.artifact('documents')}")
+    say(f"removed documents, with reasons: {folder.path / 'removed'}")
+    return summary(documents, removed, funnel) | ({"renamed_ids": renamed} if renamed else {})
 
 
-def judge(step: Step, documents: list[Document], workers: Workers, progress: Progress) -> list[Verdict]:
-    """What one step says about every document."""
-    match step:
-        case SplitStep():
-            return each(documents, step, workers, {"": split_kind})
-        case ExactDedupStep():
-            return exact_dedup(documents)
-        case LanguageStep():
-            return each(documents, step, workers, {"prose": check_language})
-        case GopherQualityStep():
-            return each(documents, step, workers, {"prose": gopher_quality})
-        case GopherRepetitionStep():
-            return each(documents, step, workers, {"prose": gopher_repetition})
-        case CodeRulesStep():
-            return each(documents, step, workers, {"code": code_rules})
-        case NearDedupStep():
-            curve = ", ".join(f"{step.probability(s):.0%} at {s}" for s in (0.5, 0.7, 0.8, 0.9))
-            progress.say(
-                f"near_dedup: {step.bands} x {step.rows} looks at {curve} Jaccard; pairs from {step.min_jaccard}"
-            )
-            return near_dedup(documents, step, workers)
-        case DecontaminateStep():
-            return decontaminate(documents, step, workers, progress)
-        case QualityStep():
-            return each(documents, step, workers, {"prose": score_prose, "code": score_code})
+def take_run(
+    each: Run, shards: list[Shard], work: Work
+) -> tuple[list[Shard], list[Done], list[list[Shard]], list[float]]:
+    """One run of steps: the shards as it leaves them, its decisions; by step the shards with its columns, and its
+    processor seconds."""
+    before = work.seconds
+    first = each.steps[0]
+    if isinstance(first, AcrossDocuments):
+        after = [annotate_across(first, shards, work)]
+        seconds = [work.seconds - before]
+    else:
+        after, seconds = annotate_each(each.steps, shards, work)
+    left, decided = decide(each.steps, shards, after, work)
+    return left, decided, after, seconds
 
 
-def each(documents: list[Document], step: Step, workers: Workers, judges: dict[str, Judge]) -> list[Verdict]:
-    """Judge every document by itself, with the judge for its kind; a kind without a judge is kept."""
-    concerned = [index for index, document in enumerate(documents) if document.kind in judges]
-    pairs = [(judges[documents[index].kind], documents[index].text) for index in concerned]
-    verdicts = [KEEP] * len(documents)
-    for index, verdict in zip(concerned, workers.map(judge_texts, pairs, weigh_pair, step), strict=True):
-        verdicts[index] = verdict
-    return verdicts
+def step_reports(each: Run, before: Sequence[Shard], after: Sequence[Sequence[Shard]]) -> dict[str, Report]:
+    """What steps have to report on the documents that they looked at, by their names."""
+    found = {}
+    for step, name, views in zip(each.steps, each.names, after, strict=True):
+        if type(step).report is Step.report:
+            continue
+        tables = (looked_at(step, early, view) for early, view in zip(before, views, strict=True))
+        report = step.report(table for table in tables if len(table))
+        if report is not None:
+            found[name] = report
+    return found
 
 
-def judge_texts(pairs: list[tuple[Judge, str]], step: Step) -> list[Verdict]:
-    """Apply a judge to each text (runs in a helper process)."""
-    return [judge_text(text, step) for judge_text, text in pairs]
+def looked_at(step: Step[Any], early: Shard, view: Shard) -> pyarrow.Table:
+    """Ids and the step's columns of the documents that it looked at."""
+    import pyarrow
+
+    config = step.config
+    table = view.read(["id", *config.writes(), *config.where], removed=True).take(early.rows_alive())
+    chosen = matching(config.where, {name: table.column(name) for name in config.where}, len(table))
+    return table.filter(pyarrow.array(chosen))
 
 
-def weigh_pair(pair: tuple[Judge, str]) -> int:
-    """The work in a text is its length."""
-    return len(pair[1])
+def add_rows(funnel: Funnel, judged: Judged, seconds: Sequence[float]) -> None:
+    """The rows of a run's steps, summed over the shards."""
+    for number, name in enumerate(judged.run.names):
+        rows = [task.report["steps"][number] for task in judged.decided]
+        documents, sizes = (
+            tuple(sum(row[what][side] for row in rows) for side in (0, 1)) for what in ("documents", "bytes")
+        )
+        reasons = sum((Counter(row["reasons"]) for row in rows), Counter[str]())
+        cut = sum(row["cut"] for row in rows)
+        before, after = (documents[0], sizes[0]), (documents[1], sizes[1])
+        funnel.add(FunnelRow(name, before, after, seconds[number], dict(reasons), cut=cut))
 
 
-def summary(documents: list[Document], funnel: Funnel, fingerprint: str) -> dict[str, Any]:
+def sizes_left(shards: Sequence[Shard], judged: Sequence[Judged]) -> list[int]:
+    """Bytes of the documents that are left, by shard."""
+    if not judged:
+        return [shard.bytes for shard in shards]
+    return [task.report["steps"][-1]["bytes"][1] for task in judged[-1].decided]
+
+
+def output_columns(config: CurateConfig) -> list[str]:
+    """The columns of the result: what the sources and the steps know, but for names with a leading underscore."""
+    names = {*BASE_COLUMNS}.union(*(source.columns() for source in config.sources))
+    names = names.union(*(step.writes() for step in config.steps))
+    return [name for name in names if not name.startswith("_")]
+
+
+def removals(judged: Sequence[Judged]) -> list[Removal]:
+    """What went, shard by shard, in the order of the documents and then of the steps."""
+    found = []
+    for one in judged:
+        for shard, task in zip(one.before, one.decided, strict=True):
+            first, last = task.report["steps"][0], task.report["steps"][-1]
+            gone = first["documents"][0] - last["documents"][1]
+            size = max(1, first["bytes"][0] - last["bytes"][1]) if gone else 0
+            found.append((shard.number, Removal(shard, task.file(VERDICTS), one.run.names, size)))
+    return [removal for _, removal in sorted(found, key=lambda pair: pair[0])]
+
+
+def summary(documents: Sequence[Done], removed: Sequence[Done], funnel: Funnel) -> dict[str, Any]:
     """Small numbers for tables: documents, bytes by source and kind, mean quality, seconds."""
-    by_source: dict[str, int] = {}
-    by_kind: dict[str, int] = {}
-    for document in documents:
-        by_source[document.source] = by_source.get(document.source, 0) + document.bytes
-        by_kind[document.kind] = by_kind.get(document.kind, 0) + document.bytes
+    count = sum(task.report["documents"] for task in documents)
+    by_kind = sum((Counter(task.report["kind"]) for task in documents), Counter[str]())
+    by_source = sum((Counter(task.report["source"]) for task in documents), Counter[str]())
+    checksums = "".join(task.checksum(PART) for task in documents)
     return {
-        "documents": len(documents),
+        "documents": count,
         "bytes": sum(by_kind.values()),
         "bytes_by_kind": dict(sorted(by_kind.items())),
         "bytes_by_source": dict(sorted(by_source.items())),
-        "raw_bytes": funnel.rows[0]["bytes_out"],
-        "mean_quality": round(sum(float(d.annotations["quality"]) for d in documents) / len(documents), 4),
-        "seconds": round(sum(row["seconds"] for row in funnel.rows), 1),
-        "sha256": fingerprint,
+        "raw_bytes": funnel.rows[0].after[1],
+        "removed": funnel.rows[1].after[0] - count,
+        "mean_quality": round(sum(task.report["quality"] for task in documents) / count, 4),
+        "seconds": round(sum(row.seconds for row in funnel.rows), 1),
+        "sha256": hashlib.sha256(checksums.encode()).hexdigest(),
     }
+
+
+def copy(folder: StageFolder, target: str) -> None:
+    """Copy the results to a path or URL."""
+    import fsspec
+
+    file_system, inside = fsspec.core.url_to_fs(target)
+    for name in ("documents", "removed"):
+        for path in sorted((folder.path / name).iterdir()):
+            folder.stop.check()
+            file_system.makedirs(f"{inside}/{name}", exist_ok=True)
+            file_system.put_file(str(path), f"{inside}/{name}/{path.name}")
 
 
 STAGE = Stage(kind="curate", config=CurateConfig, needs={}, makes=("documents",), run=run)

@@ -1,111 +1,129 @@
-"""The funnel: what each step let through and how long it took, and samples of what it removed and why.
+"""The funnel: what each step let through and what that cost, and samples of what was removed and why.
 
-A row of funnel.json: {"step", "documents_in", "documents_out", "bytes_in", "bytes_out", "seconds", "reasons"};
-`reasons` counts the removed by rule. Samples are picked by the hash of the document's id, so that the same input
-shows the same samples and a person sees a fair cut, not the first files of the alphabet.
+A row of funnel.json: {"step", "documents_in", "documents_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out",
+"seconds", "reasons"}. `reasons` counts the removed by rule; `bytes_cut`, where a step rewrites texts, is what it took
+out of those that stay (negative: put in); `repaired` counts, by rule, what was read in spite of damage. Tokens are
+estimated from bytes. Seconds are processor time of all workers together, also of columns that an earlier run had
+computed: what the step costs, not how long it was waited for. Samples (removed.jsonl) are picked by the hash of the
+document's id, in turns between the rules of a step, so that the same input shows the same samples and a person sees a
+fair cut, not the first files of the alphabet.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from ingot.data.document import Document, Verdict
-
+BYTES_PER_TOKEN = 4.2  # English web text with a vocabulary of 100,000; other languages and code have fewer
 SAMPLE_CHARACTERS = 2000
+
+Size = tuple[int, int]  # documents and bytes
+
+
+@dataclass(frozen=True)
+class FunnelRow:
+    """One step: (documents, bytes) before and after."""
+
+    step: str
+    before: Size
+    after: Size
+    seconds: float
+    reasons: dict[str, int] = field(default_factory=dict)
+    repaired: dict[str, int] = field(default_factory=dict)  # by rule: read all the same
+    cut: int = 0  # bytes taken out of texts that stay
+
+    def as_json(self) -> dict[str, Any]:
+        """A row of funnel.json."""
+        row = {
+            "step": self.step,
+            "documents_in": self.before[0],
+            "documents_out": self.after[0],
+            "bytes_in": self.before[1],
+            "bytes_out": self.after[1],
+            "tokens_in": about_tokens(self.before[1]),
+            "tokens_out": about_tokens(self.after[1]),
+            "seconds": round(self.seconds, 3),
+            "reasons": by_count(self.reasons),
+        }
+        row |= {"repaired": by_count(self.repaired)} if self.repaired else {}
+        return row | ({"bytes_cut": self.cut} if self.cut else {})
+
+
+def about_tokens(size: int) -> int:
+    """Roughly how many tokens so many bytes are."""
+    return round(size / BYTES_PER_TOKEN)
+
+
+def shortened(line: str, width: int) -> str:
+    """The line, or its beginning with a mark that more followed."""
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def by_count(reasons: dict[str, int]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
 class Funnel:
-    """Collects rows and samples while the documents walk through the steps."""
+    """Collects rows while the documents walk through the steps."""
 
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-        self.rows: list[dict[str, Any]] = []
-        self.removed: list[dict[str, Any]] = []
+    def __init__(self) -> None:
+        self.rows: list[FunnelRow] = []
+        self.problems: list[dict[str, Any]] = []  # what could not be read
 
-    def add(
-        self,
-        step: str,
-        seconds: float,
-        before: tuple[int, int],
-        after: tuple[int, int],
-        reasons: Counter[str],
-        samples: Iterable[dict[str, Any]],
-    ) -> dict[str, Any]:
-        """Record one step: (documents, bytes) before and after, counts by rule, and candidates for the samples."""
-        row = {
-            "step": step,
-            "documents_in": before[0],
-            "documents_out": after[0],
-            "bytes_in": before[1],
-            "bytes_out": after[1],
-            "seconds": round(seconds, 3),
-            "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-        }
+    def add(self, row: FunnelRow) -> None:
+        """The next row."""
         self.rows.append(row)
-        self.removed += sorted(samples, key=lambda sample: sample_key(sample["id"]))[: self.samples]
-        return row
 
-    def apply(
-        self, step: str, seconds: float, documents: Sequence[Document], verdicts: Sequence[Verdict]
-    ) -> list[Document]:
-        """Annotate and keep what stays, record what goes."""
-        kept: list[Document] = []
-        reasons: Counter[str] = Counter()
-        goes: list[tuple[Document, Verdict]] = []
-        for document, verdict in zip(documents, verdicts, strict=True):
-            if verdict.removed:
-                reasons[verdict.rule] += 1
-                goes.append((document, verdict))
-            else:
-                document.annotations.update(verdict.annotations)
-                document.kind = verdict.kind or document.kind
-                kept.append(document)
-        goes.sort(key=lambda pair: sample_key(pair[0].id))
-        samples = [removed_sample(step, document, verdict, documents) for document, verdict in goes[: self.samples]]
-        self.add(step, seconds, size_of(documents), size_of(kept), reasons, samples)
-        return kept
-
-    def table(self) -> str:
-        """The rows as aligned text, for messages and logs."""
-        lines = [f"{'step':<18}{'documents':>19}{'megabytes':>19}{'seconds':>9}"]
+    def table(self, width: int = 200) -> str:
+        """The rows as aligned text of at most `width` characters a line, for messages and logs."""
+        cells = [("step", "documents", "megabytes", "tokens", "seconds")]
+        reasons = ["removed most by"]
         for row in self.rows:
-            documents = f"{row['documents_in']:,} -> {row['documents_out']:,}"
-            megabytes = f"{row['bytes_in'] / 1e6:.2f} -> {row['bytes_out'] / 1e6:.2f}"
-            lines.append(f"{row['step']:<18}{documents:>19}{megabytes:>19}{row['seconds']:>9.1f}")
+            documents = f"{row.before[0]:,} -> {row.after[0]:,}"
+            megabytes = f"{row.before[1] / 1e6:,.2f} -> {row.after[1] / 1e6:,.2f}"
+            tokens = f"{about_tokens(row.after[1]) / 1e6:,.1f} M"
+            cells.append((row.step, documents, megabytes, tokens, f"{row.seconds:.1f}"))
+            reason, count = next(iter(by_count(row.reasons).items()), ("", 0))
+            reasons.append(f"{count:,} {reason.rstrip(':')}" if reason else "")
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = []
+        for (step, *numbers), reason in zip(cells, reasons, strict=True):
+            aligned = (number.rjust(size) for number, size in zip(numbers, widths[1:], strict=True))
+            lines.append(shortened("  ".join([step.ljust(widths[0]), *aligned, reason]).rstrip(), width))
         return "\n".join(lines)
 
 
-def size_of(documents: Sequence[Document]) -> tuple[int, int]:
-    """Number of documents and their bytes."""
-    return len(documents), sum(document.bytes for document in documents)
-
-
-def sample_key(identity: str) -> bytes:
+def sample_key(identity: str) -> str:
     """A fair, machine-independent order for picking samples."""
-    return blake2b(identity.encode(), digest_size=8, person=b"sample").digest()
+    return blake2b(identity.encode(), digest_size=8, person=b"sample").hexdigest()
 
 
-def removed_sample(step: str, document: Document, verdict: Verdict, documents: Sequence[Document]) -> dict[str, Any]:
-    """A row of removed.jsonl. A span further down moves the window of text that is shown to it."""
+def first_difference(one: str, other: str) -> int:
+    """The first place where two texts differ; where the shorter one ends if it is how the other begins."""
+    places = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(places, min(len(one), len(other)))
+
+
+def sample_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of removed.jsonl from one of removed/part-*.parquet. A span further down moves the text that is shown."""
+    spans = row["spans"] or []
     start = 0
-    if verdict.spans and verdict.spans[-1][1] > SAMPLE_CHARACTERS:
-        start = max(0, verdict.spans[0][0] - SAMPLE_CHARACTERS // 4)
+    if spans and spans[-1][1] > SAMPLE_CHARACTERS:
+        start = max(0, spans[0][0] - SAMPLE_CHARACTERS // 4)
+    end = start + SAMPLE_CHARACTERS
     sample: dict[str, Any] = {
-        "id": document.id,
-        "source": document.source,
-        "step": step,
-        "reason": f"{step}: {verdict.rule} {verdict.detail}".rstrip(),
-        "text": document.text[start : start + SAMPLE_CHARACTERS],
-        "bytes": document.bytes,
+        "id": row["id"],
+        "source": row["source"],
+        "step": row["step"],
+        "rule": row["rule"],
+        "reason": f"{row['step']}: {row['rule']} {row['detail']}".rstrip(),
+        "text": row["text"][start:end],
+        "bytes": len(row["text"].encode("utf-8")),
     }
-    if verdict.duplicate_of is not None:
-        partner = documents[verdict.duplicate_of]
-        sample["duplicate_of"] = partner.id
-        sample["duplicate_text"] = partner.text[:SAMPLE_CHARACTERS]
-    if verdict.spans:
-        end = start + SAMPLE_CHARACTERS
-        sample["spans"] = [[a - start, min(b, end) - start] for a, b in verdict.spans if start <= a < end]
+    if row["duplicate_of"] is not None:
+        sample["duplicate_of"] = row["duplicate_of"]
+    if spans:
+        sample["spans"] = [[a - start, min(b, end) - start] for a, b in spans if start <= a < end]
     return sample

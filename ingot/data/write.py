@@ -1,54 +1,244 @@
-"""Documents to parquet: part-*.parquet with id, text, source, kind, quality and one column per annotation.
+"""The results: documents and removed documents as Parquet parts, samples of the removed for the report.
 
-Parts hold about 64 MB of text, row groups 1024 documents, zstd. The same documents give the same bytes.
+    documents/part-*.parquet   id, text, source, kind, quality, then one column per annotation (no name with a leading _)
+    removed/part-*.parquet     id, text, source, step, rule, detail, spans, duplicate_of: every document that went
+
+A part holds what is left of consecutive shards, about 64 MB of text, in the order of the documents. Parts are tasks:
+the same documents give the same bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import heapq
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ingot.data.document import Document
-from ingot.workspace.files import file_sha256
+import numpy as np
+
+from ingot.data.annotate import content_name, input_key
+from ingot.data.engine.shard import Shard, place_of, shard_and_row
+from ingot.data.engine.store import Done
+from ingot.data.engine.work import Work
+from ingot.data.funnel import sample_key, sample_row
+from ingot.workspace.config import content_hash
+from ingot.workspace.files import write_jsonl
+
+if TYPE_CHECKING:
+    import pyarrow
 
 PART_BYTES = 64_000_000
 ROW_GROUP = 1024
+PART, SAMPLES = "part.parquet", "samples.jsonl"
+VERSION = 3  # of the removed parts; raised by whoever changes what they hold
+FIRST_COLUMNS = ("id", "text", "source", "kind", "quality")
+DEFAULTS = {"kind": "prose", "quality": 1.0}  # where no step said otherwise
+SHORT_COLUMNS = ["source", "kind", "step", "rule", "mime", "language"]
 
 
-def write_documents(documents: list[Document], folder: Path) -> str:
-    """Write the parts into `folder`; returns a hash of all their bytes."""
+@dataclass(frozen=True)
+class DocumentsPart:
+    """Consecutive shards whose documents make one part."""
+
+    key: str
+    shards: tuple[Shard, ...]
+    schema: pyarrow.Schema
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What one run of steps removed from one shard: `shard` is how the steps found it."""
+
+    shard: Shard
+    verdicts: Path
+    steps: tuple[str, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RemovedPart:
+    """Removals that make one part; `shards` are all, to find the partners of duplicates."""
+
+    key: str
+    removals: tuple[Removal, ...]
+    shards: tuple[Shard, ...]
+    bytes: int
+
+
+def write_documents(shards: Sequence[Shard], sizes: Sequence[int], columns: Sequence[str], work: Work) -> list[Done]:
+    """The parts of the documents that are left; `sizes` are their bytes by shard, `columns` what they have."""
+    schema = schema_of(shards, columns)
+    items = [
+        DocumentsPart(
+            content_hash([[input_key(s, schema.names) for s in group], schema.to_string()], 24), group, schema, n
+        )
+        for group, n in parts(shards, sizes)
+    ]
+    return work.run("documents", documents_part, items)
+
+
+def schema_of(shards: Sequence[Shard], columns: Sequence[str]) -> pyarrow.Schema:
+    """The columns of the documents and their types: of the first shard where a column holds anything."""
     import pyarrow
     import pyarrow.parquet
 
-    names = sorted({name for document in documents for name in document.annotations} - {"quality"})
-    digest = hashlib.sha256()
-    for number, part in enumerate(parts(documents)):
-        columns = {
-            "id": pyarrow.array([document.id for document in part], pyarrow.string()),
-            "text": pyarrow.array([document.text for document in part], pyarrow.string()),
-            "source": pyarrow.array([document.source for document in part], pyarrow.string()),
-            "kind": pyarrow.array([document.kind for document in part], pyarrow.string()),
-            "quality": pyarrow.array([document.annotations["quality"] for document in part], pyarrow.float64()),
-        }
-        for name in names:
-            columns[name] = pyarrow.array([document.annotations.get(name) for document in part])
-        path = folder / f"part-{number:05d}.parquet"
-        table = pyarrow.table(columns)
-        pyarrow.parquet.write_table(table, path, compression="zstd", row_group_size=ROW_GROUP)
-        digest.update(file_sha256(path).encode())
-    return digest.hexdigest()
+    names = dict.fromkeys([*FIRST_COLUMNS, *sorted(set(columns))])
+    fields = []
+    for name in names:
+        kind = pyarrow.float64() if name == "quality" else pyarrow.string()
+        for path in dict.fromkeys(shard.path_of(name) for shard in shards):
+            schema = pyarrow.parquet.read_schema(path)
+            if name in schema.names and not pyarrow.types.is_null(schema.field(name).type):
+                kind = schema.field(name).type
+                break
+        fields.append((name, pyarrow.string() if pyarrow.types.is_large_string(kind) else kind))
+    return pyarrow.schema(fields)
 
 
-def parts(documents: list[Document]) -> Iterator[list[Document]]:
-    """Documents in order, cut into parts of about `PART_BYTES`."""
-    part: list[Document] = []
-    size = 0
-    for document in documents:
-        part.append(document)
-        size += document.bytes
-        if size >= PART_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+def parts(shards: Sequence[Shard], sizes: Sequence[int]) -> Iterator[tuple[tuple[Shard, ...], int]]:
+    """Consecutive shards, together until their documents reach `PART_BYTES`."""
+    group: list[Shard] = []
+    total = 0
+    for shard, size in zip(shards, sizes, strict=True):
+        if size:
+            group.append(shard)
+            total += size
+        if total >= PART_BYTES:
+            yield tuple(group), total
+            group, total = [], 0
+    if group:
+        yield tuple(group), total
+
+
+def documents_part(folder: Path, item: DocumentsPart, _: None) -> dict[str, Any]:
+    """Write one part: shard after shard, a few thousand documents at a time."""
+    import pyarrow
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    count = 0
+    by_kind: dict[str, int] = {}
+    by_source: dict[str, int] = {}
+    quality = 0.0
+    with open_part(folder / PART, item.schema) as writer:
+        for shard in item.shards:
+            table = shard.read(item.schema.names)
+            for name, value in DEFAULTS.items():
+                column = pyarrow.compute.fill_null(table.column(name).cast(item.schema.field(name).type), value)
+                table = table.set_column(table.column_names.index(name), name, column)
+            writer.write_table(table.cast(item.schema), row_group_size=ROW_GROUP)
+            sizes = np.asarray(pyarrow.compute.binary_length(table.column("text")).to_numpy(), np.int64)
+            for name, totals in (("kind", by_kind), ("source", by_source)):
+                for value, size in zip(table.column(name).to_pylist(), sizes.tolist(), strict=True):
+                    totals[value] = totals.get(value, 0) + size
+            count += len(table)
+            quality += float(pyarrow.compute.sum(table.column("quality")).as_py() or 0.0)
+    return {"documents": count, "kind": by_kind, "source": by_source, "quality": quality}
+
+
+def open_part(path: Path, schema: pyarrow.Schema) -> pyarrow.parquet.ParquetWriter:
+    """A writer of a part. Only short, repeated words are worth a dictionary."""
+    import pyarrow.parquet
+
+    short = [name for name in schema.names if name in SHORT_COLUMNS]
+    return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=short)
+
+
+def write_removed(removals: Sequence[Removal], shards: Sequence[Shard], samples: int, work: Work) -> list[Done]:
+    """The parts of the removed documents."""
+    items = []
+    groups: list[list[Removal]] = []
+    total = PART_BYTES
+    for removal in removals:
+        if removal.bytes == 0:
+            continue
+        if total >= PART_BYTES:
+            groups.append([])
+            total = 0
+        groups[-1].append(removal)
+        total += removal.bytes
+    for group in groups:
+        made_of = [
+            [content_name(r.verdicts), list(r.steps), input_key(r.shard, ["id", "text", "source"])] for r in group
+        ]
+        numbered = content_hash([content_name(shard.path_of("id")) for shard in shards], 24)
+        key = content_hash([made_of, numbered], 24)
+        items.append(RemovedPart(key, tuple(group), tuple(shards), sum(r.bytes for r in group)))
+    return work.run("removed", removed_part, items, {"samples": samples}, version=VERSION)
+
+
+def removed_schema() -> pyarrow.Schema:
+    """The columns of removed documents."""
+    import pyarrow
+
+    words = ("id", "text", "source", "step", "rule", "detail")
+    spans = ("spans", pyarrow.list_(pyarrow.list_(pyarrow.int64())))
+    return pyarrow.schema([*((name, pyarrow.string()) for name in words), spans, ("duplicate_of", pyarrow.string())])
+
+
+def removed_part(folder: Path, item: RemovedPart, options: dict[str, int]) -> dict[str, Any]:
+    """Write one part of removed documents, and the samples of it by step and rule."""
+    samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    with open_part(folder / PART, removed_schema()) as writer:
+        for removal in item.removals:
+            table, own, partners = removed_rows(removal, item.shards)
+            writer.write_table(table, row_group_size=ROW_GROUP)
+            ids, steps, rules = (table.column(name).to_pylist() for name in ("id", "step", "rule"))
+            order = sorted(range(len(ids)), key=lambda row: sample_key(ids[row]))
+            taken: Counter[tuple[str, str]] = Counter()
+            for row in order:
+                reason = steps[row], rules[row]
+                taken[reason] += 1
+                if taken[reason] <= options["samples"]:
+                    sample = sample_row(table.slice(row, 1).to_pylist()[0])
+                    samples.setdefault(reason, []).append(sample | {"own": own[row], "partner": partners[row]})
+    rows = [row for reason in samples.values() for row in least(reason, options["samples"])]
+    write_jsonl(folder / SAMPLES, rows)
+    return {}
+
+
+def removed_rows(removal: Removal, shards: Sequence[Shard]) -> tuple[pyarrow.Table, list[int], list[int]]:
+    """The documents that a run of steps removed from a shard, their places, and the places of their partners."""
+    import pyarrow
+    import pyarrow.parquet
+
+    verdicts = pyarrow.parquet.read_table(removal.verdicts, use_threads=False)
+    documents = removal.shard.read(["id", "text", "source"], removed=True).take(verdicts.column("row"))
+    places = np.asarray(verdicts.column("partner").to_numpy(), np.int64)
+    partners: list[str | None] = [None] * len(places)
+    numbers, rows = shard_and_row(places)
+    for number in np.unique(numbers[places >= 0]).tolist():
+        here = np.flatnonzero((numbers == number) & (places >= 0))
+        for place, name in zip(here.tolist(), shards[number].ids(rows[here]), strict=True):
+            partners[place] = name
+    columns = {
+        "id": documents.column("id"),
+        "text": documents.column("text"),
+        "source": documents.column("source"),
+        "step": pyarrow.array([removal.steps[step] for step in verdicts.column("step").to_pylist()], pyarrow.string()),
+        **{name: verdicts.column(name) for name in ("rule", "detail", "spans")},
+        "duplicate_of": pyarrow.array(partners, pyarrow.string()),
+    }
+    own = place_of(removal.shard.number, np.asarray(verdicts.column("row").to_numpy(), np.int64))
+    return pyarrow.table(columns).cast(removed_schema()), own.tolist(), places.tolist()
+
+
+def least(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The samples that come first by the hash of their ids."""
+    return heapq.nsmallest(count, rows, key=lambda row: sample_key(row["id"]))
+
+
+def publish(parts_done: Sequence[Done], folder: Path) -> None:
+    """Put finished parts into `folder` under their final names: as second names of the same files where that works."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, task in enumerate(parts_done):
+        target = folder / f"part-{number:05d}.parquet"
+        try:
+            os.link(task.file(PART), target)
+        except OSError:  # another file system
+            shutil.copyfile(task.file(PART), target)

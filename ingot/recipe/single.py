@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ingot.recipe.load import build_recipe
 from ingot.recipe.problems import Problems
@@ -25,10 +26,12 @@ def load_stage(
     changes: Changes = (),
     *,
     inputs: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     table: Table = STAGES,
 ) -> tuple[Recipe, frozenset[str]]:
-    """The recipe to run and the names of its stages of `kind`. `inputs` fills roles with paths (or stages' names)."""
+    """The recipe to run and the names of its stages of `kind`. `inputs` fills roles with paths (or stages' names);
+    `options` are set in each of those stages."""
     path = Path(path)
     problems = Problems()
     root = read_file(path, problems)
@@ -44,6 +47,8 @@ def load_stage(
         for role, source in (inputs or {}).items():
             place = f"--input {role}={source}"
             root = set_value(root, ("stages", name, "inputs", role), Node(source, place), problems)
+        for key, value in (options or {}).items():
+            root = set_value(root, ("stages", name, key), Node(value, f"--{key} {value}"), problems)
     recipe = build_recipe(root, path, problems, table)
     names = frozenset(stage.name for stage in recipe.stages if stage.kind == kind)
     if not names:

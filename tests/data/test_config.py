@@ -10,14 +10,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from ingot.data.config import (
-    CurateConfig,
-    DecontaminateStep,
-    FilesSource,
-    GopherQualityStep,
-    NearDedupStep,
-    PythonSource,
-)
+from ingot.data.config import CurateConfig, labels
+from ingot.data.dedup.config import NearDedupStep
+from ingot.data.read.config import FilesSource, PythonSource
+from ingot.data.rules.config import GopherQualityStep
 from ingot.workspace.config import content_hash
 
 QUALITY = {"step": "quality"}
@@ -62,7 +58,7 @@ def test_defaults() -> None:
         "split",
         "exact_dedup",
         "gopher_quality",
-        "language",
+        "english",
         "gopher_repetition",
         "code_rules",
         "near_dedup",
@@ -77,24 +73,30 @@ def test_defaults() -> None:
     ("values", "part"),
     [
         ({"sources": []}, "sources: List should have at least 1 item"),
-        ({"sources": [{"web": "x"}]}, "sources.0: a source is {python: installed} or {files: PATTERN}"),
+        (
+            {"sources": [{"web": "x"}]},
+            "sources.0: a source is {python: installed}, {files: PATTERN}, {code: FOLDER} or",
+        ),
         ({"sources": [{"python": "3.12"}]}, "sources.0.python.python: Input should be 'installed'"),
         ({"sources": [{"files": "x", "colum": "y"}]}, "sources.0.files.colum: Extra inputs are not permitted"),
         ({"sources": [{"files": "x", "name": "My Texts"}]}, "source name 'My Texts' cannot name a folder"),
         ({"sources": [{"files": "x", "name": "validation"}]}, "source name 'validation' cannot name a folder"),
         ({"sources": [{"files": "x"}, {"files": "y"}]}, "two sources have the same name"),
         ({"max_bytes": 0}, "max_bytes: Input should be greater than 0"),
-        ({"steps": [{"step": "splitt"}]}, "does not match any of the expected tags: 'split'"),
-        ({"steps": [QUALITY]}, "step `quality` needs the kind column: put {step: split} before it"),
-        ({"steps": [{"step": "language"}, SPLIT, QUALITY]}, "step `language` needs the kind column"),
-        ({"steps": [SPLIT]}, "the documents need a quality column: add {step: quality}"),
+        ({"engine": "spark"}, "engine: Input should be 'local' or 'ray'"),
+        ({"steps": [{"step": "splitt"}]}, "does not match any of the expected tags: 'extract_html'"),
+        (
+            {"steps": [{"step": "gopher_quality", "where": {"language": "en"}}]},
+            "step `gopher_quality` (number 1) reads the column `language`, which no source has and no earlier step writes",
+        ),
+        (
+            {"steps": [SPLIT, {"step": "exact_dedup", "keep": "best"}, QUALITY]},
+            "step `exact_dedup` (number 2) reads the column `quality`, which no source has and no earlier step writes; "
+            "step `quality` writes it: put that first",
+        ),
         (
             {"steps": [SPLIT, {"step": "decontaminate"}, QUALITY]},
             "nothing to compare with: give eval files in `against`",
-        ),
-        (
-            {"steps": [SPLIT, {"step": "gopher_repetition", "max_top_ngram_characters": {2: 1.5}}, QUALITY]},
-            "expected {words in the n-gram (>= 1): share of the characters (0 to 1)}",
         ),
         ({"steps": [SPLIT, {"step": "gopher_quality", "min_words": "few"}, QUALITY]}, "should be a valid integer"),
     ],
@@ -109,13 +111,31 @@ def test_every_field_is_documented() -> None:
             assert properties.get("description"), f"{name}.{field}"
 
 
-def test_steps_are_frozen() -> None:
-    step: Any = DecontaminateStep(texts=["x"])
-    with pytest.raises(ValidationError):
-        step.min_words = 3
+def test_columns_that_a_source_keeps_may_be_read() -> None:
+    steps: list[Any] = [{"step": "gopher_quality", "where": {"licence": ["mit", "apache-2.0"]}}]
+    with pytest.raises(ValidationError, match="reads the column `licence`"):
+        CurateConfig(sources=[{"files": "x"}], steps=steps)
+    CurateConfig(sources=[{"files": "x", "keep": {"licence": "string"}}], steps=steps)
+
+
+def test_how_the_work_is_done_is_no_part_of_what_it_is() -> None:
+    changed = CurateConfig(engine="ray", workers=7, stall_seconds=5, work_folder="x", keep_work=False, copy_to="y")
+    assert content_hash(changed.work()) == content_hash(CurateConfig().work())
+    assert content_hash(CurateConfig(samples=1).work()) != content_hash(CurateConfig().work())
+
+
+def test_a_step_that_is_there_again_has_a_name_of_its_own() -> None:
+    steps: list[Any] = [QUALITY, SPLIT, QUALITY, QUALITY]
+    assert labels(CurateConfig(steps=[SPLIT, *steps]).steps) == [
+        "split",
+        "quality",
+        "split 2",
+        "quality 2",
+        "quality 3",
+    ]
 
 
 def test_config_imports_nothing_heavy() -> None:
-    program = "import sys, ingot.data.config; print(*{'torch', 'pyarrow', 'numpy', 'tokenizers'} & set(sys.modules))"
+    program = "import sys, ingot.data.config; print(*{'torch', 'pyarrow', 'numba', 'tokenizers', 'fsspec'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == ""

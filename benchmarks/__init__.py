@@ -1,0 +1,1 @@
+"""Benchmarks: `python benchmarks/NAME.py` compares with other libraries on this machine."""

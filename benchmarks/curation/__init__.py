@@ -1,0 +1,1 @@
+"""The cases of benchmarks/data.py, one room of data/ a file."""

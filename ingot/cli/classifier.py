@@ -1,0 +1,109 @@
+"""`ingot classifier`: train a quality or topic classifier from labelled files, and score texts with one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingot.workspace.errors import DataError, RecipeError
+
+classifier_app = typer.Typer(
+    name="classifier", help="Quality and topic classifiers for curation.", no_args_is_help=True, add_completion=False
+)
+Files = list[Path] | None
+
+
+@classifier_app.command("train")
+def train_command(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.", show_default=False)],
+    positive: Annotated[Files, typer.Option("--positive", help="Texts of the class `positive`; may repeat.")] = None,
+    negative: Annotated[Files, typer.Option("--negative", help="Texts of the class `negative`; may repeat.")] = None,
+    labelled: Annotated[Files, typer.Option("--labelled", help="Texts with a label column; may repeat.")] = None,
+    text: Annotated[str, typer.Option("--text", help="The column of the text.")] = "text",
+    label: Annotated[str, typer.Option("--label", help="The column of the label.")] = "label",
+    dimension: Annotated[int | None, typer.Option(help="Length of a feature's vector; default 32.")] = None,
+    word_ngrams: Annotated[int | None, typer.Option(help="Longest run of words; default 2.")] = None,
+    min_characters: Annotated[int | None, typer.Option(help="Shortest character n-gram; default 0.")] = None,
+    max_characters: Annotated[int | None, typer.Option(help="Longest character n-gram; 0: none; default 0.")] = None,
+    buckets: Annotated[int | None, typer.Option(help="Rows that n-grams are hashed into; default 1000000.")] = None,
+    min_count: Annotated[int | None, typer.Option(help="A rarer word is no feature; default 1.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the texts; default 5.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="At the start; falls to 0; default 0.1.")] = None,
+    held_out: Annotated[float | None, typer.Option(help="Share of the texts for the report; default 0.1.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the first values and the order; default 1.")] = None,
+    recall: Annotated[
+        list[float] | None, typer.Option("--recall", help="Give the threshold for it; may repeat.")
+    ] = None,
+) -> None:
+    """Train on labelled files (jsonl, jsonl.gz, parquet, txt) and report on texts kept back."""
+    from pydantic import ValidationError
+
+    from ingot.data.classify.build import train_and_report
+    from ingot.data.classify.config import TrainConfig
+    from ingot.data.classify.labelled import read_labelled, read_texts
+    from ingot.data.classify.report import as_lines
+
+    pairs = [(found, "positive") for path in positive or [] for found in read_texts(path, text)]
+    pairs += [(found, "negative") for path in negative or [] for found in read_texts(path, text)]
+    pairs += [pair for path in labelled or [] for pair in read_labelled(path, text, label)]
+    if not pairs:
+        raise DataError("no texts to learn from", fix="give --positive and --negative files, or --labelled ones")
+    given = {
+        "dimension": dimension,
+        "word_ngrams": word_ngrams,
+        "min_characters": min_characters,
+        "max_characters": max_characters,
+        "buckets": buckets,
+        "min_count": min_count,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "held_out": held_out,
+        "seed": seed,
+    }
+    try:
+        options = TrainConfig.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        raise RecipeError(first["msg"], place=f"--{name}", fix="see `ingot classifier train --help`") from None
+    found = train_and_report(pairs, options, out, recall or (0.5, 0.9, 0.95))
+    typer.echo(f"loss by epoch: {', '.join(f'{loss:.3f}' for loss in found['losses'])}")
+    if "report" in found:
+        typer.echo(f"on {found['report']['texts']:,} texts kept back:")
+        for line in as_lines(found["report"]):
+            typer.echo(f"  {line}")
+    typer.echo(f"classifier: {out}\nuse it:\n  - {{step: classify, model: {shlex.quote(str(out))}, column: quality}}")
+
+
+@classifier_app.command("score")
+def score_command(
+    model: Annotated[str, typer.Argument(help="A classifier's folder or a fastText file.", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(help="jsonl, jsonl.gz, parquet or txt.", show_default=False)],
+    text: Annotated[str, typer.Option("--text", help="The column of the text.")] = "text",
+) -> None:
+    """Print the probabilities of every text, one JSON object a line."""
+    from ingot.data.classify.labelled import read_texts
+    from ingot.data.classify.store import load_model
+    from ingot.data.text.texts import Texts
+
+    classifier = load_model(model)
+    for path in files:
+        for row in classifier.score(Texts.of(list(read_texts(path, text)))):
+            scores = {name: round(float(score), 6) for name, score in zip(classifier.labels, row, strict=True)}
+            typer.echo(json.dumps(scores, ensure_ascii=False))
+
+
+@classifier_app.command("hash-terms")
+def hash_terms_command(
+    file: Annotated[Path, typer.Argument(help="One term a line.", show_default=False)],
+) -> None:
+    """Print the hash of every term, for a `hashed` list of the step `safety`."""
+    from ingot.data.classify.config import TermList
+    from ingot.data.classify.safety import hashes_of
+
+    for value in sorted(hashes_of(TermList(name="terms", file=str(file)))):
+        typer.echo(f"{int(value):016x}")

@@ -1,0 +1,56 @@
+"""`ingot compare-tokenizers`: how well several tokenizers fit the same texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingot.cli.show import print_json
+from ingot.workspace.errors import DataError
+
+SHOWN = {"bytes_per_token": "bytes/token", "fertility": "tokens/word", "continued_word_share": "words continued"}
+
+
+def compare_command(
+    tokenizers: Annotated[
+        list[Path], typer.Argument(metavar="TOKENIZER…", help="Folders, tokenizer.json or .tiktoken files.")
+    ],
+    on: Annotated[
+        list[Path], typer.Option("--on", metavar="FILE", help="Texts: documents, Parquet, JSON lines, plain text.")
+    ],
+    by: Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Numbers for each value of it.")] = None,
+    limit: Annotated[
+        float, typer.Option("--megabytes", min=0.001, help="Read at most so much text of each file.")
+    ] = 16.0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write all numbers as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")] = False,
+) -> None:
+    """Compare tokenizers on texts: bytes per token, tokens per word, words of several tokens."""
+    from ingot.tokens.compare import compare, read_texts
+    from ingot.workspace.files import write_json
+
+    texts = list(read_texts(on, by, int(limit * 1e6)))
+    found = compare(tokenizers, texts)
+    if not any(found.values()):
+        raise DataError("the files hold no text", fix="give files with words in them")
+    if out is not None:
+        write_json(out, found)
+    if as_json:
+        print_json(found)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    groups = sorted(
+        {group for by_group in found.values() for group in by_group}, key=lambda group: (group == "all", group)
+    )
+    table = Table("texts", "tokenizer", *SHOWN.values())
+    for group in groups:
+        for name, by_group in found.items():
+            if group in by_group:
+                numbers = [f"{by_group[group][key]:.3f}" for key in SHOWN]
+                table.add_row(group, name, *numbers)
+        table.add_section()
+    Console().print(table)

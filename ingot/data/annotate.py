@@ -1,0 +1,314 @@
+"""Columns for every shard: what steps compute, stored so that it is never computed twice.
+
+Steps that look at one document at a time and follow one another make a *run*: one pass over each shard loads the text
+once and stores each step's columns in a file of their own,
+
+    annotate-STEP/KEY/columns.parquet      KEY = step, version, options but thresholds, the columns it reads, who is alive
+
+as long as the shard's base, null where the step did not look. So an added step or a changed option computes one file a
+shard, a changed threshold none. Inside a run every step looks at all documents that were alive when the run began,
+also at those that an earlier step of the run will remove: that is what lets thresholds change for nothing.
+
+A step across documents sees only the documents that are alive and that its `where` selects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.store import commit, finished
+from ingot.data.engine.work import Job, Work
+from ingot.data.step import AcrossDocuments, PerDocument, Step, StepConfig
+from ingot.workspace.config import content_hash
+from ingot.workspace.errors import CheckFailed
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COLUMNS = "columns.parquet"
+SIZES = "_bytes"  # bytes of each text; follows `text` wherever that is rewritten
+BUILT_STEPS = 32
+
+_built: dict[str, Step[Any]] = {}
+
+
+def built(config: StepConfig, key: str) -> Step[Any]:
+    """The step of a config; a worker keeps those it has built, because some read large files."""
+    if key not in _built:
+        if len(_built) >= BUILT_STEPS:
+            _built.clear()
+        _built[key] = config.build()
+    return _built[key]
+
+
+def meaning(step: Step[Any]) -> str:
+    """What a step with all its options and files is: the key of `built`."""
+    config = step.config
+    return content_hash([step.version, config.model_dump(mode="json"), config.outside()], 24)
+
+
+def written(config: StepConfig) -> tuple[str, ...]:
+    """The columns in the file of a step: a rewritten text brings its sizes."""
+    names = config.writes()
+    return (*names, SIZES) if "text" in names else names
+
+
+def content_name(path: Path) -> str:
+    """The name of a file's content: results lie in folders that are named by what they were made from."""
+    return f"{path.parent.name}/{path.name}"
+
+
+def input_key(shard: Shard, columns: Sequence[str]) -> str:
+    """What a step that reads `columns` of the documents alive depends on."""
+    alive = "all" if shard.alive is None else shard.alive.name  # named by its content, see decide.py
+    return content_hash([alive, [[name, content_name(shard.path_of(name))] for name in sorted(set(columns))]], 24)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A step whose columns are wanted, and where they go."""
+
+    config: StepConfig
+    meaning: str
+    target: Path
+
+
+def annotate_each(
+    steps: Sequence[Step[Any]], shards: Sequence[Shard], work: Work
+) -> tuple[list[list[Shard]], list[float]]:
+    """One pass of a run of steps; for every step the shards with its columns and those of the steps before it, and
+    what it cost in processor seconds."""
+    after: list[list[Shard]] = [[] for _ in steps]
+    targets: list[list[Path]] = [[] for _ in steps]
+    jobs = []
+    keys = [[step.config.step, step.version, step.config.annotation_key()] for step in steps]
+    meanings = [meaning(step) for step in steps]
+    for shard in shards:
+        view, wanted = shard, []
+        for number, step in enumerate(steps):
+            key = content_hash([keys[number], input_key(view, step.config.reads())], 24)
+            target = work.folder / f"annotate-{step.config.step}" / key
+            wanted.append(Wanted(step.config, meanings[number], target))
+            view = view.annotated(written(step.config), target / COLUMNS, key)
+            after[number].append(view)
+            targets[number].append(target)
+        if any(work.result(each.target) is None for each in wanted):
+            jobs.append(Job(annotate_shard, (shard, wanted), f"shard {shard.number}", shard.bytes))
+    work.execute(", ".join(step.config.step for step in steps), jobs)
+    return after, [sum(work.needed(target).seconds for target in each) for each in targets]
+
+
+def annotate_shard(shard: Shard, wanted: Sequence[Wanted]) -> None:
+    """Compute what is missing for one shard (in a worker)."""
+    view = shard
+    loaded: dict[str, pyarrow.ChunkedArray] = {}
+    for each in wanted:
+        if finished(each.target) is None:
+            with commit(each.target) as made:
+                missing = [name for name in each.config.reads() if name not in loaded]
+                table = view.read(missing)
+                loaded |= {name: table.column(name) for name in missing}
+                step = built(each.config, each.meaning)
+                assert isinstance(step, PerDocument)
+                write_columns(made.folder / COLUMNS, annotate_some(step, loaded, view))
+        view = view.annotated(written(each.config), each.target / COLUMNS, each.target.name)
+        for name in written(each.config):
+            loaded.pop(name, None)
+
+
+def annotate_some(
+    step: PerDocument[Any], loaded: dict[str, pyarrow.ChunkedArray], shard: Shard
+) -> dict[str, pyarrow.Array]:
+    """The step's columns for the documents it looks at, as long as the base."""
+    import pyarrow
+
+    config = step.config
+    rows = shard.rows_alive()
+    looked_at = matching(config.where, loaded, len(rows))
+    documents = pyarrow.table({name: loaded[name] for name in dict.fromkeys(config.reads())})
+    if not looked_at.all():
+        documents = documents.filter(pyarrow.array(looked_at))
+    found: dict[str, Any] = step.annotate(documents) if len(documents) else {}
+    if len(documents) and set(found) != set(config.writes()):
+        raise CheckFailed(
+            f"the step returned the columns {', '.join(sorted(found))}; it says that it writes "
+            f"{', '.join(sorted(config.writes()))}",
+            place=f"step {config.step}",
+        )
+    return full_length(found, config, rows[looked_at], rows, loaded.get("text"), shard.rows)
+
+
+def full_length(
+    found: dict[str, Any],
+    config: StepConfig,
+    looked_at: NDArray[np.int64],
+    alive: NDArray[np.int64],
+    text: pyarrow.ChunkedArray | None,
+    rows: int,
+) -> dict[str, pyarrow.Array]:
+    """Columns of the rows `looked_at` as columns of all rows: null elsewhere, and texts as they were (`text`: alive)."""
+    import pyarrow
+    import pyarrow.compute
+
+    columns: dict[str, pyarrow.Array] = {}
+    for name in config.writes():
+        columns[name] = scatter(found[name], looked_at, rows) if name in found else pyarrow.nulls(rows)
+    if "text" in columns:
+        assert text is not None
+        before = scatter(text.cast(pyarrow.large_string()), alive, rows)
+        columns["text"] = pyarrow.compute.coalesce(columns["text"].cast(pyarrow.large_string()), before)
+        columns[SIZES] = pyarrow.compute.binary_length(columns["text"]).cast(pyarrow.int64())
+    return columns
+
+
+def scatter(values: Any, places: NDArray[np.int64], length: int) -> pyarrow.Array:
+    """`values[i]` at `places[i]`, null elsewhere."""
+    import pyarrow
+
+    if isinstance(values, pyarrow.ChunkedArray):
+        values = values.combine_chunks()
+    if len(places) == length:
+        return values
+    index = np.full(length, -1, np.int64)
+    index[places] = np.arange(len(places))
+    return values.take(pyarrow.array(index, mask=index < 0))
+
+
+def matching(
+    where: dict[str, str | list[str]], columns: dict[str, pyarrow.ChunkedArray], length: int
+) -> NDArray[np.bool_]:
+    """The rows that a `where` selects."""
+    import pyarrow
+    import pyarrow.compute
+
+    chosen = np.ones(length, bool)
+    for name, wanted in where.items():
+        values = pyarrow.array([wanted] if isinstance(wanted, str) else wanted, pyarrow.string())
+        column = columns[name].cast(pyarrow.string())
+        chosen &= pyarrow.compute.is_in(column, value_set=values).to_numpy(zero_copy_only=False).astype(bool)
+    return chosen
+
+
+def write_columns(path: Path, columns: dict[str, Any]) -> None:
+    """A file of columns in one row group: quick to write and to read; texts are not worth a dictionary."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table(columns)
+    words = [name for name in table.column_names if name not in ("text", "id") and _is_string(table.schema.field(name))]
+    pyarrow.parquet.write_table(
+        table,
+        path,
+        compression="lz4",
+        use_dictionary=words or False,
+        write_statistics=False,
+        row_group_size=max(1, len(table)),
+    )
+
+
+def _is_string(field: pyarrow.Field) -> bool:
+    import pyarrow.types
+
+    return bool(pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type))
+
+
+@dataclass(frozen=True)
+class Selecting:
+    """A shard out of which `where` selects."""
+
+    key: str
+    shard: Shard
+
+    @property
+    def bytes(self) -> int:
+        return self.shard.bytes
+
+
+@dataclass(frozen=True)
+class Spreading:
+    """A result for the documents of `narrow`, to be brought to the length of the shard."""
+
+    key: str
+    shard: Shard
+    narrow: Shard
+    found: Path
+    config: StepConfig
+
+    @property
+    def bytes(self) -> int:
+        return self.shard.bytes
+
+
+def annotate_across(step: AcrossDocuments[Any], shards: Sequence[Shard], work: Work) -> list[Shard]:
+    """The shards with the columns of a step that compares documents with one another."""
+    config = step.config
+    narrow = list(shards)
+    if config.where:
+        items = [Selecting(input_key(shard, list(config.where)), shard) for shard in shards]
+        masks = work.run("where", select_rows, items, config.where)
+        narrow = [
+            replace(shard, alive=done.file(done.report["alive"])) for shard, done in zip(shards, masks, strict=True)
+        ]
+    # Places hold the number of the shard: the same documents under another number are other work.
+    narrow = [
+        replace(shard, key=content_hash([shard.number, input_key(shard, config.reads())], 24)) for shard in narrow
+    ]
+    found = step.annotate(narrow, work)
+    spread = [
+        Spreading(
+            content_hash([content_name(path), input_key(few, ["text"]), input_key(shard, ["text"])], 24),
+            shard,
+            few,
+            path,
+            config,
+        )
+        for shard, few, path in zip(shards, narrow, found, strict=True)
+    ]
+    results = work.run(f"annotate-{config.step}", spread_columns, spread, list(written(config)))
+    return [
+        shard.annotated(written(config), done.file(COLUMNS), done.key)
+        for shard, done in zip(shards, results, strict=True)
+    ]
+
+
+def select_rows(folder: Path, item: Selecting, where: dict[str, str | list[str]]) -> dict[str, Any]:
+    """The mask of the documents alive that `where` selects."""
+    table = item.shard.read(list(where))
+    rows = item.shard.rows_alive()
+    chosen = matching(where, {name: table.column(name) for name in table.column_names}, len(rows))
+    return {"alive": write_mask(folder, rows[chosen], item.shard.rows)}
+
+
+def write_mask(folder: Path, rows: NDArray[np.int64], length: int) -> str:
+    """A file of one byte a row, named by its content."""
+    mask = np.zeros(length, np.uint8)
+    mask[rows] = 1
+    name = f"alive-{hashlib.sha256(mask.tobytes()).hexdigest()[:24]}.bin"
+    mask.tofile(folder / name)
+    return name
+
+
+def spread_columns(folder: Path, item: Spreading, names: list[str]) -> dict[str, Any]:
+    """Bring the result of a step across documents to the length of the shard."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(item.found, use_threads=False)
+    rows = item.narrow.rows_alive()
+    if len(table) != len(rows):
+        raise CheckFailed(
+            f"the step returned {len(table):,} rows for {len(rows):,} documents", place=f"step {item.config.step}"
+        )
+    found = {name: table.column(name) for name in item.config.writes()}
+    text = item.shard.read(["text"]).column("text") if "text" in names else None
+    write_columns(
+        folder / COLUMNS, full_length(found, item.config, rows, item.shard.rows_alive(), text, item.shard.rows)
+    )
+    return {}

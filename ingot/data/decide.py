@@ -1,0 +1,163 @@
+"""Rules on stored columns: which documents go, by which rule, with which numbers. Cheap, so never worth keeping old.
+
+For a run of steps and one shard a task writes
+
+    alive-CONTENT.bin     one byte a row: still there after the last step of the run
+    verdicts.parquet      a row for each document that goes: row, step, rule, detail, spans, partner
+
+A document that breaks a rule of several steps goes by the first step, and within a step by the first rule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.annotate import SIZES, built, content_name, input_key, matching, meaning, write_mask
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.store import Done
+from ingot.data.engine.work import Work
+from ingot.data.step import Rule, Step, StepConfig
+from ingot.workspace.config import content_hash
+
+if TYPE_CHECKING:
+    import pyarrow
+
+VERDICTS = "verdicts.parquet"
+VERSION = 2  # raised by whoever changes what a task leaves
+
+
+@dataclass(frozen=True)
+class Judging:
+    """One shard before a run of steps (`shard`), and with the columns of each of them (`after`)."""
+
+    key: str
+    shard: Shard
+    after: tuple[Shard, ...]
+    configs: tuple[StepConfig, ...]
+    meanings: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        return self.shard.rows * 100  # small columns, not the text
+
+
+def decide(
+    steps: Sequence[Step[Any]], shards: Sequence[Shard], after: Sequence[Sequence[Shard]], work: Work
+) -> tuple[list[Shard], list[Done]]:
+    """The shards with what is alive after the run of steps, and the tasks that judged them."""
+    meanings = tuple(meaning(step) for step in steps)
+    items = []
+    for number, shard in enumerate(shards):
+        views = tuple(each[number] for each in after)
+        columns = [
+            [content_name(view.path_of(name)) for name in seen(step.config)]
+            for step, view in zip(steps, views, strict=True)
+        ]
+        key = content_hash([list(meanings), columns, input_key(shard, [SIZES])], 24)
+        items.append(Judging(key, shard, views, tuple(step.config for step in steps), meanings))
+    done = work.run("decide", judge, items, version=VERSION)
+    last = [
+        view.surviving(task.file(task.report["alive"]), task.key) for view, task in zip(after[-1], done, strict=True)
+    ]
+    return last, done
+
+
+def seen(config: StepConfig) -> list[str]:
+    """The columns that rules see: what the step wrote, and what it read except the text."""
+    names = dict.fromkeys([*config.writes(), *config.reads()])
+    return [name for name in names if name != "text" or "text" in config.writes()]
+
+
+def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
+    """Apply the rules of every step in turn."""
+    import pyarrow.parquet
+
+    began = item.shard.rows_alive()
+    alive = np.zeros(item.shard.rows, bool)
+    alive[began] = True
+    sizes = sizes_of(item.shard)
+    rows: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    for number, (config, view) in enumerate(zip(item.configs, item.after, strict=True)):
+        step = built(config, item.meanings[number])
+        before = (int(alive.sum()), int(sizes[alive].sum()))
+        reasons: Counter[str] = Counter()
+        for row, rule, place in broken(step, view, began):
+            if alive[row]:
+                alive[row] = False
+                reasons[rule.name] += 1
+                rows.append(verdict(number, row, rule, place))
+        cut = 0
+        if "text" in config.writes():
+            rewritten = sizes_of(view)
+            cut = int((sizes - rewritten)[alive].sum())
+            sizes = rewritten
+        steps.append(
+            {
+                "documents": [before[0], int(alive.sum())],
+                "bytes": [before[1], int(sizes[alive].sum())],
+                "cut": cut,
+                "reasons": dict(sorted(reasons.items())),
+            }
+        )
+    pyarrow.parquet.write_table(verdict_table(rows), folder / VERDICTS, compression="zstd")
+    return {"alive": write_mask(folder, np.flatnonzero(alive), item.shard.rows), "steps": steps}
+
+
+def sizes_of(shard: Shard) -> NDArray[np.int64]:
+    """Bytes of every text of a shard; 0 where a removed one was not kept up."""
+    column = shard.read([SIZES], removed=True).column(SIZES).combine_chunks()
+    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def broken(step: Step[Any], view: Shard, alive: NDArray[np.int64]) -> list[tuple[int, Rule, int]]:
+    """For each document that breaks a rule: its row, the first such rule, its place in the rule's arrays."""
+    import pyarrow
+
+    config = step.config
+    table = view.read(seen(config), removed=True).take(pyarrow.array(alive))
+    looked_at = matching(config.where, {name: table.column(name) for name in config.where}, len(alive))
+    rows = alive[looked_at]
+    if not len(rows):
+        return []
+    first: dict[int, Rule] = {}
+    for rule in step.rules(table.filter(pyarrow.array(looked_at))):
+        for place in np.flatnonzero(rule.broken).tolist():
+            first.setdefault(place, rule)
+    return [(int(rows[place]), first[place], place) for place in sorted(first)]
+
+
+def verdict(step: int, row: int, rule: Rule, place: int) -> dict[str, Any]:
+    """A row of verdicts.parquet."""
+    return {
+        "row": row,
+        "step": step,
+        "rule": rule.name,
+        "detail": rule.detail(place),
+        "spans": [[int(start), int(end)] for start, end in rule.spans[place]] if rule.spans is not None else None,
+        "partner": int(rule.partners[place]) if rule.partners is not None else -1,
+    }
+
+
+def verdict_table(rows: list[dict[str, Any]]) -> pyarrow.Table:
+    """The verdicts as a table, with the same columns also if there is none."""
+    import pyarrow
+
+    schema = pyarrow.schema(
+        [
+            ("row", pyarrow.int64()),
+            ("step", pyarrow.int64()),
+            ("rule", pyarrow.string()),
+            ("detail", pyarrow.string()),
+            ("spans", pyarrow.list_(pyarrow.list_(pyarrow.int64()))),
+            ("partner", pyarrow.int64()),
+        ]
+    )
+    return pyarrow.Table.from_pylist(rows, schema=schema)

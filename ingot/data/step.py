@@ -1,0 +1,162 @@
+"""What a step of curation is: it annotates documents with columns, and its rules decide on those columns.
+
+    config (StepConfig)  what the user writes; says which columns the step reads and writes
+    step.annotate        computes the columns; the expensive part, stored and never computed twice
+    step.rules           compares columns with thresholds; cheap, done again whenever a threshold changes
+
+Two kinds of steps compute: `PerDocument` looks at one document at a time, `AcrossDocuments` at all of them (duplicates,
+ranks). A step that writes the column `text` rewrites the documents.
+
+Invariant: what `annotate` computes for a document does not depend on the documents beside it in a batch, nor on the
+fields named in `decides`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ingot.workspace.config import Config, content_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pyarrow
+
+    from ingot.data.engine.shard import Shard
+    from ingot.data.engine.work import Work
+
+
+class StepConfig(Config):
+    """Options that every step has. A subclass adds `step: Literal[NAME]` and its own."""
+
+    decides: ClassVar[frozenset[str]] = frozenset()
+    """Thresholds: fields that only `rules` reads. Changing one computes no column again."""
+
+    step: str = Field(description="name of the step")
+    where: dict[str, str | list[str]] = Field(
+        default={},
+        description="look only at documents whose column has this value, as in {kind: prose} or {language: [en, de]}; "
+        "the others pass untouched",
+    )
+
+    def reads(self) -> tuple[str, ...]:
+        """The columns that the step needs, checked before anything runs."""
+        return ("text", *self.where)
+
+    def writes(self) -> tuple[str, ...]:
+        """The columns that the step fills in. A name that begins with `_` is for later steps, not for the result."""
+        return ()
+
+    def outside(self) -> dict[str, str]:
+        """Fingerprints of files the step reads besides the documents (word lists, models, evals)."""
+        return {}
+
+    def build(self) -> Step[Any]:
+        """The step itself; imports what computes."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is built")
+
+    def annotation_key(self) -> str:
+        """What the columns depend on: every option except the thresholds, and the files outside."""
+        return content_hash([self.model_dump(mode="json", exclude=set(self.decides)), self.outside()])
+
+
+Options = TypeVar("Options", bound=StepConfig)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One comparison: which rows break it, and what to tell a person about a row that does."""
+
+    name: str
+    broken: NDArray[np.bool_]
+    values: Sequence[Any] | NDArray[Any] | None = None  # what was measured, by row
+    limit: str = ""  # "< 50", "> 0.3", "not one of en, de"
+    spans: Sequence[Sequence[tuple[int, int]]] | None = None  # by row: characters [start, end) that the rule is about
+    partners: NDArray[np.int64] | None = None  # by row: the place (engine/shard.py) of the document that stays, or -1
+
+    def detail(self, row: int) -> str:
+        """`2.31 < 3` for a row."""
+        if self.values is None:
+            return self.limit
+        value = self.values[row]
+        shown = f"{value:.4g}" if isinstance(value, float | np.floating) else f"{value}"
+        return f"{shown} {self.limit}".strip()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a step found in all documents: for a JSON file beside the funnel, and for the person watching."""
+
+    content: dict[str, Any]
+    lines: list[str]
+
+
+def at_least(name: str, values: NDArray[Any], limit: float) -> Rule:
+    """Rows below `limit` go; a value that was not computed (nan) stays."""
+    return Rule(name, values < limit, values, f"< {limit:g}")
+
+
+def at_most(name: str, values: NDArray[Any], limit: float) -> Rule:
+    """Rows above `limit` go; a value that was not computed (nan) stays."""
+    return Rule(name, values > limit, values, f"> {limit:g}")
+
+
+def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
+    """A column as floats; null becomes nan, which no rule is broken by."""
+    import pyarrow
+
+    column = columns.column(name).combine_chunks().cast(pyarrow.float64())
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+class Step(ABC, Generic[Options]):
+    """A step: annotates, then decides."""
+
+    version: ClassVar[int] = 1
+    """Raised by whoever changes what `annotate` computes: stored columns of the old version are not used again."""
+
+    def __init__(self, config: Options) -> None:
+        self.config = config
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        """What breaks a threshold, in the order in which reasons are given; `columns` has at least what was written.
+
+        The table holds only the documents that the step looked at (`where`), in order.
+        """
+        return []
+
+    def say(self) -> list[str]:
+        """Lines for the person watching, before the step runs (an S-curve, the size of a word list)."""
+        return []
+
+    def report(self, tables: Iterable[pyarrow.Table]) -> Report | None:
+        """A report on the documents that the step looked at, if it has one to give: `tables`, with the column `id` and
+        what the step wrote."""
+        return None
+
+
+class PerDocument(Step[Options]):
+    """A step that looks at one document at a time."""
+
+    @abstractmethod
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        """Every column of `config.writes()`, one value a row. `documents` has the columns of `config.reads()`.
+
+        Called in a worker process with some tens of megabytes of text; must not keep state between calls.
+        """
+
+
+class AcrossDocuments(Step[Options]):
+    """A step that compares documents with one another: through files, in tasks, never in one process's memory."""
+
+    @abstractmethod
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        """For each shard the path of a Parquet file with the columns of `config.writes()`, a row for each document that
+        `shard.read()` gives, in that order. Written by tasks of `work`."""

@@ -1,0 +1,50 @@
+"""Kernels are compiled once a machine: each step's by one worker, not all of them by every worker.
+
+Compilation takes about two seconds a step when it is new on a machine, much longer than a small corpus. Before the first
+run every step whose kernels were never compiled is tried on a few words, different steps in different workers; the
+compiled kernels lie beside their sources then, where all workers find them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ingot.data.engine.work import Job, Work
+from ingot.data.step import Step, StepConfig
+
+PROSE = "The keeper wrote down the names of the ships. Nobody knew why that was.\n\nWho went by? He did not say.\n"
+CODE = (
+    '"""Tools."""\n\nimport os\n\n\ndef join(first, second):\n    # a comment\n    return os.path.join(first, second)\n'
+)
+WORDS = [PROSE, PROSE, CODE, PROSE.replace("ships", "boats") * 4]
+KNOWN = {"id", "text", "source", "kind"}  # what is made up here; a step that reads more is left alone
+
+
+def warm_up(steps: Sequence[Step[Any]], work: Work) -> None:
+    """Compile what was never compiled here, on all workers. With one worker there is nothing to share."""
+    if work.pool.width == 1:
+        return
+    cold = {step.config.step: step.config for step in steps if is_cold(step) and set(step.config.reads()) <= KNOWN}
+    if len(cold) > 1:
+        work.progress.say(f"compiling {', '.join(cold)}: once on this machine")
+        work.execute("compile", [Job(try_step, (config,), f"compile {name}") for name, config in cold.items()])
+
+
+def is_cold(step: Step[Any]) -> bool:
+    """True if numba has stored nothing for the folder that the step lives in."""
+    import numba
+
+    folder = Path(str(sys.modules[type(step).__module__].__file__)).parent
+    stored = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"
+    return not any(stored.rglob("*.nbi"))
+
+
+def try_step(config: StepConfig) -> None:
+    """Run a step on a few words (in a worker)."""
+    from ingot.data.apply import apply
+
+    chosen = {name: wanted if isinstance(wanted, str) else wanted[0] for name, wanted in config.where.items()}
+    apply(config, [{"text": text, "kind": "code" if text is CODE else "prose", **chosen} for text in WORDS])

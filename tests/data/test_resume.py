@@ -1,0 +1,105 @@
+"""Killed at any moment and begun again: the same bytes. On Ray: the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .dirty import write_rows
+from .test_curate import results, stage_at
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from ingot.data.config import CurateConfig
+from ingot.data.curate import STAGE
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+
+folder = Path(sys.argv[1])
+folder.mkdir(parents=True, exist_ok=True)
+config = CurateConfig(**json.loads(sys.argv[2]))
+print("begins", flush=True)
+STAGE.run(config, {}, StageFolder(path=folder, seed=1, progress=Progress()))
+"""
+
+STEPS = [
+    {"step": "split"},
+    {"step": "exact_dedup"},
+    {"step": "gopher_quality", "where": {"kind": "prose"}},
+    {"step": "near_dedup"},
+]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    for number in range(3):
+        write_rows(folder / f"rows-{number}.jsonl", 2, seed=number)
+    return folder
+
+
+def start(stage: Path, rows: Path, **options: object) -> subprocess.Popen[str]:
+    """Begin a curation in a process of its own; returns when the stage has begun."""
+    config = {"sources": [{"files": f"{rows}/*.jsonl"}], "steps": STEPS, **options}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(stage), json.dumps(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begins\n"
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    with process:
+        assert process.wait(timeout=240) == 0
+
+
+def killed_again_and_again(tmp_path: Path, rows: Path, kills: int) -> None:
+    """The reference, then as many kills as asked for at random moments, then to the end."""
+    began = time.monotonic()
+    finish(start(tmp_path / "whole" / "stage", rows, workers=2))
+    whole = time.monotonic() - began
+    moments = random.Random(kills)
+    killed = 0
+    for number in range(kills):
+        # Every kill leaves less to do: later ones come sooner, so that they still find work under way.
+        with start(tmp_path / "killed" / "stage", rows, workers=2) as process:
+            time.sleep(moments.random() * whole / (2 + number / 3))
+            killed += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+    assert killed >= min(kills, 2)
+    finish(start(tmp_path / "killed" / "stage", rows, workers=1))
+    folders = [stage_at(tmp_path / name / "stage", made=True) for name in ("whole", "killed")]
+    assert results(folders[0]) == results(folders[1])
+    assert not list((tmp_path / "killed" / "curation").rglob("*.partial"))
+
+
+def test_killed_three_times(tmp_path: Path, rows: Path) -> None:
+    killed_again_and_again(tmp_path, rows, 3)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times(tmp_path: Path, rows: Path) -> None:
+    killed_again_and_again(tmp_path, rows, 20)
+
+
+def test_ray_gives_the_same_bytes(tmp_path: Path, rows: Path) -> None:
+    pytest.importorskip("ray")
+    finish(start(tmp_path / "here" / "stage", rows, workers=1))
+    finish(start(tmp_path / "ray" / "stage", rows, engine="ray", workers=2))
+    folders = [stage_at(tmp_path / name / "stage", made=True) for name in ("here", "ray")]
+    assert results(folders[0]) == results(folders[1])
