@@ -1,0 +1,91 @@
+"""Which files a source means: patterns, folders and URLs to a list with names that are the same on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from glob import has_magic
+from pathlib import Path
+
+from ingot.workspace.errors import DataError
+from ingot.workspace.files import fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file: where it is, its path below the fixed part of the pattern, its size."""
+
+    path: str
+    relative: str
+    size: int
+
+
+def find(patterns: str | list[str], place: str, *, skip: frozenset[str] = frozenset()) -> list[Found]:
+    """The files that match a path, glob or URL, or several, by relative path. A folder means everything below it.
+
+    Nothing that matches is an error; so are two files with the same relative path, whose ids would be the same.
+    """
+    found: dict[str, Found] = {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        for file in matching(pattern, place, skip):
+            found.setdefault(file.path, file)
+    files = sorted(found.values(), key=lambda file: file.relative)
+    if len({file.relative for file in files}) < len(files):
+        raise DataError(
+            "two patterns find different files with the same relative path",
+            place=place,
+            fix="make them two sources with names of their own",
+        )
+    return files
+
+
+def matching(pattern: str, place: str, skip: frozenset[str]) -> list[Found]:
+    """The files of one pattern."""
+    import fsspec
+
+    file_system, inside = fsspec.core.url_to_fs(str(Path(pattern).expanduser()) if "://" not in pattern else pattern)
+    base = fixed_part(inside)
+    if has_magic(inside):
+        listed = file_system.glob(inside, detail=True)
+    else:
+        listed = file_system.find(inside, detail=True)
+    files = [info for info in listed.values() if info["type"] in ("file", "link", "other")]
+    if not files:
+        raise DataError(
+            f"nothing matches {pattern}", place=place, fix="check the path; it is relative to the working directory"
+        )
+    if len(files) == 1 and files[0]["name"].rstrip("/") == base.rstrip("/"):
+        base = base.rstrip("/").rpartition("/")[0]
+    found = []
+    for info in files:
+        relative = info["name"].removeprefix(base).lstrip("/")
+        if not skip.intersection(relative.split("/")[:-1]):
+            path = info["name"] if "://" not in pattern else file_system.unstrip_protocol(info["name"])
+            found.append(Found(path, printable(relative), int(info["size"] or 0)))
+    return found
+
+
+def fixed_part(pattern: str) -> str:
+    """A pattern up to the folder before its first wildcard: "/data" for "/data/*/a-*.txt"; a plain path as it is."""
+    parts = pattern.split("/")
+    fixed = 0
+    while fixed < len(parts) and not has_magic(parts[fixed]):
+        fixed += 1
+    return "/".join(parts[:fixed])
+
+
+def printable(name: str) -> str:
+    """A file name that can be stored: bytes that are no UTF-8 are written as escapes."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def file_fingerprint(path: str) -> str:
+    """What tells whether a file has changed: its hash, or for large and remote ones its size and time or tag."""
+    import fsspec
+
+    if "://" not in path:
+        try:
+            return fingerprint(Path(path))
+        except OSError:
+            return "missing"  # a dangling link: named when it is read
+    file_system, inside = fsspec.core.url_to_fs(path)
+    return str(file_system.ukey(inside))

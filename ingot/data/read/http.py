@@ -1,0 +1,136 @@
+"""The HTTP response inside a WARC record: status, headers, and the payload with its encodings undone."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.data.read.streams import zstandard
+
+
+@dataclass(slots=True)
+class Response:
+    """A response; names of headers are in lower case. `damaged` says what was wrong with the payload, if anything."""
+
+    status: int
+    headers: dict[str, str]
+    payload: bytes
+    damaged: str = ""
+
+    @property
+    def mime(self) -> str:
+        """The media type without parameters, in lower case."""
+        return media_type(self.headers.get("content-type", ""))
+
+    @property
+    def charset(self) -> str:
+        """The charset that the header declares, or nothing."""
+        return declared_charset(self.headers.get("content-type", ""))
+
+
+def media_type(content_type: str) -> str:
+    """`text/html` of `Text/HTML; charset=utf-8`."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def declared_charset(content_type: str) -> str:
+    """`utf-8` of `text/html; charset=utf-8`."""
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip("\"'")
+    return ""
+
+
+def parse_response(content: bytes, max_bytes: int) -> Response | None:
+    """The response, with a payload of at most `max_bytes`; None if this is no HTTP."""
+    if not content.startswith(b"HTTP/"):
+        return None
+    head, blank, payload = content.partition(b"\r\n\r\n")
+    if not blank:
+        head, _, payload = content.partition(b"\n\n")
+    lines = head.decode("latin-1").splitlines()
+    words = lines[0].split(None, 2)
+    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    headers: dict[str, str] = {}
+    name = ""
+    for line in lines[1:]:
+        if line[:1] in (" ", "\t") and name:
+            headers[name] += " " + line.strip()
+        else:
+            name, _, value = line.partition(":")
+            name = name.strip().lower()
+            headers[name] = value.strip()
+    damaged = ""
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        payload, damaged = unchunk(payload)
+    for encoding in reversed(headers.get("content-encoding", "").lower().split(",")):
+        payload, problem = decode_content(payload, encoding.strip(), max_bytes)
+        damaged = damaged or problem
+    return Response(status, headers, payload, damaged)
+
+
+def unchunk(payload: bytes) -> tuple[bytes, str]:
+    """A chunked payload in one piece. Crawlers store some payloads already joined: those are left as they are."""
+    parts: list[bytes] = []
+    at = 0
+    while True:
+        end = payload.find(b"\n", at)
+        size_text = payload[at : end if end >= 0 else len(payload)].split(b";")[0].strip()
+        try:
+            size = int(size_text, 16)
+        except ValueError:
+            return (b"".join(parts), "chunks end early") if parts else (payload, "")
+        if size == 0:
+            return b"".join(parts), ""
+        if end < 0 or end + 1 + size > len(payload):
+            parts.append(payload[end + 1 :] if end >= 0 else b"")
+            return b"".join(parts), "chunks end early"
+        parts.append(payload[end + 1 : end + 1 + size])
+        at = end + 1 + size
+        at += 2 if payload[at : at + 2] == b"\r\n" else 1 if payload[at : at + 1] == b"\n" else 0
+
+
+def decode_content(payload: bytes, encoding: str, max_bytes: int) -> tuple[bytes, str]:
+    """Undo a content encoding. A payload that is not encoded as it says is left as it is."""
+    if encoding in ("gzip", "x-gzip"):
+        if not payload.startswith(b"\x1f\x8b"):
+            return payload, ""  # crawlers store some payloads already decoded and keep the header
+        return inflate(payload, 31, max_bytes)
+    if encoding == "deflate":
+        plain, problem = inflate(payload, 15, max_bytes)
+        return inflate(payload, -15, max_bytes) if problem and not plain else (plain, problem)
+    if encoding == "br":
+        try:
+            import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        except ImportError:
+            return b"", "brotli is not installed"
+        try:
+            return brotli.decompress(payload)[: max_bytes + 1], ""
+        except brotli.error:
+            return payload, ""
+    if encoding == "zstd":
+        module: Any = zstandard()
+        try:
+            return module.ZstdDecompressor().decompressobj().decompress(payload)[: max_bytes + 1], ""
+        except module.ZstdError:
+            return payload, ""
+    return payload, ""
+
+
+def inflate(payload: bytes, wbits: int, max_bytes: int) -> tuple[bytes, str]:
+    """Decompress at most `max_bytes` and one more, as far as the payload goes."""
+    decompressor = zlib.decompressobj(wbits)
+    parts: list[bytes] = []
+    size = 0
+    for start in range(0, len(payload), 65_536):
+        try:
+            part = decompressor.decompress(payload[start : start + 65_536], max_bytes + 1 - size)
+        except zlib.error as error:
+            return b"".join(parts), f"content encoding broken ({error})"
+        parts.append(part)
+        size += len(part)
+        if decompressor.eof or size > max_bytes:
+            return b"".join(parts), ""
+    return b"".join(parts), "content encoding ends early"

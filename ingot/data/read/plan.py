@@ -1,0 +1,199 @@
+"""A source to splits: which files, cut where, in which order, within which budget.
+
+Large files are cut by bytes (JSONL, WARC, MediaWiki XML) or by row groups (Parquet); small files are put together.
+Without a budget splits follow the order of paths. With one, files are picked by the hash of their path, so that the
+choice depends neither on the machine nor on the time of day, any budget takes a fair cut, and a larger one takes the
+same files and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import pairwise
+
+from ingot.data.read.config import CodeSource, DatasetSource, FilesSource, PythonSource, SourceConfig
+from ingot.data.read.find import Found, file_fingerprint, find
+from ingot.data.read.problem import Unreadable
+from ingot.data.read.split import Piece, Split
+from ingot.data.read.streams import compression_of
+from ingot.workspace.config import content_hash
+from ingot.workspace.errors import DataError
+
+SPLIT_BYTES = 32_000_000
+EXPANSION = {"": 1, ".gz": 4, ".zst": 4, ".bz2": 5, ".xz": 5}  # of text and HTML, roughly: for planning only
+
+SUFFIXES: dict[str, str] = {
+    ".warc": "warc", ".wet": "warc",
+    ".html": "html", ".htm": "html", ".xhtml": "html",
+    ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".parquet": "parquet", ".arrow": "arrow",
+    ".txt": "text", ".md": "text", ".rst": "text", ".py": "text", ".pyi": "text",
+    ".xml": "mediawiki",
+}  # fmt: skip
+TEXT_NAMES = ("README", "LICENSE", "LICENCE", "COPYING", "NOTICE", "CHANGELOG", "AUTHORS", "CONTRIBUTING")
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+ONE_DOCUMENT = frozenset({"text", "html", "python", "metadata", "code"})  # formats with one document a file
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a source will give: the splits to read, and what was found before the budget cut it."""
+
+    splits: tuple[Split, ...]
+    files: int
+    bytes: int
+    files_left_out: int = 0
+
+    @property
+    def bytes_taken(self) -> int:
+        """Bytes of text to expect; an estimate for compressed files."""
+        return sum(split.bytes for split in self.splits)
+
+
+def splits(source: SourceConfig, max_bytes: int | None = None) -> list[Split]:
+    """The splits of a source; with `max_bytes`, only as many as give about that much text."""
+    return list(plan(source, max_bytes).splits)
+
+
+def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> Plan:
+    """Find the files, cut them, choose within the budget, put small ones together."""
+    pieces = pieces_of(source, split_bytes)
+    taken = pieces if max_bytes is None else select(pieces, max_bytes)
+    paths = {piece.path for piece in pieces}
+    left_out = len(paths) - len({piece.path for piece in taken})
+    return Plan(tuple(grouped(taken, split_bytes)), len(paths), sum(piece.size for piece in pieces), left_out)
+
+
+def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:
+    """Everything there is to read, in the order of the paths."""
+    place = f"sources: {source.name}"
+    if isinstance(source, PythonSource):
+        from ingot.data.read.python import installed_pieces
+
+        return installed_pieces(source)
+    if isinstance(source, DatasetSource):
+        from ingot.data.read.dataset import dataset_files
+
+        named = dataset_files(source)
+        return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)]
+    if isinstance(source, CodeSource):
+        files = find(source.code, place, skip=frozenset(source.skip))
+        named = [(file, "archive" if file.path.lower().endswith(ARCHIVES) else "code") for file in files]
+        return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)]
+    assert isinstance(source, FilesSource)
+    pieces = []
+    for file in find(source.files, place):
+        form = source.format or format_of(file.path)
+        if form is not None:
+            pieces += cut(file, form, source.name, split_bytes)
+    if not pieces:
+        raise DataError(
+            "no file that can be read among those that match",
+            place=place,
+            fix=f"give files that end in {', '.join(SUFFIXES)} (or those with .gz, .zst, .bz2, .xz), or say `format`",
+        )
+    return pieces
+
+
+def format_of(path: str) -> str | None:
+    """How a file is read, by its name; None if it is not."""
+    name = path.rpartition("/")[2]
+    lower = name.lower().removesuffix(compression_of(name))
+    for suffix, form in SUFFIXES.items():
+        if lower.endswith(suffix):
+            return form
+    # LICENSE, LICENSE-APACHE, README, COPYING.LESSER: a known first word and no suffix of another format
+    stem, _, suffix = name.partition(".")
+    if stem.upper().startswith(TEXT_NAMES) and (not suffix or suffix.isupper()):
+        return "text"
+    return None
+
+
+def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:
+    """A file as pieces of about `split_bytes`, where its format has places to cut at."""
+    compression = compression_of(file.path)
+    expansion = EXPANSION[compression]
+    identity = f"{name}:{file.relative}"
+    whole = Piece(file.path, identity, form, file.size * expansion)
+    if form == "parquet":
+        return row_groups(whole, split_bytes)
+    can_be_cut = (form in ("jsonl", "mediawiki") and not compression) or (form == "warc" and compression in ("", ".gz"))
+    count = whole.size // split_bytes
+    if not can_be_cut or count < 2:
+        return [whole]
+    edges = [file.size * number // count for number in range(count + 1)]
+    return [replace(whole, start=start, end=end, size=(end - start) * expansion) for start, end in pairwise(edges)]
+
+
+def row_groups(whole: Piece, split_bytes: int) -> list[Piece]:
+    """A Parquet file as runs of row groups; one whose index cannot be read stays whole, to be named when it is read."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from ingot.data.read.streams import opened
+
+    try:
+        with opened(whole.path) as file:
+            metadata = pyarrow.parquet.ParquetFile(file).metadata
+            sizes = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
+    except (pyarrow.ArrowException, OSError, Unreadable):
+        return [whole]
+    pieces, first, size = [], 0, 0
+    for number, bytes_here in enumerate(sizes):
+        size += bytes_here
+        if size >= split_bytes or number == len(sizes) - 1:
+            pieces.append(replace(whole, start=first, end=number + 1, size=size))
+            first, size = number + 1, 0
+    return pieces
+
+
+def select(pieces: Sequence[Piece], budget: int) -> list[Piece]:
+    """The pieces to read: those that are prose by type first, by hash of the path, until their sizes reach `budget`."""
+    taken = []
+    late = [piece.format == "python" or piece.format not in ONE_DOCUMENT for piece in pieces]
+    order = sorted(
+        range(len(pieces)),
+        key=lambda index: (
+            late[index],
+            path_hash(pieces[index].identity)[:8],
+            pieces[index].identity,
+            pieces[index].start,
+        ),
+    )
+    for index in order:
+        if budget <= 0:
+            break
+        piece = pieces[index]
+        if piece.format not in ONE_DOCUMENT and piece.size > budget:
+            piece = replace(piece, limit=budget)
+        taken.append((index, piece))
+        budget -= piece.size
+    return [piece for _, piece in sorted(taken, key=lambda pair: pair[0])]
+
+
+def path_hash(identity: str) -> bytes:
+    """16 bytes: the first half orders files for the budget, the second half picks those that become code."""
+    return blake2b(identity.encode(), digest_size=16).digest()
+
+
+def grouped(pieces: Sequence[Piece], split_bytes: int) -> list[Split]:
+    """Neighbouring pieces together, until they reach `split_bytes`."""
+    groups: list[list[Piece]] = []
+    size = split_bytes
+    for piece in pieces:
+        if size + piece.size > split_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(piece)
+        size += piece.size
+    fingerprints = {path: file_fingerprint(path) for path in dict.fromkeys(piece.path for piece in pieces)}
+    return [
+        Split(
+            key=content_hash([piece.content(fingerprints[piece.path]) for piece in group], 24),
+            pieces=tuple(group),
+            bytes=sum(min(piece.size, piece.limit or piece.size) for piece in group),
+        )
+        for group in groups
+    ]

@@ -1,0 +1,108 @@
+"""The installed Python distribution: docstrings as prose, some files as code, READMEs and package descriptions.
+
+*.py, *.pyi            its docstrings as pages of prose (id PATH#docstrings-PAGE), and the file itself as code
+METADATA, PKG-INFO     the package's long description
+*.md *.rst *.txt …     the file
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sysconfig
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+from ingot.data.read.config import PythonSource, SourceConfig
+from ingot.data.read.docstrings import NotParsable, docstring_pages, long_description
+from ingot.data.read.document import Document, checked
+from ingot.data.read.find import printable
+from ingot.data.read.plain import file_text
+from ingot.data.read.plan import format_of, path_hash
+from ingot.data.read.problem import Problems
+from ingot.data.read.split import Piece
+
+METADATA_NAMES = ("METADATA", "PKG-INFO")
+PYTHON_SUFFIXES = (".py", ".pyi")
+NOT_WALKED = ("__pycache__", "site-packages", "dist-packages")
+OURSELVES = "ingot"  # the evals are in there: the program must not train on itself
+
+
+def installed_pieces(source: PythonSource) -> list[Piece]:
+    """Files of the standard library and of the installed packages of the running interpreter."""
+    roots: dict[str, str] = {"stdlib": sysconfig.get_path("stdlib")}
+    for label, key in (("site-packages", "purelib"), ("platlib", "platlib")):
+        if sysconfig.get_path(key) not in roots.values():  # purelib and platlib are one folder on most systems
+            roots[label] = sysconfig.get_path(key)
+    pieces = []
+    for label, root in roots.items():
+        for folder, names, file_names in os.walk(root):
+            relative = folder[len(root) :].replace(os.sep, "/")
+            names[:] = [name for name in names if name not in NOT_WALKED]
+            if not relative:
+                names[:] = [name for name in names if name != OURSELVES and not name.startswith(OURSELVES + "-")]
+            for name in file_names:
+                if form := installed_format(name):
+                    identity = printable(f"{source.name}:{label}{relative}/{name}")
+                    pieces.append(installed_piece(source, f"{folder}{os.sep}{name}", identity, form))
+    return sorted(pieces, key=lambda piece: piece.identity)
+
+
+def installed_format(name: str) -> str | None:
+    """How a file of the distribution is read; None if it is not."""
+    if name.lower().endswith(PYTHON_SUFFIXES):
+        return "python"
+    if name in METADATA_NAMES:
+        return "metadata"
+    return "text" if format_of(name) == "text" else None
+
+
+def installed_piece(source: PythonSource, path: str, identity: str, form: str) -> Piece:
+    """A file of the distribution; the hash of its path decides whether it is also code."""
+    becomes_code = int.from_bytes(path_hash(identity)[8:]) < source.code_share * 2**64
+    is_python = form == "python"
+    try:
+        size = Path(path).stat().st_size
+    except OSError:  # a dangling link, named when it is read
+        size = 0
+    return Piece(path, identity, form, size, docstrings=is_python, whole=is_python and becomes_code)
+
+
+def installed_versions() -> dict[str, str]:
+    """The version of Python and of every installed package but our own: what `installed_pieces` depends on."""
+    packages = {found.name: found.version for found in distributions() if found.name != OURSELVES}
+    return {"python": platform.python_version(), **packages}
+
+
+def read_python(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+    """A Python file: the whole of it as code, its docstrings as prose."""
+    text = file_text(piece, source, problems)
+    if text is None:
+        return
+    if piece.whole:
+        known = {"source": f"{source.name}-code", "kind": "code", "path": piece.relative}
+        yield Document(piece.identity, text, known)
+    if not piece.docstrings:
+        return
+    try:
+        pages = docstring_pages(text)
+    except NotParsable as error:
+        problems.add(piece.identity, "not parsable as Python", f"({error})", size=piece.size, shown=text)
+        return
+    for number, page in enumerate(pages, start=1):
+        identity = f"{piece.identity}#docstrings-{number}"
+        prose = checked(page, identity, source, problems)  # escapes can put anything into a docstring
+        if prose is not None:
+            yield Document(identity, prose, {"source": f"{source.name}-docstrings", "kind": "prose"})
+
+
+def read_metadata(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+    """The long description in a package's metadata."""
+    text = file_text(piece, source, problems)
+    if text is None:
+        return
+    if description := long_description(text):
+        yield Document(piece.identity, description, {"source": f"{source.name}-metadata", "path": piece.relative})
+    else:
+        problems.add(piece.identity, "no description", "in the package's metadata", size=piece.size)

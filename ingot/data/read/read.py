@@ -1,0 +1,74 @@
+"""Reading: a split to tables of documents.
+
+    for split in splits(source):
+        problems = Problems()
+        for table in read_split(split, source, problems):
+            ...                                     # BASE_COLUMNS and the columns that the source keeps
+
+Tables hold some megabytes of text each. Whatever could not be read as it stands is in `problems`; one bad record costs
+nothing but itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ingot.data.read.archive import read_archive
+from ingot.data.read.config import SourceConfig
+from ingot.data.read.crawl import read_warc
+from ingot.data.read.document import Document, cut, tables
+from ingot.data.read.jsonl import read_jsonl
+from ingot.data.read.mediawiki import read_mediawiki
+from ingot.data.read.parquet import read_arrow, read_parquet
+from ingot.data.read.plain import read_code, read_html, read_text
+from ingot.data.read.problem import Problems, Unreadable
+from ingot.data.read.python import read_metadata, read_python
+from ingot.data.read.split import Piece, Split
+
+if TYPE_CHECKING:
+    import pyarrow
+
+READERS: dict[str, Callable[[Piece, Any, Problems], Iterator[Any]]] = {
+    "warc": read_warc,
+    "html": read_html,
+    "jsonl": read_jsonl,
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+    "text": read_text,
+    "mediawiki": read_mediawiki,
+    "code": read_code,
+    "archive": read_archive,
+    "python": read_python,
+    "metadata": read_metadata,
+}
+
+
+def read_split(split: Split, source: SourceConfig, problems: Problems) -> Iterator[pyarrow.Table]:
+    """The documents of a split in tables of bounded size, in the order of the files."""
+    problems.stop = source.on_damage == "stop"
+    return tables(found_in(split, source, problems), source)
+
+
+def found_in(split: Split, source: SourceConfig, problems: Problems) -> Iterator[Any]:
+    """What the readers of the pieces give: documents, or whole tables of them."""
+    for piece in split.pieces:
+        found = READERS[piece.format](piece, source, problems)
+        try:
+            yield from found if piece.limit is None else limited(found, piece, problems)
+        except Unreadable as error:
+            problems.add(piece.identity, error.rule, error.detail, size=piece.size)
+
+
+def limited(found: Iterator[Any], piece: Piece, problems: Problems) -> Iterator[Any]:
+    """The first of them, until their texts reach the piece's limit."""
+    left = piece.limit or 0
+    for item in found:
+        if left <= 0:
+            problems.add(piece.identity, "budget", "used up: what follows is left out")
+            return
+        if isinstance(item, Document):
+            left -= item.bytes
+        else:
+            item, left = cut(item, left)
+        yield item

@@ -1,0 +1,248 @@
+"""Files that are one document each, source trees, URLs, and the choice within a budget."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+
+import fsspec
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingot.data.read.charset import decode_page
+from ingot.data.read.config import CodeSource, FilesSource, PythonSource
+from ingot.data.read.plan import format_of, pieces_of, plan, select, splits
+from ingot.data.read.split import Piece
+from ingot.workspace.errors import DataError
+from tests.data.read.reading import read_all, texts
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("a.warc.gz", "warc"), ("a.warc.wet.gz", "warc"), ("a.warc", "warc"), ("a.warc.wat.gz", None),
+        ("a.html", "html"), ("a.HTM", "html"), ("a.jsonl.zst", "jsonl"), ("a.parquet", "parquet"), ("a.json", None),
+        ("enwiki.xml.bz2", "mediawiki"), ("a.py", "text"), ("a.pyc", None), ("README", "text"), ("LICENSE", "text"),
+        ("LICENSE-APACHE", "text"), ("COPYING.LESSER", "text"), ("license.png", None), ("a.rst", "text"), ("a.so", None),
+    ],
+)  # fmt: skip
+def test_formats(name: str, form: str | None) -> None:
+    assert format_of("somewhere/" + name) == form
+
+
+def test_files_of_every_kind(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
+    (tmp_path / "deep/b.py").write_text("x = 1\n")
+    (tmp_path / "c.html").write_bytes(b"<meta charset=latin1><p>caf\xe9")
+    (tmp_path / "d.png").write_bytes(b"\x89PNG")
+    (tmp_path / "empty.md").write_text(" \n")
+    (tmp_path / "long.txt").write_text("x" * 2000)
+    (tmp_path / "nul.txt").write_bytes(b"a\0b")
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    table, problems = read_all(FilesSource(files=str(tmp_path), name="s", max_document_bytes=1000))
+    rows = {row["id"]: row for row in table.to_pylist()}
+    assert {name: row["text"] for name, row in rows.items()} == {
+        "s:a.txt": "one\ntwo\nthree\n",
+        "s:bad.txt": "caf\ufffd au lait",
+        "s:c.html": "<meta charset=latin1><p>café",
+        "s:deep/b.py": "x = 1\n",
+        "s:nul.txt": "ab",
+    }
+    assert rows["s:deep/b.py"]["kind"] == "code"
+    assert rows["s:c.html"]["mime"] == "text/html"
+    assert problems.dropped == {"empty": 1, "too long": 1, "cannot be opened": 1}
+    assert problems.repaired == {"NUL": 1, "not UTF-8": 1}
+
+
+def test_explicit_format(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text('{"text": "one"}\n{"text": "two"}\n')
+    assert texts(read_all(FilesSource(files=str(tmp_path / "rows.json"), format="jsonl"))[0]) == ["one", "two"]
+    assert texts(read_all(FilesSource(files=str(tmp_path / "*.json"), format="text"))[0]) == [
+        '{"text": "one"}\n{"text": "two"}\n'
+    ]
+
+
+def test_patterns(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("a.txt", "deep/c.md", "e.png"):
+        (tmp_path / name).write_text("x")
+    for pattern in (str(tmp_path), f"{tmp_path}/**/*", f"{tmp_path}/"):
+        assert read_all(FilesSource(files=pattern, name="s"))[0].column("id").to_pylist() == ["s:a.txt", "s:deep/c.md"]
+    both = FilesSource(files=[f"{tmp_path}/a.txt", f"{tmp_path}/a.*"], name="s")
+    assert read_all(both)[0].column("id").to_pylist() == ["s:a.txt"]
+    with pytest.raises(DataError, match=r"sources: s: nothing matches .*none\.txt(.|\n)*fix: check the path"):
+        read_all(FilesSource(files=f"{tmp_path}/none.txt", name="s"))
+    with pytest.raises(DataError, match=r"no file that can be read(.|\n)*fix: give files that end in \.warc"):
+        read_all(FilesSource(files=f"{tmp_path}/*.png"))
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("x")
+    with pytest.raises(DataError, match="two patterns find different files with the same relative path"):
+        read_all(FilesSource(files=[f"{tmp_path}/one/*", f"{tmp_path}/two/*"]))
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9.txt"
+    try:
+        with open(path, "w") as file:  # noqa: PTH123 (a Path cannot hold these bytes)
+            file.write("x")
+    except OSError:
+        pytest.skip("this file system takes only UTF-8 names")
+    table, _ = read_all(FilesSource(files=str(tmp_path), name="s"))
+    assert (table.column("id").to_pylist(), texts(table)) == ([r"s:caf\udce9.txt"], ["x"])
+
+
+def test_urls() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/in/a.jsonl": b'{"text": "one"}\n', "/in/deep/b.txt": b"two", "/in/c.warc": b""})
+    try:
+        table, _ = read_all(FilesSource(files="memory://in/**", name="s"))
+        assert texts(table) == ["one", "two"]
+        assert table.column("id").to_pylist() == ["s:a.jsonl@0", "s:deep/b.txt"]
+        before = splits(FilesSource(files="memory://in/a.jsonl"))[0].key
+        memory.pipe("/in/a.jsonl", b'{"text": "other"}\n')
+        assert splits(FilesSource(files="memory://in/a.jsonl"))[0].key != before
+    finally:
+        memory.rm("/in", recursive=True)
+
+
+def test_source_trees(tmp_path: Path) -> None:
+    tree = {
+        "src/a.c": b"int x;\n",
+        "src/b.bin": b"\x7fELF\0\0",
+        "README": b"read",
+        ".git/config": b"[core]",
+        "x.rs": b"y" * 99,
+    }
+    for name, content in tree.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, content in tree.items():
+            archive.writestr(name, content)
+    for suffix in ("gz", "bz2", "xz"):
+        with tarfile.open(tmp_path / f"a.tar.{suffix}", f"w:{suffix}") as packed:  # type: ignore[call-overload]
+            packed.add(tmp_path / "tree", "")
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as packed:
+        packed.add(tmp_path / "tree", "")
+    (tmp_path / "a.tar.zst").write_bytes(zstandard.compress(plain.getvalue()))
+    for name in ("tree", "a.zip", "a.tar.gz", "a.tar.bz2", "a.tar.xz", "a.tar.zst"):
+        table, problems = read_all(CodeSource(code=str(tmp_path / name), name="s", max_document_bytes=50))
+        assert dict(zip(table.column("path").to_pylist(), texts(table), strict=True)) == {
+            "README": "read",
+            "src/a.c": "int x;\n",
+        }
+        assert problems.dropped == {"binary": 1, "too long": 1}
+    assert "s:a.tar.zst!src/a.c" in table.column("id").to_pylist()
+    cut = (tmp_path / "a.tar.gz").read_bytes()
+    (tmp_path / "a.tar.gz").write_bytes(cut[: len(cut) // 2])
+    assert read_all(CodeSource(code=str(tmp_path / "a.tar.gz")))[1].dropped["damaged"] == 1
+    (tmp_path / "a.zip").write_bytes(b"PK nothing")
+    assert read_all(CodeSource(code=str(tmp_path / "a.zip")))[1].dropped == {"damaged": 1}
+
+
+@pytest.mark.parametrize(
+    ("raw", "header", "text", "charset"),
+    [
+        (b"caf\xc3\xa9", "", "café", "utf-8"),
+        (b"caf\xe9 \x93x\x94", "", "café “x”", "cp1252"),
+        (b"caf\xe9", "ISO-8859-1", "café", "cp1252"),
+        (b"caf\xc3\xa9", "iso-8859-1", "cafÃ©", "cp1252"),  # as browsers do: `fix_text` repairs it
+        ("привет".encode("koi8-r"), "koi8-r", "привет", "koi8-r"),
+        ("中文".encode("gbk"), "gb2312", "中文", "gb18030"),
+        (b"\xef\xbb\xbfx", "utf-16", "x", "utf-8"),
+        (b"\xff\xfex\0", "", "x", "utf-16-le"),
+        (b'<meta http-equiv="Content-Type" content="text/html; charset=windows-1251">\xcf', "", "П", "cp1251"),
+        (b"plain", "no-such-charset", "plain", "utf-8"),
+        ("日本".encode(), "euc-jp", "日本", "utf-8"),  # the label is wrong, and the bytes say so
+    ],
+)
+def test_charsets(raw: bytes, header: str, text: str, charset: str) -> None:
+    page = decode_page(raw, header)
+    assert page.text.endswith(text)
+    assert (page.charset, page.damaged) == (charset, False)
+
+
+def test_the_installed_distribution() -> None:
+    pieces = pieces_of(PythonSource(code_share=0.25), 10**9)
+    by_id = {piece.identity: piece for piece in pieces}
+    assert len(by_id) == len(pieces)
+    assert by_id["python:stdlib/json/decoder.py"].docstrings
+    assert any(name.startswith("python:site-packages/numpy/") for name in by_id)
+    assert not any("/ingot/" in name or "__pycache__" in name for name in by_id)
+    python = [piece for piece in pieces if piece.format == "python"]
+    assert abs(sum(piece.whole for piece in python) / len(python) - 0.25) < 4 * (0.25 * 0.75 / len(python)) ** 0.5
+    table, _ = read_all(PythonSource(), max_bytes=300_000)
+    assert set(table.column("source").to_pylist()) <= {
+        f"python-{part}" for part in ("text", "metadata", "docstrings", "code")
+    }
+
+
+def test_python_files(tmp_path: Path) -> None:
+    from ingot.data.read.document import Document
+    from ingot.data.read.problem import Problems
+    from ingot.data.read.python import read_python
+
+    def read(content: bytes) -> tuple[list[Document], Problems]:
+        (tmp_path / "a.py").write_bytes(content)
+        problems = Problems()
+        piece = Piece(str(tmp_path / "a.py"), "s:a.py", "python", len(content), docstrings=True, whole=True)
+        return list(read_python(piece, PythonSource(name="s"), problems)), problems
+
+    (code, prose), _ = read(b'"""Prose."""\nx = 1\n')
+    assert (code.id, code.fields["source"], code.fields["kind"]) == ("s:a.py", "s-code", "code")
+    assert (prose.id, prose.text, prose.fields["kind"]) == ("s:a.py#docstrings-1", "Prose.", "prose")
+    for escape, rule in ((b"\\ud800", "lone surrogate"), (b"\\0", "NUL")):
+        found, problems = read(b'"""Text ' + escape + b'"""\n')
+        assert [document.fields["kind"] for document in found] == ["code"]
+        assert problems.dropped == {rule: 1}
+    found, problems = read(b'"""Text."""\nprint "old"\n')
+    assert [document.fields["kind"] for document in found] == ["code"]
+    assert problems.dropped == {"not parsable as Python": 1}
+
+
+def some_pieces(count: int = 60) -> list[Piece]:
+    return [Piece(f"/x/{n}", f"s:{n:03d}", ["text", "python", "metadata"][n % 3], 100 + n) for n in range(count)]
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.randoms())
+def test_the_choice_is_a_prefix_that_no_order_changes(budget: int, more: int, shuffler: random.Random) -> None:
+    pieces = some_pieces()
+    taken = select(pieces, budget)
+    shuffled = list(pieces)
+    shuffler.shuffle(shuffled)
+    assert set(select(shuffled, budget)) == set(taken)
+    assert set(taken) <= set(select(pieces, budget + more))
+    assert sum(piece.size for piece in taken) < budget + 160  # only the last one may go over
+    prose = [piece for piece in pieces if piece.format != "python"]
+    assert set(select(pieces, sum(piece.size for piece in prose))) == set(prose)
+
+
+def test_rows_stop_at_the_budget(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "xxxxxxxxxx"}\n' * 10)
+    table, problems = read_all(FilesSource(files=str(tmp_path)), max_bytes=35)
+    assert len(table) == 4
+    assert problems.dropped == {"budget": 1}
+    found = plan(FilesSource(files=str(tmp_path)), 35)
+    assert (found.files, found.bytes, found.bytes_taken, found.files_left_out) == (1, 230, 35, 0)
+
+
+def test_keys_name_the_content(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    source = FilesSource(files=str(tmp_path), name="s")
+    (first,) = splits(source)
+    assert pickle.loads(pickle.dumps(first)) == first
+    os.utime(tmp_path / "a.txt", (1, 1))
+    assert splits(source) == [first]
+    (tmp_path / "a.txt").write_text("two")
+    assert splits(source)[0].key != first.key
