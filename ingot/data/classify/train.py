@@ -1,0 +1,239 @@
+"""Training a linear text classifier: fastText's method, seeded and the same on every machine.
+
+For each text with its features f1 … fn and its class y, at the learning rate r:
+    h = mean of rows[f]       p = softmax(outputs · h)       g = r (onehot(y) − p)
+    rows[f] += outputsᵀ g / n       outputs += g hᵀ
+r falls in a straight line to 0; the texts are shuffled in every epoch. Rows begin uniform in ±1/dimension, outputs at 0
+(Joulin et al. 2016). Buckets that no training text hits are left out: the file is as large as the data needs, and an
+unseen n-gram says nothing instead of adding noise.
+
+Invariant: one thread and one seed: the same texts in the same order give the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.classify.config import TrainConfig
+from ingot.data.classify.fasttext import bytes_as_texts
+from ingot.data.classify.features import (
+    END,
+    END_WORD,
+    MAX_WORD_NGRAMS,
+    PIECE,
+    find_word,
+    next_word,
+    ngram_rows,
+    subword_rows,
+)
+from ingot.data.classify.linear import LinearModel, frozen
+from ingot.data.native import hash_span, kernel
+from ingot.data.text.texts import Texts
+from ingot.workspace.errors import DataError
+
+
+@kernel
+def append(ids: NDArray[np.int32], count: int, some: NDArray[np.int32], found: int) -> int:
+    """Note `found` more numbers, if there is room for any; returns the new count."""
+    if len(ids):
+        for index in range(found):
+            ids[count + index] = some[index]
+    return count + found
+
+
+@kernel
+def collect(
+    data: NDArray[np.uint8],
+    text_offsets: NDArray[np.int64],
+    words: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    kept: NDArray[np.int32],
+    marks: NDArray[np.uint8],
+    sizes: tuple[int, int, int, int],
+    ids: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+) -> int:
+    """The feature numbers of all texts, end to end; without room (`ids` empty) they are only counted."""
+    known = len(offsets) - 1
+    most = sizes[2]
+    some = np.zeros(PIECE * (most + 1) + MAX_WORD_NGRAMS + 1, np.int32)
+    letters = np.zeros(PIECE + 4 * most + 2, np.uint8)
+    recent = np.zeros(MAX_WORD_NGRAMS, np.uint64)
+    count = 0
+    for text in range(len(text_offsets) - 1):
+        at, end, read = text_offsets[text], text_offsets[text + 1], 0
+        finished = False
+        while not finished:
+            first, at, value = next_word(data, at, end)
+            finished = first == at
+            if finished:
+                number = find_word(END_WORD, 0, 4, value, words, offsets, slots)
+            else:
+                number = find_word(data, first, at, value, words, offsets, slots)
+            if number >= 0:
+                if len(ids):
+                    ids[count] = number
+                count += 1
+            if most > 0 and not finished:
+                for begin in range(first - 1, at + 1, PIECE):
+                    stop = min(begin + PIECE, at + 1)
+                    found = subword_rows(data, first, at, begin, stop, known, sizes, kept, marks, letters, some)
+                    count = append(ids, count, some, found)
+            if sizes[0] > 1:
+                found = ngram_rows(recent, read, value, known, sizes, kept, marks, some)
+                count = append(ids, count, some, found)
+                read += 1
+        bounds[text + 1] = count
+    return count
+
+
+@kernel
+def descend(
+    ids: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    order: NDArray[np.int64],
+    rows: NDArray[np.float32],
+    outputs: NDArray[np.float32],
+    rate: float,
+    losses: NDArray[np.float64],
+) -> None:
+    """Stochastic gradient descent over `order`, text by text; the learning rate falls to 0 at its end."""
+    classes, width = outputs.shape
+    hidden, slope = np.zeros(width, np.float32), np.zeros(width, np.float32)
+    scores = np.zeros(classes, np.float32)
+    for step in range(len(order)):
+        text = order[step]
+        first, last = bounds[text], bounds[text + 1]
+        if first == last:
+            continue
+        share = np.float32(1.0 / (last - first))
+        now = np.float32(rate * (1.0 - step / len(order)))
+        for place in range(width):
+            hidden[place] = slope[place] = 0
+        for index in range(first, last):
+            row = ids[index]
+            for place in range(width):
+                hidden[place] += rows[row, place]
+        for place in range(width):
+            hidden[place] *= share
+        highest = np.float32(-np.inf)
+        for label in range(classes):
+            total = np.float32(0)
+            for place in range(width):
+                total += outputs[label, place] * hidden[place]
+            scores[label] = total
+            highest = max(highest, total)
+        norm = np.float32(0)
+        for label in range(classes):
+            scores[label] = np.exp(scores[label] - highest)
+            norm += scores[label]
+        for label in range(classes):
+            probability = scores[label] / norm
+            wanted = label == labels[text]
+            if wanted:
+                losses[step] = -np.log(max(probability, np.float32(1e-12)))
+            push = now * (np.float32(wanted) - probability)
+            for place in range(width):
+                slope[place] += push * outputs[label, place]
+                outputs[label, place] += push * hidden[place]
+        for place in range(width):
+            slope[place] *= share
+        for index in range(first, last):
+            row = ids[index]
+            for place in range(width):
+                rows[row, place] += slope[place]
+
+
+def vocabulary_of(texts: Texts, min_count: int) -> Texts:
+    """The words that occur often enough, most frequent first, and the end of a text."""
+    counts: dict[bytes, int] = {}
+    for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
+        for word in texts.data[start:end].tobytes().replace(b"\0", b" ").split():
+            counts[word] = counts.get(word, 0) + 1
+    counts.pop(END, None)
+    frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+    return bytes_as_texts([END, *frequent])
+
+
+def features(model: LinearModel, texts: Texts) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The feature numbers of all texts end to end, and where each text's begin."""
+    bounds = np.zeros(len(texts) + 1, np.int64)
+    kept = np.zeros(0, np.int32) if model.kept is None else model.kept
+    vocabulary = model.vocabulary
+    ids = np.zeros(0, np.int32)
+    for _ in range(2):  # count, then note
+        count = collect(
+            frozen(texts.data),
+            frozen(texts.offsets),
+            frozen(vocabulary.data),
+            frozen(vocabulary.offsets),
+            frozen(model.slots),
+            frozen(kept),
+            frozen(model.marks),
+            model.sizes,
+            ids,
+            bounds,
+        )
+        if len(ids) == 0:
+            ids = np.zeros(count, np.int32)
+    return ids, bounds
+
+
+def train(texts: Texts, labels: list[str], options: TrainConfig) -> tuple[LinearModel, list[float]]:
+    """A model of the texts' labels, and the mean loss of every epoch."""
+    classes = sorted(set(labels))
+    if len(classes) < 2:
+        raise DataError(
+            f"a classifier needs at least two classes, there is {len(classes)}", fix="add files with another label"
+        )
+    random = np.random.Generator(np.random.PCG64(options.seed))
+    empty = np.zeros((0, options.dimension), np.float32)
+    model = LinearModel(
+        labels=tuple(classes),
+        vocabulary=vocabulary_of(texts, options.min_count),
+        rows=empty,
+        outputs=np.zeros((len(classes), options.dimension), np.float32),
+        word_ngrams=options.word_ngrams,
+        min_characters=options.min_characters,
+        max_characters=options.max_characters,
+        buckets=options.buckets,
+    )
+    ids, bounds = features(model, texts)
+    known = len(model.vocabulary)
+    seen = np.zeros(known + options.buckets, bool)
+    seen[:known] = True
+    seen[ids] = True
+    place = np.cumsum(seen, dtype=np.int64) - 1
+    ids = place[ids].astype(np.int32)
+    kept = np.where(seen[known:], place[known:] - known, -1).astype(np.int32)
+    scale = 1 / options.dimension
+    rows = random.uniform(-scale, scale, (int(seen.sum()), options.dimension)).astype(np.float32)
+    outputs = np.zeros((len(classes), options.dimension), np.float32)
+    order = np.concatenate([random.permutation(len(texts)) for _ in range(options.epochs)])
+    losses = np.zeros(len(order))
+    numbers = {label: number for number, label in enumerate(classes)}
+    targets = np.array([numbers[label] for label in labels], np.int32)
+    descend(ids, bounds, targets, order, rows, outputs, options.learning_rate, losses)
+    model = replace(model, rows=rows, outputs=outputs, kept=kept)
+    return model, [float(part.mean()) for part in losses.reshape(options.epochs, -1)]
+
+
+@kernel
+def text_hashes(
+    data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: np.uint64, hashes: NDArray[np.uint64]
+) -> None:
+    """A hash of every text."""
+    for text in range(len(offsets) - 1):
+        hashes[text] = hash_span(data, offsets[text], offsets[text + 1], seed)
+
+
+def held_out(texts: Texts, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which texts are kept back from training: told by the text itself, so that copies are on one side."""
+    hashes = np.zeros(len(texts), np.uint64)
+    text_hashes(frozen(texts.data), frozen(texts.offsets), np.uint64(seed), hashes)
+    return np.asarray(hashes < np.uint64(min(share * 2.0**64, 2.0**64 - 4096)))

@@ -1,0 +1,1 @@
+"""Source code: its language, its licence, and whether a machine wrote it."""

@@ -1,0 +1,130 @@
+"""Which programming language is a file in? The step `code_language`.
+
+Asked in the order of trust, as GitHub's linguist does:
+    name       `Makefile`, `Dockerfile`
+    extension  `.py`; one that several languages share (`.h`, `.m`, `.pl`, `.ts`) is settled by the text among those
+    shebang    `#!/usr/bin/env python3`
+    content    lines that begin as only one language's do, counted in the first 8,000 bytes
+Where nothing answers, the column is null.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.code.config import CodeLanguageStep
+from ingot.data.code.languages import EXTENSIONS, FILE_NAMES, INTERPRETERS, SHEBANG, SIGNS, WEAK, WEAK_SHARE
+from ingot.data.step import PerDocument, Rule
+from ingot.data.text.texts import Texts
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HEAD = 8_000
+LEAST_SIGNS = 2
+HTML_START = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype html|html)", re.IGNORECASE | re.DOTALL)
+LANGUAGES = tuple(SIGNS)
+Answer = tuple[str | None, str | None]
+PARENTS = {"C++": "C", "TypeScript": "JavaScript"}  # what is C is C++ too, but not the other way round
+
+
+def sign_counts(heads: list[str]) -> NDArray[np.int64]:
+    """By text and language, how many lines have a sign of the language."""
+    import pyarrow
+    import pyarrow.compute
+
+    column = pyarrow.array(heads, pyarrow.large_string())
+    counts = [pyarrow.compute.count_substring_regex(column, pattern=SIGNS[name]).to_numpy() for name in LANGUAGES]
+    found = np.stack(counts, axis=1).astype(np.int64)
+    lines = pyarrow.compute.count_substring_regex(column, pattern=r"\S.*").to_numpy()
+    for name in WEAK:
+        place = LANGUAGES.index(name)
+        found[found[:, place] < WEAK_SHARE * lines, place] = 0
+    for child, parent in PARENTS.items():
+        own = found[:, LANGUAGES.index(child)]
+        own += np.where(own >= LEAST_SIGNS, found[:, LANGUAGES.index(parent)], 0)
+    return found
+
+
+def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> list[str | None]:
+    """The language of each text with the most signs, of all languages or of some."""
+    answers: list[str | None] = []
+    for index, counts in enumerate(sign_counts(heads)):
+        head = heads[index]
+        wanted = among[index] if among else LANGUAGES
+        if HTML_START.match(head) and "HTML" in wanted:
+            answers.append("HTML")
+            continue
+        if head.lstrip()[:1] not in ("{", "["):
+            counts[LANGUAGES.index("JSON")] = 0
+        signs = {name: counts[LANGUAGES.index(name)] for name in wanted if name in SIGNS}
+        best = max(signs, key=lambda name: signs[name], default=None)
+        answers.append(best if best is not None and signs[best] >= LEAST_SIGNS else None)
+    return answers
+
+
+def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
+    """The languages that a file's name allows, and whether its name or its extension told them."""
+    name = PurePosixPath(path or "").name.lower()
+    if name in FILE_NAMES:
+        return (FILE_NAMES[name],), "name"
+    languages = EXTENSIONS.get(name.rpartition(".")[2], ()) if "." in name else ()
+    return languages, "extension" if languages else None
+
+
+def by_shebang(head: str) -> str | None:
+    """The language of the interpreter in the first line."""
+    mark = SHEBANG.match(head)
+    return INTERPRETERS.get(mark[1].lower()) if mark else None
+
+
+def languages_of(paths: list[str | None], heads: list[str]) -> list[Answer]:
+    """The language of every file and what told it."""
+    answers: list[Answer] = [(None, None)] * len(paths)
+    asked: list[int] = []
+    among: list[tuple[str, ...]] = []
+    for index, (path, head) in enumerate(zip(paths, heads, strict=True)):
+        languages, by = by_name(path)
+        script = by_shebang(head) if not languages else None
+        if len(languages) == 1:
+            answers[index] = (languages[0], by)
+        elif script:
+            answers[index] = (script, "shebang")
+        else:
+            answers[index] = (languages[0] if languages else None, by)
+            asked.append(index)
+            among.append(languages or LANGUAGES)
+    for index, found in zip(asked, by_content([heads[index] for index in asked], among), strict=True):
+        if found:
+            answers[index] = (found, answers[index][1] or "content")
+    return answers
+
+
+class CodeLanguage(PerDocument[CodeLanguageStep]):
+    """Fills `code_language` and `code_language_by`; removes other languages if asked to."""
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import pyarrow
+
+        texts = Texts.of(documents.column("text"))
+        heads = [
+            texts.data[start : min(end, start + HEAD)].tobytes().decode("utf-8", "ignore")
+            for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True)
+        ]
+        answers = languages_of(documents.column(self.config.path).to_pylist(), heads)
+        return {
+            "code_language": pyarrow.array([language for language, _ in answers], pyarrow.string()),
+            "code_language_by": pyarrow.array([by for _, by in answers], pyarrow.string()),
+        }
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        if not self.config.keep:
+            return []
+        languages = columns.column("code_language").to_pylist()
+        other = np.array([language not in self.config.keep for language in languages], bool)
+        return [Rule("code language", other, languages, f"is not {' or '.join(self.config.keep)}")]
