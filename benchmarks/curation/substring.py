@@ -1,0 +1,67 @@
+"""Substring deduplication, end to end, against the construction of one suffix array alone (libdivsufsort).
+
+Ours reads Parquet shards, finds the repeats, cuts them out and writes Parquet. The peer only sorts the suffixes of the
+same bytes in memory; finding and cutting the repeats would come on top.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from benchmarks.curation.measure import rate, row
+from ingot.data.dedup.substring import SubstringDedup
+from ingot.data.dedup.substring_config import SubstringDedupStep
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Work
+from ingot.data.text.texts import Texts
+
+SHARD_BYTES = 32_000_000
+PEER_BYTES = 32_000_000  # sorting suffixes gets slower with size: the peer is measured on at most this much
+
+
+def shards_of(corpus: pyarrow.Table, folder: Path) -> list[Shard]:
+    """The texts in Parquet files of some tens of megabytes."""
+    ends = np.cumsum(np.diff(Texts.of(corpus.column("text")).offsets))
+    numbers = ends // SHARD_BYTES
+    shards: list[Shard] = []
+    for number in np.unique(numbers).tolist():
+        rows = np.flatnonzero(numbers == number)
+        base = folder / f"{number}.parquet"
+        pyarrow.parquet.write_table(corpus.select(["text"]).slice(int(rows[0]), len(rows)), base)
+        size = int(ends[rows[-1]] - (ends[rows[0] - 1] if rows[0] else 0))
+        shards.append(Shard(len(shards), f"shard {number}", base, len(rows), size))
+    return shards
+
+
+def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
+    """Rows for repeats of 500 bytes (Olmo 3) and of 100 bytes (Lee et al.)."""
+    rounds = 1 if quick else 3
+    texts = Texts.of(corpus.column("text"))
+    peer, name = None, ""
+    try:
+        import pydivsufsort
+    except ImportError:
+        print("substring dedup: pydivsufsort is not installed, no peer")
+    else:
+        joined = texts.data[texts.offsets[0] : texts.offsets[-1]][:PEER_BYTES].copy()
+        peer, name = rate(lambda: pydivsufsort.divsufsort(joined), len(joined), rounds), "divsufsort, sorting alone"
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        shards = shards_of(corpus, Path(folder))
+        for length, goal in ((500, 5.0), (100, None)):
+            step = SubstringDedup(SubstringDedupStep(min_bytes=length))
+            attempt = iter(range(1_000))
+
+            def run(step: SubstringDedup = step, length: int = length, attempt: Any = attempt) -> None:
+                step.annotate(shards, Work(Path(folder) / f"{length}-{next(attempt)}"))
+
+            step.annotate(shards[:1], Work(Path(folder) / f"compile-{length}"))
+            ours = rate(run, texts.bytes, rounds)
+            rows.append(row(f"substring dedup, {length} bytes", ours, peer, peer_name=name, goal=goal))
+    return rows

@@ -1,0 +1,1 @@
+"""Copies: whole documents, paragraphs and lines, near duplicates, repeated substrings."""

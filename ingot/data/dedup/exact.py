@@ -1,0 +1,81 @@
+"""Documents whose texts are the same: 128-bit hashes meet in files, and one copy of each stays.
+
+    hashes (a task a shard)       text -> hash, place and what the keep rule needs
+    groups (a task a partition)   equal hashes; the copy that stays
+    columns (a task a shard)      copy_cluster, copy_count, _copy_place
+
+Invariant: exactly one document of every group of equal texts stays, whichever way the documents are cut into shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ingot.data.dedup import keep
+from ingot.data.dedup.arrays import Hashes
+from ingot.data.dedup.between import RECORDS, Part, outputs_of, parts_of, task_options, write_by_shard
+from ingot.data.dedup.clusters import choose, write_member_columns
+from ingot.data.dedup.config import ExactDedupStep
+from ingot.data.dedup.hashing import first_equal, hash_pieces, loose_characters
+from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Work
+from ingot.data.step import AcrossDocuments, Rule
+from ingot.data.text.texts import Texts
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), *keep.FIELDS])
+COLUMNS = {"cluster": "copy_cluster", "size": "copy_count", "place": "_copy_place"}
+
+
+class ExactDocuments(AcrossDocuments[ExactDedupStep]):
+    """`exact_dedup` of whole documents."""
+
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        count = partitions_for(sum(shard.rows for shard in shards) * HASHED.itemsize)
+        options = task_options(self) | {"partitions": count}
+        hashed = work.run("exact_hashes", hash_documents, shards, options)
+        groups = work.run("exact_groups", group_documents, parts_of(hashed, count, shards))
+        columns = work.run("exact_columns", write_member_columns, outputs_of(groups, shards), COLUMNS)
+        return [done.file("columns.parquet") for done in columns]
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        kept = columns.column("_copy_place").combine_chunks().fill_null(-1).to_numpy()
+        copies = columns.column("copy_count").combine_chunks().fill_null(1).to_numpy()
+        return [Rule("same text as another document", kept >= 0, copies, "copies", partners=kept)]
+
+
+def hash_texts(texts: Texts, *, exact: bool) -> tuple[Hashes, Hashes]:
+    """The two 64-bit hashes of every text."""
+    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+    hash_pieces(texts.data, texts.offsets[:-1], texts.offsets[1:], loose_characters(), exact, high, low)
+    return high, low
+
+
+def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
+    """Hash the documents of a shard."""
+    config = ExactDedupStep.model_validate(options["config"])
+    documents = shard.read(config.reads())
+    records = np.zeros(len(documents), HASHED)
+    keep.describe(records, documents, shard.places(), config)
+    texts = Texts.of(documents.column("text"))
+    records["high"], records["low"] = hash_texts(texts, exact=config.compare == "exact")
+    partitions = partition_by_hash(records["high"], options["partitions"])
+    write_partitioned(folder / RECORDS, records, partitions, options["partitions"])
+    return {"documents": len(documents)}
+
+
+def group_documents(folder: Path, part: Part, options: None) -> dict[str, Any]:
+    """Find equal hashes and the copy that stays; records only for documents that have a copy."""
+    records = part.read(HASHED)
+    first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))
+    repeated = np.bincount(first, minlength=len(records))[first] > 1
+    members, _ = choose(records[repeated], first[repeated])
+    write_by_shard(folder / RECORDS, members, part.shards)
+    return {"copies": len(members)}

@@ -1,0 +1,268 @@
+"""Paragraphs or lines that were seen before are cut out of the texts: the first in the order of the documents stays.
+
+    pieces (a task a shard)       paragraphs or lines of at least `min_bytes` -> hash, place, where in the text
+    repeats (a task a partition)  every equal hash but the first
+    columns (a task a shard)      the text without them; how many, which share, and where they stood
+
+A piece that stands twice in a shard travels once: its second occurrence goes whatever the other shards hold. A paragraph
+ends at an empty line. A piece is cut out together with the line breaks after it.
+
+Invariant: of all equal pieces exactly one stays; what is shorter than `min_bytes` is untouched, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.dedup.arrays import Bytes, Places
+from ingot.data.dedup.between import (
+    RECORDS,
+    Output,
+    Part,
+    outputs_of,
+    parts_of,
+    rows_of,
+    task_options,
+    write_by_shard,
+    write_columns,
+)
+from ingot.data.dedup.config import ExactDedupStep
+from ingot.data.dedup.hashing import first_equal, hash_pieces, loose_characters
+from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Work
+from ingot.data.native import kernel, load_8
+from ingot.data.step import AcrossDocuments, Rule, numbers
+from ingot.data.text.texts import Texts
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PLACED = [("place", "<i8"), ("start", "<u4"), ("stop", "<u4")]  # bytes [start, stop) of the text, line breaks included
+PIECE = np.dtype([*PLACED, ("high", "<u8"), ("low", "<u8")])
+REPEAT = np.dtype(PLACED)
+
+NEWLINE = np.uint8(10)
+ONES = np.uint64(0x0101010101010101)
+NEWLINES = np.uint64(10) * ONES
+BLANK = np.uint8(32)  # no larger byte is white space in ASCII
+
+
+class ExactPieces(AcrossDocuments[ExactDedupStep]):
+    """`exact_dedup` of paragraphs or lines."""
+
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        # a record takes as much room as a line of 32 bytes, and shorter ones are left alone by default
+        count = partitions_for(sum(shard.bytes for shard in shards))
+        options = task_options(self) | {"partitions": count}
+        pieces = work.run("exact_pieces", hash_shard_pieces, shards, options)
+        repeats = work.run("exact_repeats", find_repeats, parts_of(pieces, count, shards))
+        outputs = [
+            replace(output, also=done.file("repeats.npy"))
+            for output, done in zip(outputs_of(repeats, shards), pieces, strict=True)
+        ]
+        return [done.file("columns.parquet") for done in work.run("exact_cuts", cut_repeats, outputs)]
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        share = numbers(columns, "repeated_share")
+        broken = (share > self.config.max_removed) | (share >= 1)
+        spans: list[list[tuple[int, int]]] = [[] for _ in broken]
+        for row in np.flatnonzero(broken).tolist():
+            flat = columns.column("_repeated_spans")[row].as_py()
+            spans[row] = list(zip(flat[::2], flat[1::2], strict=True))
+        limit = f"> {self.config.max_removed:g}" if self.config.max_removed < 1 else "(nothing is left)"
+        return [Rule(f"share of repeated {self.config.scope}s", broken, share, limit, spans=spans)]
+
+
+@kernel
+def after_newline(data: Bytes, at: int, end: int) -> int:
+    """The byte after the next line break, or `end`: eight bytes at a time (a byte of the word becomes zero)."""
+    while at + 8 <= end:
+        word = load_8(data, at) ^ NEWLINES
+        if (word - ONES) & ~word & (ONES << np.uint64(7)):
+            break
+        at += 8
+    while at < end and data[at] != NEWLINE:
+        at += 1
+    return min(at + 1, end)
+
+
+@kernel
+def cut_pieces(
+    data: Bytes,
+    offsets: Places,
+    paragraphs: bool,
+    minimum: int,
+    rows: Places,
+    starts: Places,
+    stops: Places,
+    firsts: Places,
+    lasts: Places,
+) -> int:
+    """Find pieces of at least `minimum` bytes; the number of them.
+
+    A piece is [start, stop) with the line breaks after it and [first, last) without outer white space.
+    """
+    count = 0
+    for row in range(len(offsets) - 1):
+        at, end = offsets[row], offsets[row + 1]
+        while at < end:
+            start = at
+            while at < end:  # to the end of the piece: the first byte of the next
+                at = after_newline(data, at, end)
+                if not paragraphs:
+                    break
+                ahead, next_start = at, at
+                while ahead < end and data[ahead] <= BLANK:
+                    ahead += 1
+                    if data[ahead - 1] == NEWLINE:
+                        next_start = ahead
+                if next_start > at:
+                    at = next_start
+                    break
+            first, last = start, at
+            while first < last and data[first] <= BLANK:
+                first += 1
+            while last > first and data[last - 1] <= BLANK:
+                last -= 1
+            if last - first >= minimum:
+                rows[count], starts[count], stops[count] = row, start, at
+                firsts[count], lasts[count] = first, last
+                count += 1
+    return count
+
+
+@kernel
+def append(kept: Bytes, size: int, data: Bytes, start: int, stop: int) -> int:
+    """Copy the bytes [start, stop) to where `kept` ends so far; where it ends then."""
+    target, source = kept[size : size + stop - start], data[start:stop]
+    for index in range(len(source)):  # in this form the compiler calls memcpy
+        target[index] = source[index]
+    return size + len(source)
+
+
+@kernel
+def characters_in(data: Bytes, start: int, stop: int) -> int:
+    """How many characters begin in [start, stop)."""
+    at, count = start, 0
+    while at < stop:
+        if at + 8 <= stop and not load_8(data, at) & (ONES << np.uint64(7)):  # eight ASCII characters
+            count += 8
+            at += 8
+        else:
+            count += (data[at] & 0xC0) != 0x80
+            at += 1
+    return count
+
+
+@kernel
+def cut_out(
+    data: Bytes,
+    offsets: Places,
+    rows: Places,
+    starts: Places,
+    stops: Places,
+    kept: Bytes,
+    kept_offsets: Places,
+    spans: NDArray[np.int32],
+) -> int:
+    """Copy the texts without the bytes [start, stop) of their row; fill in the same spans in characters of the text."""
+    size, span = 0, 0
+    for row in range(len(offsets) - 1):
+        kept_offsets[row] = size
+        at, end = offsets[row], offsets[row + 1]
+        characters, touched = 0, False
+        while span < len(rows) and rows[span] == row:
+            start, stop = offsets[row] + starts[span], offsets[row] + stops[span]
+            size = append(kept, size, data, at, start)
+            characters += characters_in(data, at, start)
+            spans[2 * span] = characters
+            characters += characters_in(data, start, stop)
+            spans[2 * span + 1] = characters
+            at, touched = stop, True
+            span += 1
+        ends_cut = touched and at == end
+        size = append(kept, size, data, at, end)
+        if ends_cut:  # what stood before the last piece should not end in the breaks that led to it
+            while size > kept_offsets[row] and kept[size - 1] <= BLANK:
+                size -= 1
+    kept_offsets[len(offsets) - 1] = size
+    return size
+
+
+def pieces_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Places, ...]:
+    """Row, start, stop, first and last (bytes of `texts.data`) of every piece of at least `minimum` bytes."""
+    room = texts.bytes // minimum + 1
+    columns = tuple(np.empty(room, np.int64) for _ in range(5))
+    count = cut_pieces(texts.data, texts.offsets, paragraphs, minimum, *columns)
+    return tuple(column[:count] for column in columns)
+
+
+def hash_shard_pieces(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
+    """Hash the pieces of a shard; the first of each kind goes into the exchange, the others are repeats already."""
+    config = ExactDedupStep.model_validate(options["config"])
+    texts = Texts.of(shard.read(["text"]).column("text"))
+    rows, starts, stops, firsts, lasts = pieces_of(
+        texts, paragraphs=config.scope == "paragraph", minimum=config.min_bytes
+    )
+    high, low = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
+    hash_pieces(texts.data, firsts, lasts, loose_characters(), config.compare == "exact", high, low)
+    is_first = first_equal(high, low) == np.arange(len(rows))
+    where = shard.places()[rows], starts - texts.offsets[rows], stops - texts.offsets[rows]
+    np.save(folder / "repeats.npy", filled(REPEAT, *(column[~is_first] for column in where)))
+    records = filled(PIECE, *(column[is_first] for column in (*where, high, low)))
+    partitions = partition_by_hash(records["high"], options["partitions"])
+    write_partitioned(folder / RECORDS, records, partitions, options["partitions"])
+    return {"pieces": len(rows), "repeated_in_shard": int((~is_first).sum())}
+
+
+def filled(dtype: np.dtype[np.void], *columns: NDArray[Any]) -> NDArray[np.void]:
+    """Records from columns, in the order of the fields."""
+    assert dtype.names is not None
+    records = np.empty(len(columns[0]), dtype)
+    for name, column in zip(dtype.names, columns, strict=True):
+        records[name] = column
+    return records
+
+
+def find_repeats(folder: Path, part: Part, options: None) -> dict[str, Any]:
+    """Every piece of a partition that is not the first of its kind."""
+    records = part.read(PIECE)  # in the order of the shards, so that the first to come is the first document
+    first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))
+    later = first != np.arange(len(records))
+    repeats = filled(REPEAT, *(records[name][later] for name in ("place", "start", "stop")))
+    write_by_shard(folder / RECORDS, repeats, part.shards)
+    return {"repeated_between_shards": len(repeats)}
+
+
+def cut_repeats(folder: Path, output: Output, options: None) -> dict[str, Any]:
+    """The texts of a shard without repeated pieces."""
+    import pyarrow
+
+    shard = output.shard
+    assert output.also is not None
+    repeats = np.concatenate([np.load(output.also), output.part.read(REPEAT)])
+    repeats = repeats[np.lexsort((repeats["start"], repeats["place"]))]
+    texts = Texts.of(shard.read(["text"]).column("text"))
+    rows = rows_of(repeats["place"], shard)
+    kept, kept_offsets = np.empty(texts.bytes, np.uint8), np.empty(len(texts) + 1, np.int64)
+    spans = np.empty(2 * len(repeats), np.int32)
+    starts, stops = repeats["start"].astype(np.int64), repeats["stop"].astype(np.int64)
+    size = cut_out(texts.data, texts.offsets, rows, starts, stops, kept, kept_offsets, spans)
+    counts = np.bincount(rows, minlength=len(texts))
+    span_offsets = np.concatenate([[0], np.cumsum(2 * counts)]).astype(np.int32)
+    before, after = np.diff(texts.offsets), np.diff(kept_offsets)
+    columns = {
+        "text": Texts(kept[:size], kept_offsets).column(),
+        "repeated_count": pyarrow.array(counts.astype(np.int32)),
+        "repeated_share": pyarrow.array(np.where(counts > 0, 1 - after / np.maximum(before, 1), 0).astype(np.float32)),
+        "_repeated_spans": pyarrow.ListArray.from_arrays(pyarrow.array(span_offsets), pyarrow.array(spans)),
+    }
+    write_columns(folder / "columns.parquet", columns)
+    return {"repeated": len(repeats), "bytes_before": int(before.sum()), "bytes_after": int(after.sum())}

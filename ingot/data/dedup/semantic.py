@@ -1,0 +1,208 @@
+"""Documents that say the same: SemDeDup (Abbas et al. 2023, arXiv 2303.09540) on embeddings.
+
+    embed (a task a shard)       an embedding for each document
+    centroids (one task)         k-means on a sample, the documents with the smallest id hashes
+    assign (a task a shard)      embeddings into the exchange, by cluster
+    compare (a task a partition) inside each cluster: in the order of the keep rule, a document goes if its cosine with
+                                 one that stays is at least `min_cosine`
+    columns (a task a shard)
+
+SemDeDup compares with every earlier document, also with removed ones, so that chains of small differences vanish whole;
+here the document named as the reason always stays. Copies in different clusters are not found: the price of not
+comparing all pairs.
+
+Invariant: no two documents that stay in a cluster have a cosine of `min_cosine` or more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.dedup import keep
+from ingot.data.dedup.arrays import Places
+from ingot.data.dedup.between import (
+    RECORDS,
+    Output,
+    Part,
+    nullable,
+    outputs_of,
+    parts_of,
+    rows_of,
+    task_options,
+    write_by_shard,
+    write_columns,
+)
+from ingot.data.dedup.config import SemanticDedupStep
+from ingot.data.dedup.embeddings import Vectors, embed
+from ingot.data.dedup.kmeans import centroids_of, nearest
+from ingot.data.engine.exchange import partitions_for, write_partitioned
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Work
+from ingot.data.step import AcrossDocuments, Rule, numbers
+from ingot.workspace.config import content_hash
+from ingot.workspace.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SAMPLE_A_CENTROID = 50  # vectors that k-means sees for each centroid
+BLOCK_ROWS = 1024
+FOUND = np.dtype([("place", "<i8"), ("kept", "<i8"), ("similarity", "<f4")])
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Files with embeddings (of one shard, or of all for the centroids), and the centroids once they exist."""
+
+    files: tuple[Path, ...]
+    key: str
+    centroids: Path | None = None
+
+
+def record(width: int) -> np.dtype[np.void]:
+    """What is known of a document: what the keep rule needs, its cluster and its embedding."""
+    return np.dtype([*keep.FIELDS, ("cluster", "<i8"), ("vector", "<f4", (width,))])
+
+
+class SemanticDuplicates(AcrossDocuments[SemanticDedupStep]):
+    """`semantic_dedup`."""
+
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        config = task_options(self)
+        embedded = work.run("semantic_embed", embed_shard, shards, config)
+        width = max((task.report["width"] for task in embedded), default=1)
+        total = sum(task.report["documents"] for task in embedded)
+        count = self.config.clusters or max(1, math.isqrt(total))
+        files = tuple(task.file("embedded.npy") for task in embedded)
+        everything = Embedded(files, content_hash([task.key for task in embedded], 24))
+        [found] = work.run(
+            "semantic_centroids",
+            find_centroids,
+            [everything],
+            {"count": count, "width": width, "seed": self.config.seed},
+        )
+        partitions = partitions_for(total * record(width).itemsize)
+        items = [
+            Embedded((file,), content_hash([task.key, found.key], 24), found.file("centroids.npy"))
+            for file, task in zip(files, embedded, strict=True)
+        ]
+        assigned = work.run("semantic_assign", assign, items, {"partitions": partitions, "width": width})
+        compared = work.run(
+            "semantic_compare", compare, parts_of(assigned, partitions, shards), config | {"width": width}
+        )
+        outputs = outputs_of(compared, shards)
+        return [done.file("columns.parquet") for done in work.run("semantic_columns", write_similarity, outputs)]
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        kept = columns.column("_semantic_place").combine_chunks().fill_null(-1).to_numpy()
+        values = numbers(columns, "semantic_similarity")
+        return [Rule("says the same as another document", kept >= 0, values, "cosine", partners=kept)]
+
+
+def embed_shard(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
+    """The embeddings of a shard."""
+    config = SemanticDedupStep.model_validate(options["config"])
+    documents = shard.read(config.reads())
+    vectors = embed(documents, config)
+    records = np.zeros(len(documents), record(vectors.shape[1]))
+    keep.describe(records, documents, shard.places(), config)
+    records["vector"] = vectors
+    np.save(folder / "embedded.npy", records)
+    return {"documents": len(records), "width": vectors.shape[1]}
+
+
+def embedded_records(path: Path, width: int) -> NDArray[np.void]:
+    """The documents of a shard that have an embedding."""
+    records = np.load(path)
+    records = records[np.any(records["vector"] != 0, axis=1)]
+    if not len(records):
+        return np.zeros(0, record(width))
+    if records.dtype != record(width):
+        raise DataError(
+            "embeddings of different lengths", place="semantic_dedup", fix="embed all documents with the same model"
+        )
+    return np.asarray(records)
+
+
+def find_centroids(folder: Path, everything: Embedded, options: dict[str, Any]) -> dict[str, Any]:
+    """Centroids of a sample that does not depend on the shards: the documents with the smallest hashes of ids."""
+    wanted = options["count"] * SAMPLE_A_CENTROID
+    sample = np.zeros(0, record(options["width"]))
+    for path in everything.files:
+        sample = np.concatenate([sample, embedded_records(path, options["width"])])
+        sample = sample[np.argsort(sample["name"].view(np.uint64), kind="stable")[:wanted]]
+    centroids = centroids_of(np.ascontiguousarray(sample["vector"]), options["count"], options["seed"])
+    np.save(folder / "centroids.npy", centroids)
+    return {"centroids": len(centroids), "sample": len(sample)}
+
+
+def assign(folder: Path, embedded: Embedded, options: dict[str, Any]) -> dict[str, Any]:
+    """Documents of a shard to clusters; those without an embedding take no part."""
+    assert embedded.centroids is not None
+    centroids = np.load(embedded.centroids)
+    records = embedded_records(embedded.files[0], options["width"])
+    if len(records):
+        records["cluster"] = nearest(np.ascontiguousarray(records["vector"]), centroids)
+    partitions = records["cluster"] * options["partitions"] // max(1, len(centroids))
+    write_partitioned(folder / RECORDS, records, partitions, options["partitions"])
+    return {"documents": len(records)}
+
+
+def compare(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
+    """Who goes because of whom, cluster by cluster."""
+    config = SemanticDedupStep.model_validate(options["config"])
+    records = part.read(record(options["width"]))
+    order = keep.best_first(records)
+    records = records[order[np.argsort(records["cluster"][order], kind="stable")]]
+    found = np.zeros(len(records), FOUND)
+    found["place"], found["kept"] = records["place"], -1
+    boundaries = np.flatnonzero(np.diff(records["cluster"])) + 1
+    for rows in np.split(np.arange(len(records)), boundaries):
+        if len(rows) > 1:
+            reason, similarity = remove_later(np.ascontiguousarray(records["vector"][rows]), config.min_cosine)
+            gone = reason >= 0
+            found["kept"][rows[gone]] = records["place"][rows[reason[gone]]]
+            found["similarity"][rows] = similarity
+    found = found[found["kept"] >= 0]
+    write_by_shard(folder / RECORDS, found, part.shards)
+    return {"removed": len(found)}
+
+
+def remove_later(vectors: Vectors, minimum: float) -> tuple[Places, Vectors]:
+    """For each row the most similar earlier row that stays, if its cosine is at least `minimum` (else -1); the cosine."""
+    reason = np.full(len(vectors), -1, np.int64)
+    similarity = np.zeros(len(vectors), np.float32)
+    staying = np.zeros(0, np.int64)
+    for first in range(0, len(vectors), BLOCK_ROWS):
+        block = np.arange(first, min(first + BLOCK_ROWS, len(vectors)))
+        cosines = np.concatenate([vectors[block] @ vectors[staying].T, vectors[block] @ vectors[block].T], axis=1)
+        columns = np.concatenate([staying, block])
+        open_columns = np.zeros(len(columns), bool)
+        open_columns[: len(staying)] = True
+        for index, row in enumerate(block.tolist()):
+            candidates = np.where(open_columns, cosines[index], -2)
+            best = int(np.argmax(candidates)) if len(columns) else 0
+            if candidates[best] >= minimum:
+                reason[row], similarity[row] = columns[best], candidates[best]
+            else:
+                open_columns[len(staying) + index] = True
+        staying = np.concatenate([staying, block[reason[block] < 0]])
+    return reason, similarity
+
+
+def write_similarity(folder: Path, output: Output, options: None) -> dict[str, Any]:
+    """The columns of a shard."""
+    found = output.part.read(FOUND)
+    rows, total = rows_of(found["place"], output.shard), len(output.shard.rows_alive())
+    kept, similarity = np.full(total, -1, np.int64), np.zeros(total, np.float32)
+    kept[rows], similarity[rows] = found["kept"], found["similarity"]
+    columns = {"semantic_similarity": nullable(similarity, kept < 0), "_semantic_place": nullable(kept, kept < 0)}
+    write_columns(folder / "columns.parquet", columns)
+    return {"removed": len(found)}

@@ -1,0 +1,192 @@
+"""Are candidates truly alike? Jaccard similarity of the shingle sets inside each component of candidates.
+
+    sets (a task a shard)     the sorted shingle set of every candidate, nothing of the other documents
+    verify (a task a batch)   components -> clusters, the one that stays, and how alike each is to it
+
+In a component of fewer than GIANT documents all pairs are compared, also those that met in no band (as Olmo 3 does,
+arXiv 2512.13961, A.2.2); pairs that are already joined need no look. In a giant one that would be quadratic: there, band
+by band, each document is compared with the NEIGHBOURS before it in its bucket, where a bucket is ordered by the key of
+the next band, so that documents that agree in two bands stand side by side. That is at most bands · NEIGHBOURS
+comparisons a document. (Olmo 3 bands giant components again, 200 x 31, which costs fifty times the first signature.)
+
+Invariant: two documents of a cluster are joined by a chain of pairs whose true similarity is at least `min_jaccard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.dedup import keep
+from ingot.data.dedup.arrays import Hashes, Places
+from ingot.data.dedup.bands import CANDIDATE
+from ingot.data.dedup.between import RECORDS, Output, Part, rows_of, write_by_shard
+from ingot.data.dedup.clusters import MEMBER, choose
+from ingot.data.dedup.config import NearDedupStep
+from ingot.data.dedup.minhash import band_keys, signatures_of
+from ingot.data.dedup.shingles import blocks, shingles_of, sorted_sets
+from ingot.data.dedup.union_find import find, flatten, union
+from ingot.data.engine.exchange import write_partitioned
+from ingot.data.native import kernel
+from ingot.data.text.texts import Texts
+
+VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])
+
+GIANT = 500  # documents; as Olmo 3
+NEIGHBOURS = 8
+SETS = "sets.bin"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Components that one task verifies, and the files with the shingle sets of all shards."""
+
+    part: Part
+    sets: tuple[Path, ...]
+
+    @property
+    def key(self) -> str:
+        return self.part.key
+
+
+def write_sets(folder: Path, output: Output, options: dict[str, Any]) -> dict[str, Any]:
+    """The shingle sets of a shard's candidates, and what the keep rule needs to know about them."""
+    import pyarrow
+
+    config = NearDedupStep.model_validate(options["config"])
+    shard = output.shard
+    candidates = output.part.read(CANDIDATE)
+    records = np.zeros(len(candidates), VERIFIED)
+    with (folder / SETS).open("wb") as file:
+        if len(candidates):
+            documents = shard.read(config.reads()).take(pyarrow.array(rows_of(candidates["place"], shard)))
+            keep.describe(records, documents, candidates["place"], config)
+            if config.min_jaccard is not None:
+                texts = Texts.of(documents.column("text"))
+                for first, last in blocks(texts):
+                    sets = sorted_sets(*shingles_of(Texts(texts.data, texts.offsets[first : last + 1]), config))
+                    records["count"][first:last] = [len(each) for each in sets]
+                    file.writelines(each.tobytes() for each in sets)
+    records["start"] = np.cumsum(records["count"]) - records["count"]
+    records["component"] = candidates["component"]
+    records["shard"] = output.part.number
+    write_partitioned(folder / RECORDS, records, candidates["batch"], options["batches"])
+    return {"candidates": len(candidates)}
+
+
+def verify_batch(folder: Path, batch: Batch, options: dict[str, Any]) -> dict[str, Any]:
+    """Clusters of truly alike documents."""
+    config = NearDedupStep.model_validate(options["config"])
+    records = batch.part.read(VERIFIED)
+    records = records[np.lexsort((records["place"], records["component"]))]
+    if config.min_jaccard is None:
+        members, _ = choose(records, records["component"])
+        write_by_shard(folder / RECORDS, members, batch.part.shards)
+        return {"duplicates": len(members)}
+    found = [np.zeros(0, MEMBER)]
+    files: dict[int, Hashes] = {}
+    for first, last in runs(records["component"]):
+        component = records[first:last]
+        sets = Sets(component, batch.sets, files)
+        roots = link_giant(sets, config) if last - first >= GIANT else link_all(sets, config.min_jaccard)
+        members, leaders = choose(component, roots)
+        rows = np.searchsorted(component["place"], members["place"])
+        members["similarity"] = [jaccard(sets[row], sets[kept], 0.0) for row, kept in zip(rows, leaders, strict=True)]
+        found.append(members)
+    together = np.concatenate(found)
+    write_by_shard(folder / RECORDS, together, batch.part.shards)
+    return {"duplicates": len(together)}
+
+
+def runs(values: Places) -> Iterator[tuple[int, int]]:
+    """Ranges of equal values in a sorted array."""
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    edges = [0, *changes.tolist(), len(values)] if len(values) else []
+    return pairwise(edges)
+
+
+class Sets:
+    """The shingle sets of one component, mapped from the files of the shards and read when looked at."""
+
+    def __init__(self, records: NDArray[np.void], paths: tuple[Path, ...], files: dict[int, Hashes]) -> None:
+        for shard in np.unique(records["shard"]).tolist():
+            if shard not in files:
+                files[shard] = np.asarray(np.memmap(paths[shard], np.uint64, mode="r"))
+        self.where = list(zip(*(records[name].tolist() for name in ("shard", "start", "count")), strict=True))
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def __getitem__(self, index: int) -> Hashes:
+        shard, start, count = self.where[index]
+        return self.files[shard][start : start + count]
+
+    def flat(self, first: int, last: int) -> tuple[Hashes, Places]:
+        """Some sets end to end, and where each begins."""
+        sets = [self[index] for index in range(first, last)]
+        return np.concatenate(sets), np.concatenate([[0], np.cumsum([len(each) for each in sets])]).astype(np.int64)
+
+
+@kernel
+def jaccard(first: Hashes, second: Hashes, minimum: float) -> float:
+    """|intersection| / |union| of two sorted sets; 0 as soon as it cannot reach `minimum` any more."""
+    total = len(first) + len(second)
+    # common / (total - common) >= minimum exactly when common >= minimum * total / (1 + minimum)
+    needed = minimum * total / (1 + minimum) - 1e-9
+    one, two, common = 0, 0, 0
+    while one < len(first) and two < len(second):
+        if common + min(len(first) - one, len(second) - two) < needed:
+            return 0.0
+        left, right = first[one], second[two]
+        common += left == right
+        one += left <= right
+        two += right <= left
+    return common / (total - common) if total else 1.0
+
+
+@kernel
+def _link_pairs(flat: Hashes, offsets: Places, minimum: float, parent: Places) -> None:
+    for one in range(len(parent)):
+        for two in range(one + 1, len(parent)):
+            if find(parent, one) != find(parent, two):
+                first, second = flat[offsets[one] : offsets[one + 1]], flat[offsets[two] : offsets[two + 1]]
+                if jaccard(first, second, minimum) >= minimum:
+                    union(parent, one, two)
+    flatten(parent)
+
+
+def link_all(sets: Sets, minimum: float) -> Places:
+    """The cluster of each document of a component: all pairs compared."""
+    parent = np.arange(len(sets), dtype=np.int64)
+    _link_pairs(*sets.flat(0, len(sets)), minimum, parent)
+    return parent
+
+
+def link_giant(sets: Sets, config: NearDedupStep) -> Places:
+    """The cluster of each document of a giant component: neighbours in the buckets compared."""
+    assert config.min_jaccard is not None
+    parent = np.arange(len(sets), dtype=np.int64)
+    keys = np.empty((len(sets), config.bands), np.uint64)
+    for first in range(0, len(sets), GIANT):
+        last = min(first + GIANT, len(sets))
+        signatures = signatures_of(*sets.flat(first, last), config.bands * config.rows)
+        keys[first:last] = band_keys(signatures, config.bands, config.rows)
+    for band in range(config.bands):
+        order = np.lexsort((keys[:, (band + 1) % config.bands], keys[:, band]))
+        for back in range(1, NEIGHBOURS + 1):
+            ones, twos = order[:-back], order[back:]
+            look = (keys[ones, band] == keys[twos, band]) & (parent[ones] != parent[twos])
+            for one, two in zip(ones[look].tolist(), twos[look].tolist(), strict=True):
+                if find(parent, one) == find(parent, two):
+                    continue
+                if jaccard(sets[one], sets[two], config.min_jaccard) >= config.min_jaccard:
+                    union(parent, one, two)
+            flatten(parent)
+    return parent

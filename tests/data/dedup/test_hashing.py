@@ -1,0 +1,67 @@
+"""Hashes of texts against Python's own equality."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingot.data.dedup.exact import hash_texts
+from ingot.data.dedup.hashing import first_equal
+from ingot.data.text.texts import Texts
+
+TEXT = st.text(st.sampled_from("aAbB éÉ\t\n\u00a0\u3000ßЖж漢𝔸😀."), max_size=30)
+
+
+def hashes(texts: list[str], *, exact: bool) -> list[tuple[int, int]]:
+    high, low = hash_texts(Texts.of(texts), exact=exact)
+    return list(zip(high.tolist(), low.tolist(), strict=True))
+
+
+@settings(deadline=None)
+@given(st.lists(TEXT, min_size=1, max_size=12))
+def test_exact_hashes_are_equal_when_the_texts_are(texts: list[str]) -> None:
+    found = hashes(texts, exact=True)
+    for one, first in enumerate(texts):
+        for two, second in enumerate(texts):
+            assert (found[one] == found[two]) == (first == second)
+
+
+@settings(deadline=None)
+@given(st.lists(TEXT, min_size=1, max_size=12))
+def test_loose_hashes_are_equal_up_to_case_and_white_space(texts: list[str]) -> None:
+    found = hashes(texts, exact=False)
+    plain = [" ".join(text.lower().split()) for text in texts]
+    for one, first in enumerate(plain):
+        for two, second in enumerate(plain):
+            assert (found[one] == found[two]) == (first == second)
+
+
+def test_loose_hashes_of_long_runs_of_ascii() -> None:
+    """Eight bytes at a time: 4,000 texts of few letters and many blanks, so that every case at a boundary is met."""
+    generator = random.Random(1)
+    texts = [
+        "".join(generator.choices("aAZz@[ \t", (2, 2, 1, 1, 1, 1, 4, 1), k=generator.randrange(24)))
+        for _ in range(4000)
+    ]
+    plain = [" ".join(text.lower().split()) for text in texts]
+    assert hashes(texts, exact=False) == hashes(plain, exact=False)
+    assert len(set(hashes(plain, exact=False))) == len(set(plain))
+
+
+def test_the_two_words_of_a_hash_are_independent() -> None:
+    """Among 20,000 texts no 64-bit word repeats, and the two words share no more bits than chance."""
+    high, low = hash_texts(Texts.of([f"text {number}" for number in range(20_000)]), exact=False)
+    assert len(np.unique(high)) == len(np.unique(low)) == 20_000
+    different = np.bitwise_count(high ^ low).astype(float)
+    assert abs(different.mean() - 32) < 5 * 4 / 20_000**0.5  # binomial(64, 1/2): deviation 4
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
+def test_first_equal_is_the_first_of_its_kind(pairs: list[tuple[int, int]]) -> None:
+    high = np.array([pair[0] for pair in pairs], np.uint64)
+    low = np.array([pair[1] for pair in pairs], np.uint64)
+    assert first_equal(high, low).tolist() == [pairs.index(pair) for pair in pairs]
