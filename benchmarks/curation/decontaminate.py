@@ -1,0 +1,53 @@
+"""Decontamination against 100,000 evals: every mode, and datatrove's n-gram filter on the same texts and evals.
+
+The index is built before the clock starts: it is made once for a whole run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from benchmarks.curation.measure import rate, row
+from benchmarks.decontamination import datatrove_filter
+from ingot.data.decontaminate.config import DecontaminateStep
+from ingot.data.decontaminate.decon import Decon
+from ingot.data.decontaminate.overlap import Overlap
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+FOLDERS = (
+    *("aqua", "bbh", "mmlu", "arena_hard", "core_icl", "cruxeval", "gsm8k", "hellaswag", "humaneval", "ifeval", "math"),
+    *("mbpp", "strongreject", "truthfulqa", "xstest"),
+)
+GOAL = 15.0
+PEER_BYTES = 1_000_000
+
+
+def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
+    """Megabytes a CPU-second of the scan."""
+    if not DATA.is_dir():
+        print(f"decontaminate is left out: no eval sets in {DATA}")
+        return []
+    against: list[Any] = [str(DATA / folder) for folder in (FOLDERS[:3] if quick else FOLDERS)]
+    texts = corpus.select(["text"])
+    size = sum(len(text.encode()) for text in texts.column("text").to_pylist())
+    few = corpus.slice(0, max(1, len(corpus) * PEER_BYTES // size)).column("text").to_pylist()
+    peer = datatrove_filter(against)
+    peer_rate = None if peer is None else rate(lambda: peer(few), sum(len(text.encode()) for text in few), rounds=1)
+    rows = []
+    for name, options in (
+        ("overlap, 8 words", {"ngram_words": 8}),
+        ("overlap, 13 words", {"ngram_words": 13}),
+        ("decon, words", {"mode": "decon"}),
+        ("decon, cl100k", {"mode": "decon", "tokens": str(DATA / "tokenizers" / "cl100k_base.tiktoken.gz")}),
+    ):
+        config = DecontaminateStep.model_validate({"against": against, **options})
+        step = Overlap(config) if config.mode == "overlap" else Decon(config)
+        step.annotate(texts.slice(0, 10))  # builds the index, compiles
+        speed = rate(lambda step=step: step.annotate(texts), size)  # type: ignore[misc]
+        evals = sum(searched for _, searched in step.index.sizes().values())
+        case = f"decontaminate: {name}, {evals:,} evals"
+        rows.append(row(case, speed, peer_rate, peer_name="datatrove, 12 words", goal=GOAL))
+    return rows

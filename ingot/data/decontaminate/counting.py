@@ -1,0 +1,127 @@
+"""How common the n-grams of the evals are in the documents: a first pass over all of them.
+
+    df(x)      documents that hold the n-gram x at least once
+    weight(x)  ln((E + D) / (df_evals(x) + df(x)))       E evals, D documents
+
+A match is scored by a ratio of weights: what an eval shares with a document over all that it has. A verbatim copy
+scores 1 whatever the weights are. What everybody quotes (a licence, a verse, "choose the correct answer") is in many
+documents, weighs little on both sides of the ratio, and the words that only this eval has decide.
+
+Invariant: counts are sums over shards, so they do not depend on how the documents were split or on the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.decontaminate.config import DecontaminateStep
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.store import Done
+from ingot.data.engine.work import Work
+from ingot.workspace.config import content_hash
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COUNTS, MATCHES = "counts.npz", "matches.parquet"
+
+
+Index = TypeVar("Index")
+
+_built: dict[str, Any] = {}  # the index of this process: a worker builds it once, not for every shard
+
+
+@dataclass(frozen=True)
+class ShardItem:
+    """A shard to count in, or to match with the counts of all shards."""
+
+    shard: Shard
+    key: str
+    meaning: str  # of the config and the eval files
+    counts: tuple[Path, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return self.shard.bytes
+
+    def index(self, build: Callable[[DecontaminateStep], Index], config: DecontaminateStep) -> Index:
+        """The index of the evals."""
+        if self.meaning not in _built:
+            _built.clear()
+            _built[self.meaning] = build(config)
+        index: Index = _built[self.meaning]
+        return index
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many documents hold each n-gram of the evals, and how many documents there are."""
+
+    documents: int
+    frequencies: NDArray[np.int64]
+
+
+def shard_items(shards: Sequence[Shard], config: DecontaminateStep, counted: Sequence[Done] = ()) -> list[ShardItem]:
+    """An item for each shard, keyed by its content, the eval files and the counts."""
+    meaning = config.annotation_key()
+    counts = tuple(done.file(COUNTS) for done in counted)
+    base = [meaning, [done.key for done in counted]]
+    return [ShardItem(shard, content_hash([*base, shard.key], 24), meaning, counts) for shard in shards]
+
+
+def without_thresholds(config: DecontaminateStep) -> DecontaminateStep:
+    """The config with default thresholds: what tasks are keyed by, so that another threshold computes nothing again."""
+    fields = type(config).model_fields
+    return config.model_copy(update={name: fields[name].default for name in config.decides})
+
+
+def count_and_match(
+    shards: Sequence[Shard],
+    work: Work,
+    config: DecontaminateStep,
+    count: Callable[[Path, Any, Any], dict[str, Any]],
+    match: Callable[[Path, Any, Any], dict[str, Any]],
+    version: int,
+) -> list[Path]:
+    """The two passes of a step that needs counts: `count` on every shard, then `match` on every shard."""
+    options = without_thresholds(config)
+    counted = work.run("decontaminate-count", count, shard_items(shards, config), options, version=version)
+    items = shard_items(shards, config, counted)
+    return [done.file(MATCHES) for done in work.run("decontaminate-match", match, items, options, version=version)]
+
+
+def save_counts(folder: Path, documents: NDArray[np.int64], ids: NDArray[np.int64], total: int) -> None:
+    """Store how many different documents each n-gram was hit in; hit i is n-gram ids[i] in documents[i]."""
+    seen = np.unique(np.stack([ids, documents]), axis=1)[0] if len(ids) else ids
+    found, frequencies = np.unique(seen, return_counts=True)
+    np.savez(folder / COUNTS, ids=found, frequencies=frequencies, documents=np.int64(total))
+
+
+def load_counts(paths: Sequence[Path], ngrams: int) -> Counts:
+    """The counts of all shards together."""
+    frequencies = np.zeros(ngrams, np.int64)
+    documents = 0
+    for path in paths:
+        with np.load(path) as part:
+            frequencies[part["ids"]] += part["frequencies"]
+            documents += int(part["documents"])
+    return Counts(documents, frequencies)
+
+
+def save_columns(folder: Path, columns: dict[str, pyarrow.Array]) -> None:
+    """Store what was found in a shard."""
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / MATCHES)
+
+
+def corpus_weights(evals: int, eval_frequencies: NDArray[np.int64], counts: Counts) -> NDArray[np.float64]:
+    """The weight of each n-gram among evals and documents together."""
+    return np.log((evals + counts.documents) / (eval_frequencies + counts.frequencies))

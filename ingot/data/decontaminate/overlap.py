@@ -1,0 +1,262 @@
+"""Decontamination by shared word n-grams, as GPT-3, datatrove and Marin do it.
+
+    share(document, text) = sum of weights of the text's n-grams in the document / sum over all its n-grams
+
+A text is a string of an eval: its question, a choice, its passage. A document goes if it shares an n-gram with one
+(`min_share: 0`) or at least this share of its n-grams; the score of an eval is that of its best text.
+
+- A text shorter than n words but with `min_words` is one shorter n-gram: its whole self. Only the longest text of an
+  eval, though: a choice such as "the United States of America" is no evidence.
+- N-grams with hardly a word in them ("0 1 2 3 4 5 6 7") are no evidence and left out (`min_plain_words`).
+- N-grams in more than `max_common` documents are boilerplate and left out. This, and weights by rarity in the
+  documents, needs a first pass that counts (counting.py).
+
+Papers: Brown et al. 2020 (GPT-3), appendix C. A search that cannot find anything is an error, not a quiet zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.decontaminate.config import DecontaminateStep
+from ingot.data.decontaminate.counting import (
+    ShardItem,
+    corpus_weights,
+    count_and_match,
+    load_counts,
+    save_columns,
+    save_counts,
+)
+from ingot.data.decontaminate.evals import eval_texts
+from ingot.data.decontaminate.matches import MOST_MATCHES, Found, columns, joined, rule
+from ingot.data.decontaminate.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
+from ingot.data.decontaminate.words import word_places, words_of
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Work
+from ingot.data.native import loop
+from ingot.data.step import AcrossDocuments, PerDocument, Report, Rule
+from ingot.data.text.texts import Texts
+from ingot.workspace.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(frozen=True)
+class OverlapIndex:
+    """The n-grams of all eval texts."""
+
+    names: list[tuple[str, str]]  # set and id of each eval
+    evals: NDArray[np.int64]  # the eval of each text
+    ngrams: NgramSet  # its owners are texts
+    searched: NDArray[np.bool_]  # by eval: it has n-grams; the others are too short to be found
+
+    def say(self) -> list[str]:
+        """What will be searched for, and what cannot be."""
+        searched, missing = int(self.searched.sum()), int((~self.searched).sum())
+        ngrams = f"{len(self.ngrams):,} n-grams of {searched:,} evals"
+        return [f"decontaminate: {ngrams}; {missing:,} evals are too short to be searched for"]
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """By eval set: its evals, and how many of them are searched for."""
+        every = Counter(name for name, _ in self.names)
+        found = Counter(self.names[number][0] for number in np.flatnonzero(self.searched).tolist())
+        return {name: (count, found[name]) for name, count in every.items()}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What each n-gram counts, and all n-grams of each text together. A weight of 0: not evidence."""
+
+    ngrams: NDArray[np.float64]
+    texts: NDArray[np.float64]
+
+
+def build_index(config: DecontaminateStep) -> OverlapIndex:
+    """Read the evals and collect their n-grams."""
+    names: list[tuple[str, str]] = []
+    texts: list[str] = []
+    owners: list[int] = []
+    for item in eval_texts(config):
+        texts += item.texts
+        owners += [len(names)] * len(item.texts)
+        names.append((item.set, item.id))
+    owner = np.array(owners, np.int64)
+    words = words_of(Texts.of(texts), "letters")
+    lengths = np.diff(words.offsets)
+    longest = np.zeros(len(names), np.int64)
+    np.maximum.at(longest, owner, lengths)
+    searched_whole = (lengths == longest[owner]) & (lengths >= config.min_words)
+    sizes = np.where(searched_whole, np.minimum(config.ngram_words, lengths), config.ngram_words)
+    values, text_of, places = all_windows(words.hashes, words.offsets, sizes)
+    plain = np.concatenate([[0], np.cumsum(words.plain, dtype=np.int64)])
+    usable = plain[places + sizes[text_of]] - plain[places] >= config.min_plain_words
+    values, text_of = values[usable], text_of[usable]
+    searched = np.zeros(len(names), bool)
+    searched[owner[text_of]] = True
+    if not searched.any():
+        raise DataError(
+            f"none of the {len(names):,} evals has {config.min_words} words, {config.min_plain_words} of them of "
+            "letters: nothing can be found",
+            place="decontaminate",
+            fix="give longer eval texts, or lower min_words and min_plain_words",
+        )
+    return OverlapIndex(names, owner, ngram_set(values, text_of, sizes[text_of]), searched)
+
+
+def ngram_weights(index: OverlapIndex, config: DecontaminateStep, counts: Sequence[Path]) -> Weights:
+    """The weights of the config, from the counts of the first pass where it needs them."""
+    weights = np.ones(len(index.ngrams))
+    if counts:
+        counted = load_counts(counts, len(index.ngrams))
+        if config.weights == "corpus":
+            weights = corpus_weights(len(index.evals), index.ngrams.frequencies(), counted)
+        if config.max_common is not None:
+            weights[counted.frequencies > config.max_common] = 0
+    by_pair = np.repeat(weights, index.ngrams.frequencies())
+    totals = np.bincount(index.ngrams.evals, by_pair, minlength=len(index.evals))
+    return Weights(weights, totals.astype(np.float64))
+
+
+@loop
+def _shares(ids, weights, starts, owners, totals, sums, touched) -> Any:  # type: ignore[no-untyped-def]
+    """The share of each text that these n-grams make up, in `sums` (0 before; the caller empties it again); the texts
+    are listed in `touched`, and their number is returned."""
+    count = 0
+    for ngram in ids:
+        for pair in range(starts[ngram], starts[ngram + 1]):
+            owner = owners[pair]
+            if sums[owner] == 0:
+                touched[count] = owner
+                count += 1
+            sums[owner] += weights[ngram]
+    for index in range(count):
+        sums[touched[index]] /= totals[touched[index]]
+    return count
+
+
+def annotate(index: OverlapIndex, weights: Weights, texts: Texts) -> dict[str, pyarrow.Array]:
+    """The columns of the step for these texts."""
+    hits = hits_of(index, texts)
+    hits = hits.of(weights.ngrams[hits.ids] > 0)
+    sums, touched = np.zeros(len(index.evals)), np.empty(len(index.evals), np.int64)
+    found = []
+    rows, firsts = np.unique(hits.documents, return_index=True)
+    lasts = np.append(firsts, len(hits))[1:]
+    for row, first, last in zip(rows.tolist(), firsts.tolist(), lasts.tolist(), strict=True):
+        tables = (weights.ngrams, index.ngrams.starts, index.ngrams.evals, weights.texts)
+        shared = touched[: _shares(np.unique(hits.ids[first:last]), *tables, sums, touched)]
+        matches = best_matches(index, shared, sums[shared])
+        sums[shared] = 0
+        places = word_places(texts, row, "letters")
+        positions, sizes = hits.positions[first:last], hits.sizes[first:last]
+        spans = list(zip(places[positions, 0].tolist(), places[positions + sizes - 1, 1].tolist(), strict=True))
+        text = texts[row][slice(*spans[0])]
+        found.append(Found(row, text, last - first, joined(spans), matches))
+    return columns(len(texts), found)
+
+
+def best_matches(index: OverlapIndex, texts: NDArray[np.int64], shares: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """The evals of these texts, those with the largest share first."""
+    matches: dict[int, dict[str, Any]] = {}
+    for place in np.lexsort((texts, -shares)).tolist():
+        number = int(index.evals[texts[place]])
+        name, own = index.names[number]
+        matches.setdefault(number, {"set": name, "eval": own, "score": float(min(shares[place], 1.0))})
+        if len(matches) == MOST_MATCHES:
+            break
+    return list(matches.values())
+
+
+def hits_of(index: OverlapIndex, texts: Texts) -> Hits:
+    """Every n-gram of the evals in these texts."""
+    words = words_of(texts, "letters")
+    return scan(words.hashes, words.offsets, index.ngrams)
+
+
+def overlap_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
+    """Documents that share enough with an eval."""
+    hits = table.column("contamination_hits").fill_null(0).to_numpy()
+    shares = table.column("contamination").to_numpy()
+    broken = (hits > 0) & (shares >= config.min_share)
+    rows = np.flatnonzero(broken)
+    names = ("contamination_text", "contamination_set", "contamination_eval")
+    reasons = {}
+    for row, text, name, number in zip(
+        rows.tolist(), *(table.column(n).take(rows).to_pylist() for n in names), strict=True
+    ):
+        more = f" and {hits[row] - 1} more n-grams" if hits[row] > 1 else ""
+        share = f" ({shares[row]:.0%} of it)" if config.min_share else ""
+        reasons[row] = f"“{' '.join(text.split())}”{more} of {name}:{number}{share}"
+    return [rule(table, broken, reasons)]
+
+
+class Overlap(PerDocument[DecontaminateStep]):
+    """Shared n-grams, all alike."""
+
+    @cached_property
+    def index(self) -> OverlapIndex:
+        return build_index(self.config)
+
+    def say(self) -> list[str]:
+        return self.index.say()
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        return annotate(self.index, ngram_weights(self.index, self.config, ()), Texts.of(documents.column("text")))
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        return overlap_rules(self.config, columns)
+
+    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
+        from ingot.data.decontaminate.report import eval_report, lines
+
+        found = eval_report(self, tables)
+        return Report(found, lines(found))
+
+
+class CountedOverlap(AcrossDocuments[DecontaminateStep]):
+    """Shared n-grams, weighed by how common they are in all documents."""
+
+    @cached_property
+    def index(self) -> OverlapIndex:
+        return build_index(self.config)
+
+    def say(self) -> list[str]:
+        return self.index.say()
+
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        return count_and_match(shards, work, self.config, count_shard, match_shard, self.version)
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        return overlap_rules(self.config, columns)
+
+    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
+        from ingot.data.decontaminate.report import eval_report, lines
+
+        found = eval_report(self, tables)
+        return Report(found, lines(found))
+
+
+def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
+    """In how many documents of a shard each n-gram of the evals is."""
+    index = item.index(build_index, config)
+    texts = Texts.of(item.shard.read(["text"]).column("text"))
+    hits = hits_of(index, texts)
+    save_counts(folder, hits.documents, hits.ids, len(texts))
+    return {"documents": len(texts), "hits": len(hits)}
+
+
+def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
+    """The columns of a shard, with the weights that the counts of all shards give."""
+    index = item.index(build_index, config)
+    texts = Texts.of(item.shard.read(["text"]).column("text"))
+    save_columns(folder, annotate(index, ngram_weights(index, config, item.counts), texts))
+    return {"documents": len(texts)}

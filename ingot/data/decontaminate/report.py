@@ -1,0 +1,107 @@
+"""What leaked, by eval set: how many documents go for it, how many of its evals they hold, with both texts side by side.
+
+A set of which nothing was found is listed too, with how many of its evals could be searched for at all: a zero is only
+good news beside that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ingot.data.decontaminate.config import DecontaminateStep
+from ingot.data.decontaminate.decon import CountedDecon, Decon, guilty_matches
+from ingot.data.decontaminate.evals import eval_texts
+from ingot.data.decontaminate.matches import flat_matches
+from ingot.data.decontaminate.overlap import CountedOverlap, Overlap
+
+if TYPE_CHECKING:
+    import pyarrow
+
+EXAMPLES = 3  # by set
+SHOWN = 600  # characters of an eval
+TEXTS = 1000  # evals whose texts are kept to look at
+
+AnyStep = Overlap | CountedOverlap | Decon | CountedDecon
+
+
+def eval_report(step: AnyStep, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:
+    """The report on documents that the step has annotated; `tables` have id and the step's columns."""
+    sizes = step.index.sizes()
+    documents = flagged = 0
+    by_set: dict[str, dict[str, Any]] = {}
+    for name, (evals, searched) in sizes.items():
+        by_set[name] = {"evals": evals, "searched": searched, "found": set(), "documents": 0, "examples": []}
+    for table in tables:
+        documents += len(table)
+        [rule] = step.rules(table)
+        flagged += int(rule.broken.sum())
+        for row, matches in matches_of(step.config, table, rule.broken).items():
+            for name in {match["set"] for match in matches}:
+                entry, own = by_set[name], [match for match in matches if match["set"] == name]
+                entry["documents"] += 1
+                entry["found"].update(match["eval"] for match in own)
+                example = {
+                    "document": table["id"][row].as_py(),
+                    **own[0],
+                    "text": table["contamination_text"][row].as_py(),
+                }
+                entry["examples"] = sorted([*entry["examples"], example], key=worst_last)[:EXAMPLES]
+    texts = found_texts(step.config, by_set)
+    for name, entry in by_set.items():
+        for example in entry["examples"]:
+            example["eval_text"] = texts.get(f"{name}:{example['eval']}", "")
+    for entry in by_set.values():
+        entry["found"] = len(entry["found"])
+        entry["share_found"] = round(entry["found"] / entry["evals"], 6)
+    return {"documents": documents, "removed": flagged, "sets": dict(sorted(by_set.items())), "texts": texts}
+
+
+def matches_of(config: DecontaminateStep, table: pyarrow.Table, broken: Any) -> dict[int, list[dict[str, Any]]]:
+    """The matches for which documents go, by row."""
+    matches, rows = flat_matches(table)
+    if config.mode == "decon":
+        guilty, _ = guilty_matches(config, matches)
+    else:
+        guilty = np.flatnonzero(matches.field("score").to_numpy(zero_copy_only=False) >= config.min_share)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for match in guilty.tolist():
+        if broken[rows[match]]:
+            found.setdefault(int(rows[match]), []).append(matches[match].as_py())
+    return found
+
+
+def worst_last(example: dict[str, Any]) -> tuple[float, str, str]:
+    """The order of examples; does not depend on the order of the documents."""
+    return -example["score"], str(example["document"]), example["eval"]
+
+
+def found_texts(config: DecontaminateStep, by_set: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """The texts of the evals that were found, by `set:id`: of the examples, and of others up to `TEXTS`."""
+    shown = {(name, example["eval"]) for name, entry in by_set.items() for example in entry["examples"]}
+    others = sorted({(name, number) for name, entry in by_set.items() for number in entry["found"]} - shown)
+    wanted = {*shown, *others[:TEXTS]}
+    found = {}
+    for item in eval_texts(config) if wanted else ():
+        if (item.set, item.id) in wanted:
+            found[f"{item.set}:{item.id}"] = "\n".join(item.texts)[:SHOWN]
+    return found
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """The report as a table for a terminal."""
+    heads = ("eval set", "evals", "searched", "found", "share", "documents")
+    rows = [heads]
+    for name, entry in report["sets"].items():
+        numbers = (entry["evals"], entry["searched"], entry["found"])
+        rows.append((name, *(f"{n:,}" for n in numbers), f"{entry['share_found']:.1%}", f"{entry['documents']:,}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    return [f"{report['removed']:,} of {report['documents']:,} documents hold an eval", *table]
