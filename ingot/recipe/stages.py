@@ -60,6 +60,15 @@ STAGES: Table = {
             makes=("documents",),
         ),
         StageKind(
+            "synthesize",
+            config_path="ingot.data.synthesize.config:SynthesizeConfig",
+            stage_path="ingot.inference.synthesize:STAGE",
+            does="Make documents from documents: rephrase, translate, ask about them.",
+            needs={"documents": "documents", "checkpoint": "checkpoint"},
+            optional=("checkpoint",),
+            makes=("documents",),
+        ),
+        StageKind(
             "tokenizer",
             config_path="ingot.tokens.config:TokenizerConfig",
             stage_path="ingot.tokens.train_tokenizer:STAGE",
@@ -74,6 +83,7 @@ STAGES: Table = {
             does="Turn documents into token shards.",
             needs={"documents": "documents", "tokenizer": "tokenizer"},
             makes=("shards",),
+            version=2,
         ),
         StageKind(
             "pretrain",

@@ -79,6 +79,7 @@ def _node(value: Any) -> Node:
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "curate": {},
+    "synthesize": {"tasks": [{"task": "rephrase"}], "endpoint": {"url": "http://127.0.0.1:1/v1", "model": "m"}},
     "pretrain": {
         "steps": 3,
         "sequence_length": 8,

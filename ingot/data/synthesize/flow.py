@@ -1,0 +1,242 @@
+"""From documents to made documents: requests, answers, checks, samples. Read `synthesize` from top to bottom.
+
+    documents -> passages -> requests -> answers (asked once, kept in answers.jsonl) -> checks -> documents/
+
+Invariant: an answer is on disk before it is used, under the key of its question, so that an interrupted run asks nothing twice;
+every refused answer is kept with its reason in rejected.jsonl. Which passages are taken depends on their ids only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ingot.data.synthesize import aggregate, problems, rewrite
+from ingot.data.synthesize.config import (
+    CountTask,
+    NotesTask,
+    PassageTask,
+    ProblemsTask,
+    RephraseTask,
+    SynthesisTask,
+    SynthesizeConfig,
+    TranslateTask,
+    VignettesTask,
+)
+from ingot.data.synthesize.passages import passages
+from ingot.data.synthesize.sample import Passage, Refused, Request, Sample
+from ingot.data.synthesize.writer import Prompt, Settings, Writer
+from ingot.workspace.errors import ArtifactError, DataError
+from ingot.workspace.files import atomic_folder
+from ingot.workspace.stage import StageFolder
+
+WINDOW = 256  # requests that are looked at together: enough to fill a server, few enough to lose
+SHOWN_CHARACTERS = 2000
+
+
+@dataclass
+class Tally:
+    """What one task came to."""
+
+    requests: int = 0
+    accepted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def synthesize(
+    config: SynthesizeConfig, documents: Path, folder: StageFolder, writer: Writer | None
+) -> dict[str, dict[str, Any]]:
+    """Make the stage's `documents` artifact; returns what each task came to."""
+    settings = Settings(config.temperature, config.top_p, config.max_tokens)
+    tallies: dict[str, Tally] = {}
+    samples: list[Sample] = []
+    folder.progress.start(len(config.tasks), unit="task")
+    with Answers(folder.path / "answers.jsonl") as answers, (folder.path / "rejected.jsonl").open("w") as rejected:
+        for number, task in enumerate(config.tasks):
+            tally = tallies.setdefault(task.task, Tally())
+            check = checker(task)
+            limit = task.max_samples
+            requests = requests_of(task, documents)
+            while (limit is None or tally.accepted < limit) and (window := list(islice(requests, WINDOW))):
+                folder.stop.check()
+                tally.requests += len(window)
+                for request, answer in answers.of(window, writer, settings, folder.seed):
+                    if limit is not None and tally.accepted == limit:
+                        break
+                    try:
+                        text = check(request, answer)
+                    except Refused as reason:
+                        tally.refused[str(reason)] += 1
+                        row = {"task": task.task, "passage": request.passage.id, "reason": str(reason)}
+                        rejected.write(json.dumps({**row, "answer": (answer or "")[:SHOWN_CHARACTERS]}) + "\n")
+                    else:
+                        samples.append(made(request, text, writer))
+                        tally.accepted += 1
+                folder.progress.advance(number, task=task.task, samples=tally.accepted, refused=tally.refused.total())
+            folder.progress.advance(number + 1)
+    if not samples:
+        raise DataError(
+            "not one sample was accepted: "
+            + "; ".join(f"{name}: {dict(tally.refused)}" for name, tally in tallies.items()),
+            place="synthesize",
+            fix="look at rejected.jsonl beside the stage's results, and loosen the checks or choose other documents",
+        )
+    write(samples, documents if config.keep_documents else None, folder.artifact("documents"))
+    return {
+        name: {"requests": tally.requests, "accepted": tally.accepted, "refused": dict(tally.refused.most_common())}
+        for name, tally in tallies.items()
+    }
+
+
+def requests_of(task: SynthesisTask, documents: Path) -> Iterator[Request]:
+    """The requests of a task, in the order of the documents."""
+    if isinstance(task, CountTask | VignettesTask):
+        frequencies = aggregate.Frequencies()
+        for section in sections(task, documents):
+            frequencies.add([section.text])
+        ask = aggregate.count if isinstance(task, CountTask) else aggregate.vignettes
+        for section in sections(task, documents):
+            yield from ask(task, section, frequencies)  # type: ignore[arg-type]
+        return
+    number = 0
+    for passage in sections(task, documents):
+        if chosen(passage.id, task.share):
+            yield from PASSAGE_TASKS[type(task)](task, passage, number)
+            number += 1
+
+
+PASSAGE_TASKS: dict[type[PassageTask], Callable[[Any, Passage, int], list[Request]]] = {
+    RephraseTask: rewrite.rephrase,
+    NotesTask: rewrite.notes,
+    TranslateTask: rewrite.translate,
+    ProblemsTask: problems.problems,
+}
+
+
+def checker(task: SynthesisTask) -> Callable[[Request, str | None], str]:
+    """What turns an answer into a document, or refuses it."""
+    match task:
+        case CountTask():
+            return lambda request, _: aggregate.check_count(request)
+        case VignettesTask():
+            return lambda request, answer: aggregate.check_vignettes(task, request, given(answer))
+        case RephraseTask():
+            return lambda request, answer: rewrite.check_rephrased(task, request, given(answer))
+        case NotesTask():
+            return lambda request, answer: rewrite.check_notes(task, request, given(answer))
+        case TranslateTask():
+            language_of = None if task.code is None else language_namer()
+            return lambda request, answer: rewrite.check_translated(task, request, given(answer), language_of)
+        case ProblemsTask():
+            return lambda request, answer: problems.check_problem(task, request, given(answer))
+
+
+def given(answer: str | None) -> str:
+    """The answer, if there is one."""
+    if answer is None:
+        raise Refused("no answer")
+    return answer
+
+
+def language_namer() -> Callable[[str], str]:
+    """A function from a text to its language's code, by the model of the `language` step."""
+    from ingot.data.apply import apply
+    from ingot.data.classify.config import LanguageStep
+
+    step = LanguageStep()
+    return lambda text: str(apply(step, [text]).column("language")[0].as_py())
+
+
+def sections(task: SynthesisTask, documents: Path) -> Iterator[Passage]:
+    """The passages of all documents that a task takes."""
+    import pyarrow
+    import pyarrow.parquet
+
+    files = sorted(documents.glob("part-*.parquet"))
+    if not files:
+        raise ArtifactError("no part-*.parquet files", place=str(documents), fix="run the curate stage first")
+    where = getattr(task, "where", {})
+    for path in files:
+        try:
+            batches = pyarrow.parquet.ParquetFile(path).iter_batches(256, columns=["id", "text", *where])
+            for row in (row for batch in batches for row in batch.to_pylist()):
+                wanted = ((row[name], [value] if isinstance(value, str) else value) for name, value in where.items())
+                if all(found in values for found, values in wanted):
+                    yield from passages(row["id"], row["text"], task.shortest, task.longest)
+        except (pyarrow.ArrowException, OSError) as error:
+            fix = "run the curate stage again, with steps that write the columns in `where`"
+            raise ArtifactError(f"cannot be read: {error}", place=str(path), fix=fix) from error
+
+
+def chosen(id: str, share: float) -> bool:
+    """A fair choice that depends on the id only."""
+    return int.from_bytes(blake2b(id.encode(), digest_size=8, person=b"synthesize").digest(), "big") < share * 2**64
+
+
+def made(request: Request, text: str, writer: Writer | None) -> Sample:
+    """The sample of an accepted answer."""
+    verified = {"count": "counted", "problems": "ran"}.get(request.task, "checks")
+    name = "program" if request.task == "count" or writer is None else writer.name
+    return Sample(f"{request.passage.id}/{request.task}-{request.variant}", text, request, name, verified)
+
+
+class Answers:
+    """Answers by the key of their question, on disk as soon as they are there. A line that was cut off is asked again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[str, str] = {}
+
+    def __enter__(self) -> Answers:
+        if self.path.exists():
+            for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
+                try:
+                    row = json.loads(line)
+                except json.JSONDecodeError:
+                    continue
+                self.known[row["key"]] = row["answer"]
+        self.file = self.path.open("a", encoding="utf-8")
+        self.file.write("\n")  # ends a line that a kill cut off
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def of(
+        self, requests: list[Request], writer: Writer | None, settings: Settings, seed: int
+    ) -> Iterator[tuple[Request, str | None]]:
+        """Every request with its answer, in the order of the requests; only what is not known is asked."""
+        if requests[0].task == "count":
+            yield from ((request, None) for request in requests)
+            return
+        assert writer is not None, "the stage has checked that somebody writes"
+        keys = [request.key(writer.name, {**asdict(settings), "seed": seed}) for request in requests]
+        missing = [at for at, key in enumerate(keys) if key not in self.known]
+        prompts = [Prompt(requests[at].prompt, int(keys[at][:7], 16)) for at in missing]
+        for number, answer in writer.answers(prompts, settings):
+            if answer is not None:
+                self.known[keys[missing[number]]] = answer
+                self.file.write(json.dumps({"key": keys[missing[number]], "answer": answer}) + "\n")
+                self.file.flush()
+        yield from ((request, self.known.get(key)) for request, key in zip(requests, keys, strict=True))
+
+
+def write(samples: list[Sample], documents: Path | None, target: Path) -> None:
+    """The artifact: the given documents as they are (if any), then the samples with their lineage."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with atomic_folder(target) as temporary:
+        given_parts = sorted(documents.glob("part-*.parquet")) if documents is not None else []
+        for part in given_parts:
+            shutil.copyfile(part, temporary / part.name)
+        table = pyarrow.Table.from_pylist([sample.row() for sample in samples])
+        name = f"part-{len(given_parts):05d}.parquet"
+        pyarrow.parquet.write_table(table, temporary / name, compression="zstd", row_group_size=1024)

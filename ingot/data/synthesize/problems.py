@@ -1,0 +1,64 @@
+"""Problems with a program for an answer: kept only if running the program prints what the model says the answer is.
+
+An answer must have three parts, told by their headings:
+
+    Problem:   the question in words
+    Program:   ```python … ``` that prints the result
+    Answer:    the result
+
+A wrong calculation, a program that does not run, a program that prints something else: refused, with the reason counted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ingot.data.synthesize.config import ProblemsTask
+from ingot.data.synthesize.execute import run_program
+from ingot.data.synthesize.rewrite import cleaned
+from ingot.data.synthesize.sample import Passage, Refused, Request
+
+PARTS = re.compile(
+    r"Problem:\s*(?P<problem>.+?)\s*Program:\s*```(?:python)?\s*\n(?P<program>.+?)```\s*Answer:\s*(?P<answer>.+?)\s*\Z",
+    re.DOTALL | re.IGNORECASE,
+)
+CLOSE = 1e-6
+
+
+def problems(task: ProblemsTask, passage: Passage, number: int) -> list[Request]:
+    """One request."""
+    prompt = (
+        "Invent one problem that needs calculation and is set in the world of the text below; it must be solvable without "
+        "the text. Answer in exactly this form:\n\nProblem: the question, with all the numbers it needs\nProgram:\n```python\n"
+        "a short Python program without input that prints the result and nothing else\n```\nAnswer: the result\n\n"
+        f"Text:\n{passage.text}"
+    )
+    return [Request("problems", passage, prompt)]
+
+
+def check_problem(task: ProblemsTask, request: Request, answer: str) -> str:
+    """The document of a problem whose program agrees with its answer."""
+    parts = PARTS.search(cleaned(answer))
+    if parts is None:
+        raise Refused("not in the form")
+    outcome = run_program(parts["program"], task.seconds, task.memory)
+    if outcome.problem:
+        raise Refused("took too long" if "long" in outcome.problem else "program failed")
+    if not same(outcome.output, parts["answer"]):
+        raise Refused("program disagrees")
+    return (
+        f"{parts['problem'].strip()}\n\nA program that solves it:\n\n```python\n{parts['program'].rstrip()}\n```\n\n"
+        f"It prints {outcome.output}, which is the answer."
+    )
+
+
+def same(printed: str, stated: str) -> bool:
+    """Whether two results are equal: as text, or as numbers up to rounding in the last digits."""
+    plain = stated.strip().strip("`*.$ ").replace(",", "")
+    if printed.strip() == plain:
+        return True
+    try:
+        return math.isclose(float(printed.replace(",", "")), float(plain), rel_tol=CLOSE)
+    except ValueError:
+        return False

@@ -1,0 +1,84 @@
+"""What is asked, what came of it, and where it came from.
+
+Invariant: a request's key is the hash of everything that decides the answer (the prompt, the sampling, the writer), so that
+an answer on disk is never used for another question; a sample's lineage names the parent document, the very characters it
+was made from and their hash, the task, the prompt and the writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingot.workspace.config import content_hash
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of a document: characters [start, end)."""
+
+    document: str
+    start: int
+    end: int
+    text: str
+
+    @property
+    def id(self) -> str:
+        """Names the passage."""
+        return f"{self.document}[{self.start}:{self.end}]"
+
+    @property
+    def sha256(self) -> str:
+        """Of the passage's text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question to a writer about one passage. `variant` tells rephrasings of the same passage apart."""
+
+    task: str
+    passage: Passage
+    prompt: str
+    variant: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)  # what the check of the answer needs besides the passage
+
+    def key(self, writer: str, settings: dict[str, Any]) -> str:
+        """Names the question with everything that decides its answer."""
+        return content_hash([self.task, self.passage.id, self.variant, self.prompt, writer, settings], 24)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A made document."""
+
+    id: str
+    text: str
+    request: Request
+    writer: str
+    verified: str  # how: "checks", "counted", "ran"
+
+    def row(self) -> dict[str, Any]:
+        """A row of the documents artifact, lineage included."""
+        passage = self.request.passage
+        return {
+            "id": self.id,
+            "text": self.text,
+            "source": f"synthetic-{self.request.task}",
+            "kind": "prose",
+            "quality": 1.0,
+            "parent_id": passage.document,
+            "parent_start": passage.start,
+            "parent_end": passage.end,
+            "parent_sha256": passage.sha256,
+            "task": self.request.task,
+            "variant": self.request.variant,
+            "prompt_sha256": hashlib.sha256(self.request.prompt.encode()).hexdigest(),
+            "writer": self.writer,
+            "verified": self.verified,
+        }
+
+
+class Refused(Exception):
+    """The answer does not do; the message is the reason, a few words that can be counted."""

@@ -1,0 +1,1 @@
+"""How often each document is seen: better ones more often, under a cap."""

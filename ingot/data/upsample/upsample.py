@@ -1,0 +1,261 @@
+"""Step `upsample`: copies for each document, from one curve a topic.
+
+    count    a shard: tokens by topic and bucket. With a raw score: (topic, score, tokens) of each document, by topic
+    rank     a topic (raw scores only): the scores that divide its tokens into equal buckets
+    copies   a shard: the rate of each document's bucket, rounded up or down by a hash of its id
+
+Between the phases only tokens by topic and bucket are held in memory, and one curve a topic is solved (curve.py).
+
+    copies = floor(rate) + [hash(id) < rate - floor(rate)]
+
+so the expected number of copies is the rate, the same document always gets the same number, and a larger rate never
+gives it fewer. A document without topic or rank is left alone: one copy.
+
+Invariant: copies do not depend on the order of the documents or on how they are divided into shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.data.engine.exchange import partitions_for, read_partition, write_partitioned
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Done, Work
+from ingot.data.native import hash_span, kernel
+from ingot.data.step import AcrossDocuments, Rule, at_least, numbers
+from ingot.data.text.texts import Texts
+from ingot.data.upsample.config import UpsampleStep
+from ingot.data.upsample.curve import Curve, solve
+from ingot.workspace.config import content_hash
+from ingot.workspace.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SCORE = np.dtype([("topic", np.int64), ("score", np.float64), ("tokens", np.float64)])
+WHOLE = "all documents"  # the one topic where there is no column of topics
+
+
+@dataclass(frozen=True)
+class ShardItem:
+    """A shard to look at."""
+
+    shard: Shard
+
+    @property
+    def key(self) -> str:
+        return self.shard.key
+
+    @property
+    def bytes(self) -> int:
+        return self.shard.bytes
+
+
+@dataclass(frozen=True)
+class PartItem:
+    """Some of the topics: one partition of what the shards wrote."""
+
+    part: int
+    inputs: tuple[Done, ...]
+
+    @property
+    def key(self) -> str:
+        return content_hash([self.part, [done.key for done in self.inputs]])
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What decides about the documents of a shard."""
+
+    topics: list[str | None]
+    ranks: NDArray[np.float64]  # bucket or score; nan: none
+    tokens: NDArray[np.float64]
+
+    @classmethod
+    def read(cls, shard: Shard, config: UpsampleStep) -> Documents:
+        table = shard.read([name for name in dict.fromkeys(config.reads()) if name != "text" or not config.tokens])
+        topics = table.column(config.topic).to_pylist() if config.topic else [WHOLE] * len(table)
+        ranks = numbers(table, config.bucket or config.quality or "")
+        if config.tokens:
+            tokens = np.nan_to_num(numbers(table, config.tokens))
+        else:
+            tokens = np.diff(Texts.of(table.column("text")).offsets) / config.bytes_per_token
+        if config.bucket:
+            outside = np.flatnonzero(~np.isin(ranks, np.arange(config.buckets)) & ~np.isnan(ranks))
+            if len(outside):
+                row = int(outside[0])
+                raise DataError(
+                    f"`{config.bucket}` is {ranks[row]:g}, not one of 0 … {config.buckets - 1}",
+                    place=f"step upsample, document {table.column('id')[row].as_py()}",
+                    fix="set `buckets` to the number of buckets of the step that wrote the column",
+                )
+        return cls([topic if topic is None else str(topic) for topic in topics], ranks, tokens)
+
+    def by_topic(self) -> dict[str, NDArray[np.int64]]:
+        """The rows of each topic that have a rank; topics in alphabetical order."""
+        ranked = ~np.isnan(self.ranks)
+        rows: dict[str, list[int]] = {}
+        for row, topic in enumerate(self.topics):
+            if topic is not None and ranked[row]:
+                rows.setdefault(topic, []).append(row)
+        return {topic: np.array(rows[topic], np.int64) for topic in sorted(rows)}
+
+
+def count(folder: Path, item: ShardItem, config: UpsampleStep) -> dict[str, Any]:
+    """Tokens by topic and bucket."""
+    documents = Documents.read(item.shard, config)
+    return {
+        "tokens": {
+            topic: np.bincount(
+                documents.ranks[rows].astype(np.int64), documents.tokens[rows], minlength=config.buckets
+            ).tolist()
+            for topic, rows in documents.by_topic().items()
+        }
+    }
+
+
+def topic_number(topic: str) -> int:
+    """A number for a topic that needs no list of all topics."""
+    return int(content_hash(topic)[:15], 16)
+
+
+def send_scores(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
+    """The score and tokens of each document, to the part that its topic belongs to."""
+    documents = Documents.read(item.shard, UpsampleStep.model_validate(options["config"]))
+    by_topic = documents.by_topic()
+    pieces = [np.zeros(0, SCORE)]
+    for topic, rows in by_topic.items():
+        pieces.append(np.zeros(len(rows), SCORE))
+        pieces[-1]["topic"] = topic_number(topic)
+        pieces[-1]["score"], pieces[-1]["tokens"] = documents.ranks[rows], documents.tokens[rows]
+    records = np.concatenate(pieces)
+    write_partitioned(folder / "scores", records, records["topic"] % options["parts"], options["parts"])
+    return {"topics": list(by_topic)}
+
+
+def rank(folder: Path, item: PartItem, buckets: int) -> dict[str, Any]:
+    """By topic: the scores at which its buckets begin, all but the first, and the tokens in each bucket."""
+    records = read_partition([done.file("scores") for done in item.inputs], item.part, SCORE)
+    topics = {}
+    for number in np.unique(records["topic"]):
+        mine = np.sort(records[records["topic"] == number], order=["score", "tokens"])
+        middles = np.cumsum(mine["tokens"]) - mine["tokens"] / 2
+        wanted = np.arange(1, buckets) / buckets * mine["tokens"].sum()
+        begins = mine["score"][np.minimum(np.searchsorted(middles, wanted), len(mine) - 1)]
+        places = np.searchsorted(begins, mine["score"], side="right")  # equal scores share a bucket
+        tokens = np.bincount(places, mine["tokens"], minlength=buckets)
+        topics[str(number)] = {"begins": begins.tolist(), "tokens": tokens.tolist()}
+    return {"topics": topics}
+
+
+@kernel
+def _hashes(data: np.ndarray, offsets: np.ndarray, seed: np.uint64, out: np.ndarray) -> None:
+    for row in range(len(out)):
+        out[row] = hash_span(data, offsets[row], offsets[row + 1], seed)
+
+
+def copies_of(ids: Texts, rates: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
+    """The rates rounded up or down, by a hash of the id."""
+    hashes = np.empty(len(ids), np.uint64)
+    _hashes(ids.data, ids.offsets, np.uint64(seed), hashes)
+    chance = (hashes >> np.uint64(11)).astype(np.float64) / 2.0**53
+    whole = np.floor(rates)
+    return (whole + (chance < rates - whole)).astype(np.int32)
+
+
+def give_copies(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a shard."""
+    import pyarrow
+    import pyarrow.parquet
+
+    config = UpsampleStep.model_validate(options["config"])
+    documents = Documents.read(item.shard, config)
+    rates = np.ones(len(documents.topics))
+    for topic, rows in documents.by_topic().items():
+        if topic not in options["rates"]:  # no tokens at all
+            continue
+        buckets = documents.ranks[rows].astype(np.int64)
+        if config.quality:
+            buckets = np.searchsorted(options["begins"][topic], documents.ranks[rows], side="right")
+        rates[rows] = np.asarray(options["rates"][topic])[buckets]
+    ids = Texts.of(item.shard.read(["id"]).column("id").cast(pyarrow.large_string()))
+    copies = copies_of(ids, rates, config.seed)
+    columns = {config.copies: pyarrow.array(copies), "upsample_rate": pyarrow.array(rates, pyarrow.float32())}
+    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "columns.parquet")
+    return {"copies": int(copies.sum()), "tokens": float((copies * documents.tokens).sum())}
+
+
+class Upsample(AcrossDocuments[UpsampleStep]):
+    """Decides how often each document is shown."""
+
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        config = self.config
+        items = [ShardItem(shard) for shard in shards]
+        begins: dict[str, list[float]] = {}
+        if config.quality:
+            tokens, begins = self._ranked(items, work)
+        else:
+            tokens = {}
+            for done in work.run("upsample-count", count, items, config, version=self.version):
+                for topic, found in done.report["tokens"].items():
+                    tokens[topic] = tokens.get(topic, np.zeros(config.buckets)) + np.asarray(found)
+        curves = solve_topics(tokens, config)
+        rates = {topic: curve.rates(edges_of(tokens[topic])).tolist() for topic, curve in curves.items()}
+        options = {"config": config.model_dump(mode="json"), "rates": rates, "begins": begins}
+        given = work.run("upsample-copies", give_copies, items, options, version=self.version)
+        return [done.file("columns.parquet") for done in given]
+
+    def _ranked(
+        self, items: Sequence[ShardItem], work: Work
+    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[float]]]:
+        """Tokens by topic and bucket, and where the buckets begin, from raw scores."""
+        parts = partitions_for(sum(item.shard.rows for item in items) * SCORE.itemsize)
+        options = {"config": self.config.model_dump(mode="json"), "parts": parts}
+        sent = work.run("upsample-scores", send_scores, items, options, version=self.version)
+        parted = [PartItem(part, tuple(sent)) for part in range(parts)]
+        found: dict[str, Any] = {}
+        for done in work.run("upsample-rank", rank, parted, self.config.buckets, version=self.version):
+            found |= done.report["topics"]
+        topics = sorted({topic for done in sent for topic in done.report["topics"]})
+        ranked = {topic: found[str(topic_number(topic))] for topic in topics}
+        tokens = {topic: np.asarray(entry["tokens"]) for topic, entry in ranked.items()}
+        return tokens, {topic: entry["begins"] for topic, entry in ranked.items()}
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        return [at_least(self.config.copies, numbers(columns, self.config.copies), 1)]
+
+
+def edges_of(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The edges of buckets on the axis of cumulative token share."""
+    edges = np.concatenate([[0.0], np.cumsum(tokens)])
+    return np.asarray(edges / edges[-1])
+
+
+def solve_topics(tokens: dict[str, NDArray[np.float64]], config: UpsampleStep) -> dict[str, Curve]:
+    """The curve of each topic that has tokens."""
+    missing = sorted(set(config.targets) - {topic for topic, found in tokens.items() if found.sum() > 0})
+    if missing:
+        raise DataError(
+            f"no document has the topic {', '.join(missing)}",
+            place="step upsample, targets",
+            fix=f"topics found: {', '.join(sorted(tokens)) or 'none'}",
+        )
+    curves = {}
+    for topic, found in sorted(tokens.items()):
+        available = float(found.sum())
+        if available <= 0:
+            continue
+        ratio = config.targets[topic] / available if topic in config.targets else config.ratio
+        try:
+            curves[topic] = solve(ratio, edges_of(found), config.discard, config.max_rate)
+        except DataError as error:
+            raise DataError(
+                error.problem, place=f"step upsample, topic {topic} ({available:.4g} tokens)", fix=error.fix
+            ) from error
+    return curves
