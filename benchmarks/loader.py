@@ -129,7 +129,7 @@ def datatrove_batches(
 ) -> Callable[[], Iterator[Any]] | None:
     if importlib.util.find_spec("datatrove") is None:
         return None
-    from datatrove.utils.dataset import DatatroveFileDataset  # type: ignore[import-not-found]
+    from datatrove.utils.dataset import DatatroveFileDataset
 
     data = DatatroveFileDataset(str(path), length, return_positions=True, positions_from_eos_token_id=0)
     rows = len(order[0])

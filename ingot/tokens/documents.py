@@ -1,31 +1,45 @@
-"""Reading the documents artifact, and choosing documents by their id.
+"""Reading the documents artifact by columns, and choosing documents by their id.
 
-Which documents are held out depends on nothing but their ids: not on the seed, the order of files, or the machine.
+A document's *place* is a 64-bit hash of its id. Which documents are held out depends on nothing but places: not on the
+seed, the order of files, or the machine.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.workspace.config import content_hash
 from ingot.workspace.errors import ArtifactError, DataError
+from ingot.workspace.files import file_sha256
 
-COLUMNS = ["id", "text", "kind", "quality"]
-ROWS_PER_BATCH = 256
+if TYPE_CHECKING:
+    import pyarrow
+
+PART_BYTES = 32_000_000  # of Arrow data, about: what one task reads, and a kill loses at most
+ROWS_PER_BATCH = 1024
+AGAIN = "run the curate stage again"
 
 
 @dataclass(frozen=True)
-class Document:
-    """What the tokens room reads of a document."""
+class Part:
+    """Some row groups of a file: what one task works on."""
 
-    id: str
-    text: str
-    kind: str
-    quality: float
+    path: str
+    row_groups: tuple[int, ...]
+    bytes: int
+    key: str
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """The named columns of its documents, some at a time. Ids and texts are never missing and are valid UTF-8."""
+        return _batches(Path(self.path), columns, self.row_groups)
 
 
 def document_files(folder: Path) -> list[Path]:
@@ -36,66 +50,139 @@ def document_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_documents(folder: Path) -> Iterator[list[Document]]:
-    """All documents in batches, in the order of the files: at most one batch is in memory."""
-    for path in document_files(folder):
-        for columns in _read_columns(path, COLUMNS):
-            batch = [Document(*row) for row in zip(*(columns[name] for name in COLUMNS), strict=True)]
-            for document in batch:
-                for name in COLUMNS:
-                    if getattr(document, name) is None:
-                        raise DataError(
-                            f"document {document.id!r} has no {name}", place=str(path), fix="run the curate stage again"
-                        )
-            yield batch
-
-
-def read_ids(folder: Path) -> list[str]:
-    """The ids of all documents, in order; two documents with the same id are an error."""
-    ids = [id for path in document_files(folder) for columns in _read_columns(path, ["id"]) for id in columns["id"]]
-    if len(set(ids)) < len(ids):
-        twice = Counter(ids).most_common(1)[0][0]
-        raise DataError(
-            f"document id {twice!r} occurs twice", place=str(folder), fix="give every document an id of its own"
-        )
-    return ids
-
-
-def _read_columns(path: Path, names: list[str]) -> Iterator[dict[str, list[Any]]]:
-    """The named columns of one file, batch by batch."""
-    import pyarrow
+def parts_of(folder: Path) -> list[Part]:
+    """All documents as parts of about `PART_BYTES`, in order."""
     import pyarrow.parquet
 
-    try:
+    parts = []
+    for path in document_files(folder):
+        with _named(path):
+            metadata = pyarrow.parquet.read_metadata(path)
+        checksum, groups, size = file_sha256(path), list[int](), 0
+        filled = [group for group in range(metadata.num_row_groups) if metadata.row_group(group).num_rows]
+        for group in filled:
+            groups.append(group)
+            size += metadata.row_group(group).total_byte_size
+            if size >= PART_BYTES or group == filled[-1]:
+                parts.append(Part(str(path), tuple(groups), size, content_hash([checksum, groups], 24)))
+                groups, size = [], 0
+    return parts
+
+
+def columns_of(folder: Path) -> frozenset[str]:
+    """The columns that every file has."""
+    import pyarrow.parquet
+
+    found = []
+    for path in document_files(folder):
+        with _named(path):
+            found.append(set(pyarrow.parquet.read_schema(path).names))
+    return frozenset(set.intersection(*found))
+
+
+def read_columns(folder: Path, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    """The named columns of all documents, in order: at most one batch is in memory."""
+    for path in document_files(folder):
+        yield from _batches(path, columns, None)
+
+
+def _batches(path: Path, columns: Sequence[str], row_groups: Sequence[int] | None) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow.parquet
+
+    with _named(path):
         file = pyarrow.parquet.ParquetFile(path)
-        missing = [name for name in names if name not in file.schema_arrow.names]
+        missing = [name for name in columns if name not in file.schema_arrow.names]
         if missing:
             raise ArtifactError(
                 f"no column {', '.join(missing)}", place=str(path), fix="make the documents with the curate stage"
             )
-        for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
-            yield batch.to_pydict()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ArtifactError(
-            f"not a readable Parquet file: {error}", place=str(path), fix="run the curate stage again"
-        ) from error
+        for batch in file.iter_batches(ROWS_PER_BATCH, row_groups, list(columns), use_threads=False):
+            batch.validate(full=True)
+            for name in {"id", "text"} & set(columns):
+                if batch.column(name).null_count:
+                    row = batch.column(name).is_null().index(True).as_py()
+                    document = repr(batch.column("id")[row].as_py()) if "id" in columns else str(row)
+                    raise DataError(f"document {document} has no {name}", place=str(path), fix=AGAIN)
+            yield batch
 
 
-def place_of(id: str, purpose: str) -> float:
-    """A number in [0, 1) that depends only on the id and on what it is used for; uniform over ids."""
-    digest = hashlib.blake2b(f"{purpose}\0{id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
+class _named:
+    """Errors of Arrow inside get the name of the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        import pyarrow
+
+        if isinstance(error, pyarrow.ArrowException | OSError):
+            raise ArtifactError(f"not a readable Parquet file: {error}", place=str(self.path), fix=AGAIN) from error
 
 
-def held_out(ids: Iterable[str], share: float) -> frozenset[str]:
-    """The ids held out for validation: about `share` of them, at least one, never all."""
-    places = {id: place_of(id, "held out") for id in ids}
-    if len(places) < 2:
-        raise DataError(
-            f"{len(places)} documents: cannot train on some and validate on others",
-            fix="curate at least two documents",
+def places_of(ids: Iterable[str], purpose: str) -> NDArray[np.uint64]:
+    """A number below 2^64 for each id, which depends only on the id and on what it is used for; uniform over ids."""
+    digests = [hashlib.blake2b(f"{purpose}\0{id}".encode(), digest_size=8).digest() for id in ids]
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which documents are held out for validation: about `share` of them, at least one, never all."""
+
+    share: float
+    always: int | None = None  # the place of the one document, if the share takes none
+    never: int | None = None  # the place of the one that stays, if the share takes all
+
+    @classmethod
+    def of(cls, places: NDArray[np.uint64], share: float) -> HeldOut:
+        """For documents at these places."""
+        if len(places) < 2:
+            raise DataError(
+                f"{len(places)} documents: cannot train on some and validate on others",
+                fix="curate at least two documents",
+            )
+        taken = int(cls(share).mask(places).sum())
+        return cls(
+            share, int(places.min()) if taken == 0 else None, int(places.max()) if taken == len(places) else None
         )
-    chosen = {id for id, place in places.items() if place < share} or {min(places, key=places.__getitem__)}
-    if len(chosen) == len(places):
-        chosen.remove(max(places, key=places.__getitem__))
-    return frozenset(chosen)
+
+    def mask(self, places: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of the places are held out."""
+        taken: NDArray[np.bool_] = places / 2.0**64 < self.share
+        if self.always is not None:
+            taken |= places == self.always
+        if self.never is not None:
+            taken &= places != self.never
+        return taken
+
+
+HELD_OUT = "held out"
+
+
+def held_out(folder: Path, share: float) -> tuple[HeldOut, int]:
+    """Which documents of the artifact are held out, and how many there are in all; two with the same id are an error."""
+    found = [places_of(batch.column("id").to_pylist(), HELD_OUT) for batch in read_columns(folder, ["id"])]
+    places = np.concatenate([np.zeros(0, np.uint64), *found])
+    in_order = np.sort(places)
+    twice = set(in_order[1:][in_order[1:] == in_order[:-1]].tolist())
+    if twice:
+        _complain_about(folder, twice)
+    return HeldOut.of(places, share), len(places)
+
+
+def _complain_about(folder: Path, places: set[int]) -> None:
+    """Name an id that occurs twice, given the places that do."""
+    ids: Counter[str] = Counter()
+    for batch in read_columns(folder, ["id"]):
+        column = batch.column("id").to_pylist()
+        ids.update(
+            id for id, place in zip(column, places_of(column, HELD_OUT).tolist(), strict=True) if place in places
+        )
+    id, times = ids.most_common(1)[0]
+    if times > 1:  # else two ids share a place, which is no error
+        raise DataError(
+            f"document id {id!r} occurs twice", place=str(folder), fix="give every document an id of its own"
+        )

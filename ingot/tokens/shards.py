@@ -67,6 +67,26 @@ class SourceWriter:
         self._quality.append(quality)
         self._tokens += len(ids)
 
+    def extend(
+        self,
+        tokens: NDArray[Any],
+        starts: NDArray[np.int64],
+        text_bytes: NDArray[np.int64],
+        quality: NDArray[np.float32],
+    ) -> None:
+        """Add many documents: their tokens end to end, where each begins, and what is known of each."""
+        if len(tokens) and int(tokens.max()) >= self.vocabulary_size:
+            raise DataError(
+                f"token id {tokens.max()} is outside the vocabulary of {self.vocabulary_size}",
+                place=f"source {self.name}",
+                fix="tokenize with the tokenizer whose vocabulary size was given",
+            )
+        self._file.write(np.ascontiguousarray(tokens.astype(self.dtype, copy=False)).data)
+        self._starts.frombytes((starts + self._tokens).astype(np.int64).tobytes())
+        self._bytes.frombytes(text_bytes.astype(np.int64).tobytes())
+        self._quality.frombytes(quality.astype(np.float32).tobytes())
+        self._tokens += len(tokens)
+
     def finish(self) -> dict[str, Any]:
         """Close the files and give the source's entry of the index; a source without documents is an error."""
         self.close()

@@ -27,11 +27,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ingot.tokens.bpe.alphabet import BYTE_OF_CHARACTER, UTF8_BYTES
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
+
+    from ingot.tokens.bpe.exact import ExactEncoder
 
 END_OF_TEXT, PAD = "<|endoftext|>", "<|pad|>"
 TURN_START, TURN_END = "<|im_start|>", "<|im_end|>"
@@ -65,7 +68,7 @@ TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG = (
     "generation_config.json",
 )
 FILES = (TOKENIZER_FILE, TEMPLATE_FILE, TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG)
-UTF8_BYTES = frozenset({*range(0xC0), *range(0xC2, 0xF5)})
+BULK_CHARACTERS = 200_000  # a batch from which on it pays to make the fast encoder ready
 FALLBACK_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -84,6 +87,9 @@ class Tokenizer:
         self.files = dict(files or {})
         self._added = dict(sorted(self.backend.get_added_tokens_decoder().items()))
         self.special: dict[str, int] = {token.content: id for id, token in self._added.items() if token.special}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "encoder"}  # made again where it is needed
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -215,8 +221,19 @@ class Tokenizer:
         ids: list[int] = self.backend.encode(_valid_unicode(text), add_special_tokens=False).ids
         return ids
 
+    @cached_property
+    def encoder(self) -> ExactEncoder:
+        """Encodes whole columns of text: the same ids as `encode`, some fifty times as fast (bpe/exact.py)."""
+        from ingot.tokens.bpe.exact import exact_encoder
+
+        return exact_encoder(self.backend)
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text, on all cores."""
+        """`encode` of each text."""
+        if sum(map(len, texts)) >= BULK_CHARACTERS and self.encoder.fast:
+            from ingot.data.text.texts import Texts
+
+            return self.encoder.encode(Texts.of([_valid_unicode(text) for text in texts])).lists()
         encodings = self.backend.encode_batch_fast([_valid_unicode(text) for text in texts], add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
@@ -276,20 +293,6 @@ def _json_object(files: Mapping[str, bytes], name: str, place: str = "the tokeni
     if not isinstance(value, dict):
         raise ArtifactError("not a JSON object", place=f"{place}/{name}", fix="copy the model's folder again")
     return value
-
-
-def byte_level_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in a byte-level vocabulary (the GPT-2 convention).
-
-    Printable Latin-1 bytes stand for themselves; the 68 others take the characters from U+0100 on, in order, so that
-    no vocabulary entry holds a blank or control character.
-    """
-    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
-
-
-BYTE_OF_CHARACTER = byte_level_alphabet()
 
 
 def _spell_bytes(token: str) -> bytes:

@@ -1,48 +1,37 @@
 """Stage `tokenizer`: train a byte-level BPE on curated documents and measure it on held-out ones.
 
 Byte-pair encoding (Sennrich et al. 2016) over bytes (GPT-2): start from the 256 bytes, merge the most frequent adjacent
-pair until the vocabulary is full. Merges never cross the cuts of `split_pattern`: words keep at most one character
-before them, numbers are cut by the `digits` rule, runs of blanks stay together for code.
+pair until the vocabulary is full. Merges never cross the cuts of `split_pattern` (bpe/rules.py): words keep at most one
+character before them, numbers are cut by the `digits` rule, runs of blanks stay together for code.
 
-Invariants: special tokens have the ids 0..15 of `SPECIAL_TOKENS`; the same documents and config give the same bytes on
-disk, with any number of threads.
+Invariants: special tokens have the ids 0..15 of `SPECIAL_TOKENS`, whatever is trained on; the same documents and config give
+the same bytes on disk, with any number of threads.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
+from ingot.tokens.bpe.rules import split_pattern
 from ingot.tokens.chat import default_chat_template
-from ingot.tokens.config import TokenizerConfig
-from ingot.tokens.documents import Document, held_out, place_of, read_documents, read_ids
+from ingot.tokens.config import Balance, TokenizerConfig
+from ingot.tokens.documents import HELD_OUT, columns_of, held_out, places_of, read_columns
+from ingot.tokens.fertility import measure
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
-from ingot.workspace.errors import DataError
+from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder, write_json
 from ingot.workspace.stage import Stage, StageFolder
 
 STATISTICS_FILE = "statistics.json"
-NUMBERS = {"single": r"\p{N}", "groups_of_three": r"\p{N}{1,3}"}
-
-
-def split_pattern(digits: str) -> str:
-    """The regular expression whose matches are encoded each by itself."""
-    return "|".join(
-        [
-            r"'(?i:[sdmt]|ll|ve|re)",  # English contractions
-            r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",  # a word with the one blank or sign before it
-            NUMBERS[digits],
-            r" ?[^\s\p{L}\p{N}]+[\r\n]*",  # punctuation, with the line ends after it
-            r"\s*[\r\n]+",  # line ends with the blanks before them
-            r"\s+(?!\S)",  # blanks, leaving the last one to the word that follows
-            r"\s+",
-        ]
-    )
+MEASURED_BYTES = 16_000_000  # of held-out text at most
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None) -> Tokenizer:
@@ -51,7 +40,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(split_pattern(config.digits)), "isolated"),
+            pre_tokenizers.Split(Regex(split_pattern(config.split, config.digits)), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -68,54 +57,92 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
     return Tokenizer(backend, default_chat_template())
 
 
-def measure(tokenizer: Tokenizer, documents: Iterable[Document]) -> dict[str, dict[str, float]]:
-    """How well the tokenizer fits `documents`: numbers for each kind and for `all`.
+@dataclass(frozen=True)
+class Census:
+    """What is known of every document before one is chosen: a few numbers each."""
 
-    * bytes_per_token: UTF-8 bytes divided by tokens; higher means shorter sequences.
-    * fertility: tokens divided by blank-separated words.
-    * continued_word_share: share of words (each with a blank before it) that take two or more tokens.
-    """
-    texts: dict[str, list[str]] = defaultdict(list)
-    for document in documents:
-        texts[document.kind].append(document.text)
-        texts["all"].append(document.text)
-    result: dict[str, dict[str, float]] = {}
-    for kind, group in sorted(texts.items()):
-        tokens = sum(map(len, tokenizer.encode_batch(group)))
-        words = Counter(word for text in group for word in text.split())
-        count = words.total()
-        if not tokens or not count:
-            continue  # nothing but blanks was held out of this kind
-        pieces = tokenizer.encode_batch([" " + word for word in words])
-        continued = sum(times for times, ids in zip(words.values(), pieces, strict=True) if len(ids) > 1)
-        bytes_of_text = sum(len(text.encode("utf-8")) for text in group)
-        result[kind] = {
-            "documents": len(group),
-            "bytes": bytes_of_text,
-            "tokens": tokens,
-            "words": count,
-            "bytes_per_token": round(bytes_of_text / tokens, 4),
-            "fertility": round(tokens / count, 4),
-            "continued_word_share": round(continued / count, 4),
-        }
-    return result
+    held: NDArray[np.bool_]
+    places: NDArray[np.uint64]  # by a hash of the id: the order in which documents are taken
+    sizes: NDArray[np.int64]
+    groups: NDArray[np.int64]  # a number for each value of the column of `balance`
+    names: list[str]
+
+
+def take_census(documents: Path, config: TokenizerConfig) -> Census:
+    """Look at all documents once."""
+    import pyarrow
+    import pyarrow.compute
+
+    held, _ = held_out(documents, config.held_out_share)
+    column = None if config.balance is None else config.balance.column
+    names: dict[str, int] = {}
+    found: list[tuple[NDArray[Any], ...]] = []
+    for batch in read_columns(documents, ["id", "text", *([] if column is None else [column])]):
+        ids = batch.column("id").to_pylist()
+        values = [""] * len(ids) if column is None else batch.column(column).cast(pyarrow.string()).to_pylist()
+        found.append(
+            (
+                held.mask(places_of(ids, HELD_OUT)),
+                places_of(ids, "tokenizer"),
+                np.asarray(pyarrow.compute.binary_length(batch.column("text")), np.int64),
+                np.array([names.setdefault(str(value), len(names)) for value in values], np.int64),
+            )
+        )
+    masks, places, sizes, groups = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Census(masks, places, sizes, groups, list(names))
+
+
+def choose(census: Census, limit: int, balance: Balance | None) -> NDArray[np.int64]:
+    """The documents to train on, ascending: in each group, by hash of id, until its share of `limit` bytes is reached."""
+    weights = dict.fromkeys(census.names, 1.0)
+    if balance is not None and balance.shares:
+        weights = {name: balance.shares.get(name, 0.0) for name in census.names}
+    total = sum(weights.values())
+    chosen = []
+    for group, name in enumerate(census.names):
+        rows = np.flatnonzero((census.groups == group) & ~census.held)
+        rows = rows[np.argsort(census.places[rows], kind="stable")]
+        before = np.cumsum(census.sizes[rows]) - census.sizes[rows]
+        chosen.append(rows[before < (limit * weights[name] / total if total else 0)])
+    return np.sort(np.concatenate([np.zeros(0, np.int64), *chosen]))
+
+
+def texts_at(documents: Path, rows: NDArray[np.int64], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The text and the columns of these documents (ascending), one at a time."""
+    import pyarrow
+
+    done = 0
+    for batch in read_columns(documents, ["text", *columns]):
+        first, last = np.searchsorted(rows, [done, done + batch.num_rows])
+        part = batch.take(pyarrow.array(rows[first:last] - done))
+        done += batch.num_rows
+        yield from zip(
+            part.column("text").to_pylist(), *(map(str, part.column(name).to_pylist()) for name in columns), strict=True
+        )
 
 
 def run(config: TokenizerConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Train, measure, write tokenizer/."""
     documents = inputs["documents"]
-    outside = held_out(read_ids(documents), config.held_out_share)
-    texts, test, size = _choose(documents, outside, config.training_bytes)
+    columns = _columns_to_measure(config, documents)
+    census = take_census(documents, config)
+    rows = choose(census, config.training_bytes, config.balance)
+    size = int(census.sizes[rows].sum())
+    if size == 0:
+        raise DataError("the documents hold no text", place=str(documents), fix="look at what the curate stage kept")
     folder.stop.check()
-    folder.progress.say(f"training on {len(texts):,} documents, {size / 1e6:.1f} MB")
-    tokenizer = train_tokenizer(texts, config)
+    folder.progress.say(f"training on {len(rows):,} documents, {size / 1e6:.1f} MB")
+    tokenizer = train_tokenizer((text for (text,) in texts_at(documents, rows, ())), config)
     folder.stop.check()
     statistics = {
         "vocabulary_size": tokenizer.vocabulary_size,
-        "training_documents": len(texts),
+        "training_documents": len(rows),
         "training_bytes": size,
-        "held_out": measure(tokenizer, test),
+        "held_out": _measure_held_out(tokenizer, documents, census, columns),
     }
+    if config.balance is not None:
+        shares = np.bincount(census.groups[rows], census.sizes[rows], len(census.names)) / size
+        statistics["training_shares"] = dict(zip(census.names, shares.round(4).tolist(), strict=True))
     with atomic_folder(folder.artifact("tokenizer")) as temporary:
         tokenizer.save(temporary)
         write_json(temporary / STATISTICS_FILE, statistics)
@@ -127,27 +154,37 @@ def run(config: TokenizerConfig, inputs: Mapping[str, Path], folder: StageFolder
     return _summary(statistics)
 
 
-def _choose(documents: Path, outside: frozenset[str], limit: int) -> tuple[list[str], list[Document], int]:
-    """Training texts within `limit` bytes (by hash of id if there are more), held-out documents, training bytes."""
-    sizes: dict[str, int] = {}
-    for batch in read_documents(documents):
-        sizes |= {document.id: len(document.text.encode("utf-8")) for document in batch if document.id not in outside}
-    chosen, total = set(sizes), sum(sizes.values())
-    if total > limit:
-        chosen, total = set(), 0
-        for id in sorted(sizes, key=lambda id: place_of(id, "tokenizer")):
-            if total >= limit:
-                break
-            chosen.add(id)
-            total += sizes[id]
-    if total == 0:
-        raise DataError("the documents hold no text", place=str(documents), fix="look at what the curate stage kept")
-    texts: list[str] = []
-    test: list[Document] = []
-    for batch in read_documents(documents):
-        texts += [document.text for document in batch if document.id in chosen]
-        test += [document for document in batch if document.id in outside]
-    return texts, test, total
+def _columns_to_measure(config: TokenizerConfig, documents: Path) -> list[str]:
+    """The columns of `measure_by`; an error if they or that of `balance` are not there."""
+    present = columns_of(documents)
+    wanted = [name for name in ("kind",) if name in present] if config.measure_by is None else config.measure_by
+    for name in [*wanted, *([] if config.balance is None else [config.balance.column])]:
+        if name not in present:
+            raise ArtifactError(
+                f"no column {name!r}",
+                place=str(documents),
+                fix=f"name others in measure_by and balance: the documents have {', '.join(sorted(present))}",
+            )
+    return wanted
+
+
+def _measure_held_out(
+    tokenizer: Tokenizer, documents: Path, census: Census, columns: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Statistics of all held-out documents and of each value of the columns (`prose`, `language=de`)."""
+    rows = np.flatnonzero(census.held)
+    rows = rows[np.argsort(census.places[rows], kind="stable")]
+    rows = np.sort(rows[np.cumsum(census.sizes[rows]) - census.sizes[rows] < MEASURED_BYTES])
+    found = list(texts_at(documents, rows, columns))
+    result = measure(tokenizer.encoder, (("all", text) for text, *_ in found))
+    for index, column in enumerate(columns, 1):
+        groups = measure(tokenizer.encoder, ((row[index], row[0]) for row in found))
+        result |= {
+            value if column == "kind" else f"{column}={value}": numbers
+            for value, numbers in groups.items()
+            if value != "all"
+        }
+    return result
 
 
 def _summary(statistics: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import pydoc
@@ -45,6 +46,13 @@ def corpus() -> list[dict[str, object]]:
     for number, row in enumerate(rows):
         row |= {"source": "stdlib", "quality": (number * 37 % 100) / 100}
     return rows
+
+
+def held_ids(rows: list[dict[str, object]], share: float) -> set[str]:
+    """The ids of the documents that are held out, from the definition: about `share` of all by a hash of the id."""
+    ids = [str(row["id"]) for row in rows]
+    place = {id: int(hashlib.blake2b(f"held out\0{id}".encode(), digest_size=8).hexdigest(), 16) / 2**64 for id in ids}
+    return {id for id in ids if place[id] < share} or {min(ids, key=place.__getitem__)}
 
 
 def write(folder: Path, rows: list[dict[str, object]], files: int = 2) -> Path:

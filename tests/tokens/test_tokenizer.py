@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from ingot.tokens.tokenizer import SPECIAL_COUNT, SPECIAL_TOKENS, Tokenizer, byte_level_alphabet
+from ingot.tokens.bpe.alphabet import byte_level_alphabet
+from ingot.tokens.tokenizer import SPECIAL_COUNT, SPECIAL_TOKENS, Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError
 
 hostile = st.lists(st.one_of(st.sampled_from(SPECIAL_TOKENS), st.text(max_size=5))).map("".join)

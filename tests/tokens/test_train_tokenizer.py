@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ingot.tokens.config import TokenizerConfig
-from ingot.tokens.documents import Document, held_out
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
-from ingot.tokens.train_tokenizer import STAGE, measure, train_tokenizer
-from ingot.workspace.errors import DataError, Interrupted
+from ingot.tokens.train_tokenizer import STAGE, train_tokenizer
+from ingot.workspace.errors import ArtifactError, DataError, Interrupted
 from ingot.workspace.stage import StageFolder
+from tests.tokens.conftest import held_ids
 
 if TYPE_CHECKING:
     from tests.tokens.conftest import WriteDocuments
@@ -59,7 +59,7 @@ def test_merges_equal_a_naive_trainer(rows: list[dict[str, object]]) -> None:
     assert [merge for merge in learnt if "Ċ" not in "".join(merge)][:120] == naive_merges(words, 120)
 
 
-@pytest.mark.parametrize(("digits", "longest"), [("single", 1), ("groups_of_three", 3)])
+@pytest.mark.parametrize(("digits", "longest"), [("single", 1), ("groups_of_three", 3), ("groups_from_the_right", 3)])
 def test_digits(digits: str, longest: int) -> None:
     text = "year 2024 and 2024 and 123456 or x1999 " * 50
     tokenizer = train_tokenizer([text], TokenizerConfig.model_validate({"vocabulary_size": 400, "digits": digits}))
@@ -102,35 +102,10 @@ def test_training_does_not_depend_on_threads(tmp_path: Path, documents: Path, fo
     assert (tmp_path / "other" / "tokenizer" / "tokenizer.json").read_bytes() == here
 
 
-def test_statistics_of_a_tokenizer_without_merges() -> None:
-    tokenizer = train_tokenizer(["a"], TokenizerConfig(vocabulary_size=272))
-    found = measure(tokenizer, [Document("1", "ab é 7", "prose", 1.0), Document("2", "x", "code", 1.0)])
-    # Bytes are tokens: "ab é 7" has 7 bytes and 3 words; each word with its blank takes two tokens or more.
-    assert found["prose"]["bytes_per_token"] == 1
-    assert found["prose"]["fertility"] == round(7 / 3, 4)
-    assert found["prose"]["continued_word_share"] == 1
-    assert found["all"] == {
-        "documents": 2,
-        "bytes": 8,
-        "tokens": 8,
-        "words": 4,
-        "bytes_per_token": 1,
-        "fertility": 2,
-        "continued_word_share": 1,
-    }
-
-
-def test_continued_words_count_by_occurrence() -> None:
-    tokenizer = train_tokenizer([" cat" * 50], TokenizerConfig(vocabulary_size=275))
-    assert len(tokenizer.encode(" cat")) == 1
-    found = measure(tokenizer, [Document("1", "cat cat cat dog", "prose", 1.0)])
-    assert found["prose"]["continued_word_share"] == 0.25
-
-
 def test_stage(documents: Path, rows: list[dict[str, object]], folder: StageFolder) -> None:
     summary = STAGE.run(TokenizerConfig(vocabulary_size=700), {"documents": documents}, folder)
     statistics = json.loads((folder.path / "tokenizer" / "statistics.json").read_text(encoding="utf-8"))
-    outside = held_out([str(row["id"]) for row in rows], 0.02)
+    outside = held_ids(rows, 0.02)
     test = [row for row in rows if row["id"] in outside]
     train = [row for row in rows if row["id"] not in outside]
     assert statistics["training_documents"] == len(train)
@@ -146,6 +121,29 @@ def test_training_bytes_bounds_the_sample(documents: Path, folder: StageFolder) 
     STAGE.run(TokenizerConfig(vocabulary_size=300, training_bytes=10_000), {"documents": documents}, folder)
     statistics = json.loads((folder.path / "tokenizer" / "statistics.json").read_text(encoding="utf-8"))
     assert 10_000 <= statistics["training_bytes"] < 40_000
+
+
+def test_the_sample_is_balanced(
+    rows: list[dict[str, object]], folder: StageFolder, tmp_path: Path, write_documents: WriteDocuments
+) -> None:
+    """By bytes, whatever the corpus has: of a corpus that is mostly code, three quarters prose."""
+    spoken = [{**row, "language": "python" if row["kind"] == "code" else "english"} for row in rows]
+    documents = write_documents(tmp_path / "documents", spoken)
+    config = TokenizerConfig.model_validate(
+        {
+            "vocabulary_size": 300,
+            "training_bytes": 16_000,
+            "balance": {"column": "language", "shares": {"english": 3, "python": 1}},
+            "measure_by": ["language"],
+            "held_out_share": 0.2,
+        }
+    )
+    STAGE.run(config, {"documents": documents}, folder)
+    statistics = json.loads((folder.path / "tokenizer" / "statistics.json").read_text(encoding="utf-8"))
+    assert statistics["training_shares"]["english"] > 0.6
+    assert {"language=english", "language=python", "all"} == set(statistics["held_out"])
+    with pytest.raises(ArtifactError, match="no column 'topic'"):
+        STAGE.run(TokenizerConfig(measure_by=["topic"]), {"documents": documents}, folder)
 
 
 def test_stop_and_empty_text(

@@ -14,8 +14,9 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from ingot.model.gguf.format import GgufFile
 from ingot.model.gguf.tokenizer import RULES, tokenizer_files
+from ingot.tokens.bpe.alphabet import byte_level_alphabet
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.tokens.tokenizer import Tokenizer, byte_level_alphabet
+from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
 
 HOSTILE = (
