@@ -23,7 +23,7 @@ from ingot.report.curves import curves
 from ingot.report.evaluations import eval_table, evaluations
 from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
-from ingot.report.select import generations_by_task, removed_by_step, rollouts_by_step
+from ingot.report.select import curation, generations_by_task, rollouts_by_step
 from ingot.workspace.files import write_text
 
 SCRIPTS = (
@@ -34,8 +34,11 @@ SCRIPTS = (
     "flow.js",
     "evals.js",
     "diff.js",
-    "funnel.js",
     "chart.js",
+    "samples.js",
+    "step_reports.js",
+    "funnel_step.js",
+    "funnel.js",
     "curves.js",
     "generations.js",
     "rollouts.js",
@@ -69,15 +72,7 @@ def contents(run: RunRecord) -> dict[str, Any]:
             if stage.claims
         ],
         "evaluations": eval_table(found),
-        "funnels": [
-            {
-                "stage": stage.name,
-                "steps": [step.model_dump() for step in stage.funnel],
-                "removed": removed_by_step(stage.removed, stage.funnel),
-            }
-            for stage in run.stages
-            if stage.funnel or stage.removed
-        ],
+        "funnels": [curation(stage) for stage in run.stages if stage.funnel or stage.removed],
         "tokenizers": [{"stage": s.name, "statistics": s.tokenizer} for s in run.stages if s.tokenizer],
         "curves": [{"stage": s.name, "metrics": curves(s.metrics)} for s in run.stages if s.metrics],
         "generations": generations_by_task(found),

@@ -14,13 +14,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from ingot.report.kept import kept_samples
 from ingot.report.records import (
+    Banding,
     Claim,
+    Decontamination,
     FunnelStep,
     Generation,
+    ReadProblem,
     RemovedDocument,
+    RewrittenDocument,
     Rollout,
     RunRecord,
     Score,
@@ -30,7 +35,7 @@ from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import PARTIAL, folder_bytes
 from ingot.workspace.stage import DONE
 
-Model = TypeVar("Model", Claim, FunnelStep, Generation, RemovedDocument, Rollout, Score)
+Model = TypeVar("Model", bound=BaseModel)
 
 # What a finished stage of a kind is expected to have left, below its folder.
 EXPECTED = {
@@ -221,11 +226,7 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
     stage.config = reader.text(folder / "recipe.yaml")
     stage.metrics = reader.rows(folder / "metrics.jsonl")
 
-    path = folder / "documents/funnel.json"
-    steps = reader.value(path)
-    stage.funnel = reader.records(path, FunnelStep, steps if isinstance(steps, list) else [])
-    path = folder / "documents/removed.jsonl"
-    stage.removed = reader.records(path, RemovedDocument, reader.rows(path))
+    read_documents(reader, folder / "documents", stage)
     stage.tokenizer = reader.mapping(folder / "tokenizer/statistics.json") or None
     path = folder / "scores/scores.json"
     for metric, score in reader.mapping(path).items():
@@ -243,6 +244,32 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
     if stage.status in FINISHED:
         stage.missing = [file for file in EXPECTED.get(stage.kind, ()) if not (folder / file).exists()]
     return stage
+
+
+def read_documents(reader: Reader, folder: Path, stage: StageRecord) -> None:
+    """What curation left beside its documents."""
+    path = folder / "funnel.json"
+    steps = reader.value(path)
+    stage.funnel = reader.records(path, FunnelStep, steps if isinstance(steps, list) else [])
+    path = folder / "removed.jsonl"
+    stage.removed = reader.records(path, RemovedDocument, reader.rows(path))
+    path = folder / "rewritten.jsonl"
+    stage.rewritten = reader.records(path, RewrittenDocument, reader.rows(path))
+    path = folder / "problems.jsonl"
+    stage.read_problems = reader.records(path, ReadProblem, reader.rows(path))
+    names = {step.step for step in stage.funnel}
+    for path in sorted(path for path in folder.glob("*.json") if path.stem in names):  # a step's own report
+        content = reader.mapping(path)
+        if "sets" in content:
+            for evals in reader.records(path, Decontamination, [content]):
+                stage.decontaminations[path.stem] = evals
+        elif "bands" in content:
+            for banding in reader.records(path, Banding, [content]):
+                stage.bandings[path.stem] = banding
+    try:
+        stage.kept = kept_samples(sorted(folder.glob("part-*.parquet")))
+    except (OSError, ValueError) as error:  # what Parquet's reader raises on files that are torn or something else
+        reader.note(folder, f"its documents cannot be read ({error})")
 
 
 def _stage_folder(root: Path, folder: Any) -> Path | None:

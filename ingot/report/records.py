@@ -19,15 +19,19 @@ class Record(BaseModel):
 
 
 class FunnelStep(Record):
-    """One step of curation: what came in and what went out."""
+    """One step of curation: what came in and what went out. `select` and `read` begin with files, not documents."""
 
     step: str
     documents_in: int
     documents_out: int
     bytes_in: int
     bytes_out: int
-    seconds: float | None = None
+    tokens_in: int | None = None  # estimated from bytes
+    tokens_out: int | None = None
+    seconds: float | None = None  # processor time of all workers together
     reasons: dict[str, int] = Field(default_factory=dict)
+    repaired: dict[str, int] = Field(default_factory=dict)
+    bytes_cut: int = 0  # out of texts that stayed
 
 
 class RemovedDocument(Record):
@@ -35,13 +39,66 @@ class RemovedDocument(Record):
 
     id: str
     step: str
+    rule: str = ""
     reason: str = ""
     source: str = ""
     text: str = ""
     bytes: int | None = None
     duplicate_of: str | None = None
     duplicate_text: str | None = None
+    skipped: int = 0  # characters before what is shown
     spans: list[tuple[int, int]] = Field(default_factory=list)
+
+
+class RewrittenDocument(Record):
+    """A sample of what a step made of a text, both shown from the same place."""
+
+    id: str
+    step: str
+    source: str = ""
+    before: str
+    after: str
+    skipped: int = 0  # characters before what is shown
+
+
+class ReadProblem(Record):
+    """A file, record or row that was not read as it stands; `kept` if it became a document all the same."""
+
+    place: str
+    rule: str
+    detail: str = ""
+    text: str = ""
+    kept: bool = False
+
+
+class EvalSet(Record):
+    """What was found of one eval set in the documents."""
+
+    evals: int
+    searched: int
+    found: int
+    documents: int
+
+
+class Decontamination(Record):
+    """A step's search for evals: by set, and the texts of the evals found, by `set:id`."""
+
+    documents: int
+    removed: int
+    sets: dict[str, EvalSet]
+    texts: dict[str, str] = Field(default_factory=dict)
+
+
+class Banding(Record):
+    """A step's MinHash: its S-curve, and counts of how alike the removed are to what stayed, in equal parts of 0 to 1."""
+
+    bands: int
+    rows: int
+    shingles: str = ""
+    size: int | None = None
+    min_jaccard: float | None = None
+    knee: float
+    similarities: list[int] = Field(default_factory=list)
 
 
 class Score(Record):
@@ -131,6 +188,11 @@ class StageRecord:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     funnel: list[FunnelStep] = field(default_factory=list)
     removed: list[RemovedDocument] = field(default_factory=list)
+    rewritten: list[RewrittenDocument] = field(default_factory=list)
+    read_problems: list[ReadProblem] = field(default_factory=list)
+    decontaminations: dict[str, Decontamination] = field(default_factory=dict)  # by step
+    bandings: dict[str, Banding] = field(default_factory=dict)  # by step
+    kept: list[dict[str, Any]] = field(default_factory=list)  # samples, with all their columns
     tokenizer: dict[str, Any] | None = None
     scores: dict[str, Score] = field(default_factory=dict)
     units: dict[str, dict[str, float]] = field(default_factory=dict)

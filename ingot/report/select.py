@@ -8,13 +8,25 @@ say "24 of 310".
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
+from ingot.data.read.problem import ORDINARY
 from ingot.report.curves import significant
-from ingot.report.records import FunnelStep, RemovedDocument, Rollout, RolloutNode, StageRecord
+from ingot.report.records import (
+    ReadProblem,
+    RemovedDocument,
+    RewrittenDocument,
+    Rollout,
+    RolloutNode,
+    StageRecord,
+)
 
 REMOVED_PER_STEP = 24
+REWRITTEN_PER_STEP = 8
+PROBLEMS_PER_RULE = 4
+PROBLEM_LIMIT = 300
 TEXT_LIMIT = 2000
 TASKS = 40
 ANSWERS_PER_TASK = 4
@@ -51,30 +63,65 @@ def clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + " […]"
 
 
-def removed_by_step(documents: list[RemovedDocument], funnel: list[FunnelStep]) -> dict[str, dict[str, Any]]:
+def curation(stage: StageRecord) -> dict[str, Any]:
+    """Everything that the page shows of a curate stage."""
+    return {
+        "stage": stage.name,
+        "folder": stage.folder,
+        "steps": [step.model_dump() for step in stage.funnel],
+        "removed": removed_by_step(stage),
+        "rewritten": rewritten_by_step(stage.rewritten),
+        "problems": problems_by_rule(stage.read_problems),
+        "decontaminations": {step: each.model_dump(exclude={"texts"}) for step, each in stage.decontaminations.items()},
+        "bandings": {step: each.model_dump() for step, each in stage.bandings.items()},
+        "kept": stage.kept,
+    }
+
+
+def removed_by_step(stage: StageRecord) -> dict[str, dict[str, Any]]:
     """Removed samples of every curation step, spread over the rules of that step."""
-    rules = {step.step: list(step.reasons) for step in funnel}
-    steps: dict[str, list[tuple[str, RemovedDocument]]] = {}
-    for document in documents:
-        rule = rule_of(document, rules.get(document.step, []))
-        steps.setdefault(document.step, []).append((rule, document))
+    steps: dict[str, list[RemovedDocument]] = {}
+    for document in stage.removed:
+        steps.setdefault(document.step, []).append(document)
     result: dict[str, dict[str, Any]] = {}
     for step, members in steps.items():
-        chosen = round_robin(members, lambda member: member[0], REMOVED_PER_STEP)
-        result[step] = {"total": len(members), "samples": [_removed(rule, document) for rule, document in chosen]}
+        samples = [_removed(each) for each in round_robin(members, lambda each: each.rule, REMOVED_PER_STEP)]
+        if step in stage.decontaminations:
+            samples = [sample | eval_beside(sample, stage.decontaminations[step].texts) for sample in samples]
+        result[step] = {"total": len(members), "samples": samples}
     return result
 
 
-def rule_of(document: RemovedDocument, rules: list[str]) -> str:
-    """Which of the step's rules removed a document. A reason is "STEP: RULE DETAIL"; the funnel names the rules."""
-    reason = document.reason.removeprefix(f"{document.step}: ")
-    matching = [rule for rule in rules if reason == rule or reason.startswith(f"{rule} ")]
-    return max(matching, key=len, default=reason)
+def eval_beside(sample: dict[str, Any], texts: dict[str, str]) -> dict[str, str]:
+    """The eval that a document holds: the one that its reason names as `set:id`."""
+    found = [name for name in texts if re.search(rf"(^|\s){re.escape(name)}([\s,]|$)", sample["reason"])]
+    name = max(found, key=len, default=None)
+    return {} if name is None else {"eval": name, "eval_text": texts[name]}
 
 
-def _removed(rule: str, document: RemovedDocument) -> dict[str, Any]:
+def rewritten_by_step(documents: list[RewrittenDocument]) -> dict[str, list[dict[str, Any]]]:
+    """Samples of texts before and after every step that rewrites."""
+    steps: dict[str, list[dict[str, Any]]] = {}
+    for document in documents:
+        chosen = steps.setdefault(document.step, [])
+        if len(chosen) < REWRITTEN_PER_STEP:
+            sample = document.model_dump(exclude={"step"})
+            chosen.append(sample | {name: clip(sample[name], TEXT_LIMIT) for name in ("before", "after")})
+    return steps
+
+
+def problems_by_rule(problems: list[ReadProblem]) -> list[dict[str, Any]]:
+    """Some problems of reading of each rule: first what is damaged, then what was repaired or is no document."""
+    rules: dict[str, list[ReadProblem]] = {}
+    for problem in sorted(problems, key=lambda problem: (problem.rule in ORDINARY, problem.kept)):
+        rules.setdefault(problem.rule, []).append(problem)
+    chosen = [problem for members in rules.values() for problem in members[:PROBLEMS_PER_RULE]]
+    return [problem.model_dump() | {"text": clip(problem.text, PROBLEM_LIMIT)} for problem in chosen]
+
+
+def _removed(document: RemovedDocument) -> dict[str, Any]:
     sample = document.model_dump(exclude={"step", "duplicate_text"}, exclude_none=True, exclude_defaults=True)
-    sample |= {"rule": rule, "reason": document.reason.removeprefix(f"{document.step}: ")}
+    sample |= {"rule": document.rule, "reason": document.reason.removeprefix(f"{document.step}: ")}
     sample["text"] = clip(document.text, TEXT_LIMIT)
     if document.duplicate_text is not None:
         sample["duplicate_text"] = clip(document.duplicate_text, TEXT_LIMIT)

@@ -12,9 +12,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
+
 from ingot.workspace.files import write_json, write_text
 
-from .example_documents import STATISTICS, funnel, removed
+from .example_documents import (
+    BANDING,
+    DECONTAMINATION,
+    STATISTICS,
+    funnel,
+    kept_table,
+    problems,
+    removed,
+    rewritten,
+)
 from .example_scores import TRAINED, claims, samples, scores, units
 from .example_training import metrics, trajectories
 
@@ -118,6 +130,12 @@ def write_stage(path: Path, name: str, kind: str, rng: random.Random, status: st
     if kind == "curate":
         write_json(path / "documents/funnel.json", funnel())
         write_dump(path / "documents/removed.jsonl", removed(rng))
+        write_dump(path / "documents/rewritten.jsonl", rewritten())
+        write_dump(path / "documents/problems.jsonl", problems())
+        write_json(path / "documents/decontaminate.json", DECONTAMINATION)
+        write_json(path / "documents/near_duplicates.json", BANDING)
+        for part, rows in enumerate((kept_table().slice(0, 30), kept_table().slice(30))):
+            pyarrow.parquet.write_table(rows, path / f"documents/part-{part:05d}.parquet", row_group_size=8)
         summary = {"documents": funnel()[-1]["documents_out"], "bytes": funnel()[-1]["bytes_out"]}
     elif kind == "tokenizer":
         write_json(path / "tokenizer/statistics.json", STATISTICS)

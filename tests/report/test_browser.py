@@ -114,7 +114,7 @@ def test_keyboard_alone(open_page: Open, report_page: Path) -> None:
     assert page.evaluate("document.activeElement.closest('details').id") == "stage-sft"
     page.keyboard.press("Enter")
     page.locator("#stage-sft:not([open])").wait_for()
-    page.locator(".funnel-row").nth(2).press("Enter")
+    page.locator(".funnel-row").nth(4).press("Enter")
     assert page.locator("#data .browser h3").inner_text() == "Removed by language"
     page.locator("#curves input[value=share]").press("ArrowLeft")
     assert page.locator("#curves input[value=tokens]").is_checked()

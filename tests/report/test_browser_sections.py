@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .browsing import CHROMIUM, Open, four_digits, rows_of, texts
-from .example_documents import STATISTICS, funnel
+from .example_documents import BANDING, HOSTILE, STATISTICS, funnel, kept_table
 from .example_run import FOLDERS, config
 from .example_scores import TRAINED
 
@@ -18,46 +19,44 @@ pytestmark = [
 ]
 
 
+def row_of(page: Any, step: str) -> Any:
+    """The button of a step in the funnel."""
+    return page.locator(".funnel-row").nth([row["step"] for row in funnel()].index(step))
+
+
 def test_funnel(open_page: Open, report_page: Path) -> None:
     page = open_page(report_page)
-    rows = page.locator(".funnel-row")
+    rows = page.locator(".funnel-row:not(.kept-row)")
     assert rows.count() == len(funnel())
     for index, step in enumerate(funnel()):
         label = rows.nth(index).get_attribute("aria-label")
-        assert label.startswith(
-            f"{step['step'].replace('_', ' ')}: {step['documents_in']:,} documents in, {step['documents_out']:,} out"
-        )
+        counted = "files" if index < 2 else "documents"
+        assert label.startswith(f"{step['step'].replace('_', ' ')}: {step['documents_in']:,} {counted} in, ")
+        assert f"{step['documents_out']:,}" in label
+        shown = texts(page, f".funnel-row:nth-of-type({index + 1})")[0]
+        tokens, rate = step["bytes_out"] / 4.2 / 1e6, step["bytes_in"] / step["seconds"] / 1e6
+        assert f" {float(f'{tokens:.3g}'):g}M " in shown
+        if index:  # choosing files has no rate
+            assert f"{float(f'{rate:.2g}') if rate < 10 else round(rate):g} MB/s" in shown
         rows.nth(index).click()
         assert rows.nth(index).get_attribute("aria-pressed") == "true"
-        assert page.locator("#data .browser h3").inner_text() == f"Removed by {step['step'].replace('_', ' ')}"
-    assert texts(page, ".totals")[0].startswith("11,004 documents (126 MB) kept of 18,412 (186 MB)")
+        assert page.locator("#data .browser h3").inner_text().endswith(f" by {step['step'].replace('_', ' ')}")
+    total = texts(page, "#data .totals")[0]
+    assert total.startswith("11,004 documents (126 MB, about 30.1M tokens) kept of 18,412 (186 MB): 60 % of documents")
+    assert total.endswith("Read from 212 files (201 MB).")
 
     def kept_share() -> list[float]:
-        """Lengths of the bars of documents as parts of their tracks."""
+        """Lengths of the bars of documents as parts of their tracks; files have none."""
         measure = "const bar = row.querySelector('.kept'); return bar.offsetWidth / bar.parentElement.offsetWidth;"
-        shares: list[float] = rows.evaluate_all(f"rows => rows.map(row => {{ {measure} }})")
+        shares: list[float] = rows.evaluate_all(f"rows => rows.slice(2).map(row => {{ {measure} }})")
         return shares
 
-    assert kept_share() == pytest.approx(
-        [step["documents_out"] / funnel()[0]["documents_in"] for step in funnel()], abs=0.01
-    )
+    steps = funnel()[2:]
+    assert kept_share() == pytest.approx([step["documents_out"] / 18412 for step in steps], abs=0.01)
     page.get_by_text("each step's input").click()
-    assert kept_share() == pytest.approx([step["documents_out"] / step["documents_in"] for step in funnel()], abs=0.01)
+    assert kept_share() == pytest.approx([step["documents_out"] / step["documents_in"] for step in steps], abs=0.01)
 
-    rows.nth(6).click()  # decontaminate: spans behind emoji
-    assert page.locator("#data mark.span").all_inner_texts() == ["What is 17 * 24 ?", "408"]
-
-    rows.nth(5).click()  # near duplicates: pairs
-    pair = page.locator("#data .sample").nth(1)
-    assert pair.locator("mark.only-left").all_inner_texts() == ["2001 The authors", "software"]
-    assert pair.locator("mark.only-right").all_inner_texts()[:2] == ["1999 Somebody else", "program"]
-    page.locator("#data input[type=search]").fill("DOC-00070")
-    assert page.locator("#data .sample").count() == 1
-    assert "1 of the 24 samples" in page.locator("#data [role=status]").inner_text()
-    page.locator("#data input[type=search]").fill("nothing has this")
-    assert page.locator("#data .sample").count() == 0
-
-    rows.nth(3).click()  # quality rules
+    row_of(page, "quality_rules").click()
     assert texts(page, "#data .rule") == [
         "too short 1,404",
         "repeated lines 911",
@@ -67,6 +66,71 @@ def test_funnel(open_page: Open, report_page: Path) -> None:
     before = page.locator("#data .sample").count()
     page.locator("#data .samples > .button").click()
     assert page.locator("#data .sample").count() == 2 * before
+    page.locator("#data .rule", has_text="symbol share").click()
+    assert all(head.startswith("symbol_share above 0.3") for head in texts(page, "#data .sample-head"))
+    assert f"{FOLDERS['curate']}/removed/part-*.parquet" in page.locator("#data .everything").inner_text()
+
+
+def test_pairs_of_near_duplicates(open_page: Open, report_page: Path) -> None:
+    page = open_page(report_page)
+    row_of(page, "near_duplicates").click()
+    pair = page.locator("#data .sample").nth(1)
+    assert pair.locator("mark.only-left").all_inner_texts() == ["2001 The authors", "software"]
+    assert pair.locator("mark.only-right").all_inner_texts()[:2] == ["1999 Somebody else", "program"]
+    page.locator("#data input[type=search]").fill("DOC-00070")
+    assert page.locator("#data .sample").count() == 1
+    assert "1 of the 24 samples" in page.locator("#data [role=status]").inner_text()
+    page.locator("#data input[type=search]").fill("straßenbau")  # removed by another step
+    assert page.locator("#data .sample").count() == 0
+    page.get_by_label("all steps").check()
+    assert texts(page, "#data .sample-head")[0].startswith("language: not English 0.31 < 0.65")
+
+    chart = page.locator("#data .s-curve")  # 1 - (1 - s^8)^14 at 0.8: 92.4 %
+    assert "0.7: 56.5 %, 0.8: 92.4 %" in chart.get_attribute("aria-label")
+    assert chart.locator("rect.bin").count() == sum(count > 0 for count in BANDING["similarities"])
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * (44 + 0.8 * 404) / 460, box["y"] + 50)
+    tip = page.locator("#tip").inner_text()
+    assert re.fullmatch(r"similarity 0\.80: 92\.\d % of pairs meet; 0 documents removed", tip)  # bin 40 holds none
+
+
+def test_evals_beside_what_holds_them(open_page: Open, report_page: Path) -> None:
+    page = open_page(report_page)
+    row_of(page, "decontaminate").click()
+    table = page.locator("#data .eval-sets tbody tr")
+    assert [re.sub(r"\s+", " ", row) for row in table.all_inner_texts()] == [
+        "sums 658 650 13 2 % 14",
+        "quiz/dev 285 285 0 0 % 0",
+    ]
+    document, found = (page.locator("#data .sample figure").nth(side) for side in (0, 1))
+    assert document.locator("mark.span").all_inner_texts() == ["What is 17 * 24 ?", "408"]  # spans behind emoji
+    assert "sums:12" in found.inner_text() and found.locator("mark.span").all_inner_texts() == ["WHAT is 17 * 24 ?"]
+    assert "<b>all</b>" in found.inner_text()
+
+
+def test_rewritten_kept_and_unreadable(open_page: Open, report_page: Path) -> None:
+    page = open_page(report_page)
+    row_of(page, "pii").click()
+    sample = page.locator("#data .sample")
+    assert page.locator("#data .browser h3").inner_text() == "Rewritten by pii"
+    assert "from character 1,480" in sample.inner_text()
+    assert sample.locator("mark.only-left").all_inner_texts() == ["anna", "firm", "de"]
+    assert sample.locator("mark.only-right").all_inner_texts() == ["email", "example", "com"]
+    row_of(page, "extract").click()
+    assert "800 kB cut out of texts that stayed" in page.locator("#data .facts-line").inner_text()
+
+    page.locator(".kept-row").click()
+    first = page.locator("#data .sample").first
+    assert texts(page, "#data .sample .columns-of")[0] == "kind prose quality 0.025 scores [1, 1]"
+    assert "Document 1 <script>1</script> 🧪" in first.inner_text()
+    assert f"the first 2,000 of {len(kept_table()['text'][1].as_py()):,} characters" in first.inner_text()
+
+    row_of(page, "read").click()
+    assert texts(page, "#data .rule") == ["not a page 40", "not JSON 3"]
+    assert "Read after a repair: 7 not UTF-8." in texts(page, "#data .browser p")
+    places = texts(page, "#data .problems tbody td:first-child")
+    assert places[:2] == ["web:a.jsonl@17", "web:a.jsonl@99"] and len(places) == 6
+    assert HOSTILE[0] in page.locator("#data .problems").inner_text()
 
 
 def test_tokenizer(open_page: Open, report_page: Path) -> None:

@@ -13,7 +13,7 @@ from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
 from ingot.workspace.errors import ArtifactError
 
-from .example_documents import STATISTICS, funnel
+from .example_documents import BANDING, DECONTAMINATION, STATISTICS, funnel, kept_table, problems, rewritten
 from .example_run import FOLDERS
 from .example_scores import scores
 
@@ -35,6 +35,10 @@ def test_a_whole_run_is_read_without_complaint(finished_run: Path) -> None:
     assert (run.seed, run.recipe, run.version) == (1, "quickstart.yaml", "0.1.0")
     assert run.date == 1_794_731_400  # 2026-11-15T08:30:00+00:00, by `date -d`
     assert [step.model_dump() for step in stage(run, "curate").funnel] == funnel()
+    assert [each.model_dump() for each in stage(run, "curate").rewritten] == rewritten()
+    assert [each.model_dump() for each in stage(run, "curate").read_problems] == problems()
+    assert stage(run, "curate").bandings["near_duplicates"].model_dump() == BANDING
+    assert stage(run, "curate").decontaminations["decontaminate"].texts == DECONTAMINATION["texts"]
     assert stage(run, "tokenizer").tokenizer == STATISTICS
     assert {name: score.model_dump() for name, score in stage(run, "eval-rl").scores.items()} == scores("rl")
     assert stage(run, "verdict").inputs["scores"][0] == "eval-pretrain"
@@ -42,6 +46,19 @@ def test_a_whole_run_is_read_without_complaint(finished_run: Path) -> None:
     assert not any(each.missing for each in run.stages)
     folder = finished_run / FOLDERS["pretrain"]
     assert stage(run, "pretrain").bytes == sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def test_kept_samples_stand_at_equal_distances_over_all_parts(finished_run: Path) -> None:
+    """16 of 40 documents in two parts and six row groups: the middles of 16 equal stretches."""
+    kept = stage(read_run(finished_run), "curate").kept
+    assert [sample["id"] for sample in kept] == [f"kept-{int((index + 0.5) * 40 / 16)}" for index in range(16)]
+    table = kept_table().to_pylist()
+    for sample in kept:
+        document = table[int(sample["id"].removeprefix("kept-"))]
+        assert document["text"].startswith(sample["text"]) and sample["characters"] == len(document["text"])
+        assert ("language" in sample["columns"]) == (document["language"] is not None)
+        assert sample["columns"]["quality"] == document["quality"]
+        assert sample["columns"]["scores"] == str(document["scores"])
 
 
 def test_a_torn_line_loses_only_itself(running_run: Path) -> None:
@@ -55,6 +72,11 @@ def test_a_torn_line_loses_only_itself(running_run: Path) -> None:
 FILES = (
     "documents/funnel.json",
     "documents/removed.jsonl",
+    "documents/rewritten.jsonl",
+    "documents/problems.jsonl",
+    "documents/decontaminate.json",
+    "documents/near_duplicates.json",
+    "documents/part-00001.parquet",
     "tokenizer/statistics.json",
     "scores/scores.json",
     "scores/samples.jsonl",

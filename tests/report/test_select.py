@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ingot.report.records import FunnelStep, Generation, RemovedDocument, Rollout, RolloutNode, StageRecord
+from ingot.report.records import Generation, ReadProblem, RemovedDocument, Rollout, RolloutNode, StageRecord
 from ingot.report.select import (
+    PROBLEMS_PER_RULE,
     REMOVED_PER_STEP,
     ROLLOUT_STEPS,
     ROLLOUT_TOKENS,
     ROLLOUTS_PER_STEP,
     TASKS,
+    eval_beside,
     generations_by_task,
+    problems_by_rule,
     removed_by_step,
     rollouts_by_step,
     round_robin,
-    rule_of,
     spread,
 )
 
@@ -32,22 +34,34 @@ def test_spread_keeps_both_ends() -> None:
 
 
 def test_removed_samples_are_spread_over_rules() -> None:
-    reasons = {"too_short": 900, "too": 50, "rare": 1}
-    step = FunnelStep(step="rules", documents_in=2, documents_out=1, bytes_in=2, bytes_out=1, reasons=reasons)
     documents = [
-        RemovedDocument(id=str(index), step="rules", reason=f"rules: too_short {index}") for index in range(100)
+        RemovedDocument(id=str(index), step="rules", rule="too_short", reason=f"rules: too_short {index}")
+        for index in range(100)
     ]
-    documents.append(RemovedDocument(id="r", step="rules", reason="rules: rare"))
-    removed = removed_by_step(documents, [step])["rules"]
+    documents.append(RemovedDocument(id="r", step="rules", rule="rare", reason="rules: rare"))
+    removed = removed_by_step(StageRecord("curate", "curate", "done", removed=documents))["rules"]
     assert removed["total"] == 101 and len(removed["samples"]) == REMOVED_PER_STEP
     assert Counter(sample["rule"] for sample in removed["samples"]) == {"too_short": REMOVED_PER_STEP - 1, "rare": 1}
     assert removed["samples"][0]["reason"] == "too_short 0"
 
 
-def test_a_rule_is_not_mistaken_for_one_that_begins_alike() -> None:
-    document = RemovedDocument(id="x", step="rules", reason="rules: too_short 3 words")
-    assert rule_of(document, ["too", "too_short"]) == "too_short"
-    assert rule_of(document, ["too_sho"]) == "too_short 3 words"
+def test_the_eval_beside_a_document_is_the_one_that_its_reason_names() -> None:
+    """Ids begin alike, and both modes of decontamination write their reasons in their own way."""
+    texts = {"gsm8k:1": "one", "gsm8k:12": "twelve", "mmlu/dev:12": "other"}
+    for reason, expected in (
+        ("holds an eval: “nine green apples” and 8 more n-grams of gsm8k:12", "twelve"),
+        ("holds an eval: “nine green apples” of gsm8k:1 (50% of it)", "one"),
+        ("holds an eval: mmlu/dev:12, 0.93 >= 0.8 (question 0.91)", "other"),
+    ):
+        assert eval_beside({"reason": reason}, texts)["eval_text"] == expected
+    assert eval_beside({"reason": "holds an eval: “a” of gsm8k:123"}, texts) == {}
+
+
+def test_damage_is_listed_before_what_is_no_document() -> None:
+    problems = [ReadProblem(place=f"a@{index}", rule="not a page") for index in range(9)]
+    problems += [ReadProblem(place="b@1", rule="not UTF-8", kept=True), ReadProblem(place="c@1", rule="not JSON")]
+    chosen = problems_by_rule(problems)
+    assert [problem["rule"] for problem in chosen] == ["not JSON", "not UTF-8"] + ["not a page"] * PROBLEMS_PER_RULE
 
 
 def test_tasks_do_not_depend_on_whether_answers_were_right() -> None:

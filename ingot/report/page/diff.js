@@ -71,3 +71,5 @@ function highlighted(text, spans) {
   parts.push(characters.slice(at).join(""));
   return parts;
 }
+
+const spanTexts = (text, spans) => spans.map(([from, to]) => [...text].slice(from, to).join(""));
