@@ -1,8 +1,11 @@
 """Loops over bytes at the speed of C: one decorator, and the hash that every step shares.
 
-A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and kept beside its
-source (`cache=True`), so that a machine pays the compilation once. Kernels never see Python strings: text comes as
-UTF-8 bytes and offsets (see text/texts.py).
+A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and kept in the user's
+cache folder, so that a machine pays the compilation once. Kernels never see Python strings: text comes as UTF-8 bytes and
+offsets (see text/texts.py).
+
+numba compiles a kernel again when its own file changes, but not when a helper in another file does. The cache folder is
+therefore named by the content of all files that have kernels: any change there begins a new one.
 
 Invariant: `hash_span` depends only on the bytes of the span and on the seed; it is the same on every machine, so that
 files of hashes from two machines can be compared. It is not cryptographic.
@@ -10,7 +13,10 @@ files of hashes from two machines can be compared. It is not cryptographic.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -21,6 +27,32 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3 = np.uint64(0x165667B19E3779F9)
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels lie: one folder for each state of the files that have some."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted([*package.glob("data/**/*.py"), *package.glob("tokens/**/*.py")]):
+        content = path.read_bytes()
+        if b"ingot.data.native" in content or path == Path(__file__):
+            digest.update(content)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "ingot" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+def use_cache_folder() -> None:
+    """Keep compiled kernels there; where that cannot be written, numba finds a place itself. NUMBA_CACHE_DIR goes first."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    if not numba.config.CACHE_DIR and os.access(folder, os.W_OK):
+        numba.config.CACHE_DIR = str(folder)
+
+
+use_cache_folder()
 
 
 def kernel(function: Function) -> Function:

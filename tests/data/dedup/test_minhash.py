@@ -164,7 +164,7 @@ def test_s_curve_that_is_told() -> None:
     assert "92 % at 0.8" in " ".join(str(NearDedupStep.__doc__).split())
     first, second = STEP.build().say()
     assert "14 bands x 8 rows" in first and "knee at Jaccard 0.72" in first
-    assert "0.5: 5.33 %" in second and "0.8: 92.36 %" in second and "0.9: 99.96 %" in second
+    assert "0.5: 5.33 %" in second and "0.8: 92.35 %" in second and "0.9: 99.96 %" in second
 
 
 @settings(deadline=None)

@@ -1,0 +1,1 @@
+"""Heuristic rules on words, lines and characters, with the published thresholds."""

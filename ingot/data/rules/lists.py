@@ -1,0 +1,24 @@
+"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, gzip allowed, `#` begins a comment."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+from ingot.workspace.errors import DataError
+
+
+def read_list(path: str) -> list[str]:
+    """The entries in the order of the file, each once."""
+    try:
+        data = Path(path).read_bytes()
+        text = (gzip.decompress(data) if path.endswith(".gz") else data).decode("utf-8")
+    except OSError as error:
+        raise DataError(f"cannot read the list: {error.strerror or error}", place=path) from error
+    except UnicodeDecodeError as error:
+        raise DataError("the list is not UTF-8", place=path, fix="convert it, as with iconv -t utf-8") from error
+    lines = (line.strip() for line in text.splitlines())
+    entries = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    if not entries:
+        raise DataError("the list is empty", place=path, fix="one entry a line; lines that begin with # do not count")
+    return entries

@@ -1,0 +1,152 @@
+"""Documents with few sentences or many questionable ones go (MADLAD-400, Kudugunta et al. 2023, section 2.3).
+
+Sentences are those of text/sentences.py. Questionable is one that breaks a chosen rule; the numbers are the paper's:
+
+    2  list case            12 words or more, over half of them begin with a capital letter
+    3  abnormal length      fewer than 20 or more than 500 characters
+    4  technical characters over 20 % of the characters are 0-9 { } + / ( ) >
+    5  cursed strings       one of the listed phrases, or nine words in a row of 1, 3 or 4 characters each
+
+OLMo 3 uses 2 and 5. Rule 1 (the language of a sentence differs from the document's) is not here. Of the paper's list of
+cursed strings those that ask for the end of a sentence are left out: the full stop they end in separates sentences.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow
+
+from ingot.data.native import loop
+from ingot.data.rules.config import MadladStep
+from ingot.data.rules.gopher_quality import per
+from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.text.arrays import Bytes, Marks, Places, Sizes
+from ingot.data.text.characters import UPPER, WORD, character_flags, code_point, width
+from ingot.data.text.phrases import Phrases, find_phrases
+from ingot.data.text.sentences import sentence_end
+from ingot.data.text.texts import Texts
+from ingot.data.text.white_space import blank
+from ingot.data.text.words import words_of
+
+GROUPS = 9  # words in a row
+LIST_CASE_WORDS, LIST_CASE_SHARE = 12, 0.5
+SHORTEST, LONGEST = 20, 500
+TECHNICAL_SHARE = 0.2
+
+
+@loop
+def _odd_words(
+    data: Bytes,
+    word_starts: Places,
+    word_ends: Places,
+    word_characters: Sizes,
+    word: int,
+    stop: int,
+    table: Bytes,
+    chosen: Marks,
+) -> bool:
+    """List case (rule 2), or too many words of one small size in a row (rule 5)? Of the words from `word` to `stop`."""
+    counted = capitals = row = 0
+    while word < len(word_starts) and word_starts[word] < stop:
+        if row and word_characters[word] == word_characters[word - 1] and word_starts[word] == word_ends[word - 1] + 1:
+            row += 1
+        else:
+            row = 1
+        size = word_characters[word]
+        if chosen[5] and row == GROUPS and (size == 1 or size == 3 or size == 4):
+            return True
+        at, end = word_starts[word], min(word_ends[word], stop)
+        while at < end:
+            flags = table[code_point(data, at)]
+            if flags & WORD:  # signs before it do not count
+                counted += 1
+                capitals += (flags & UPPER) != 0
+                break
+            at += width(data[at])
+        word += 1
+    return chosen[2] and counted >= LIST_CASE_WORDS and capitals > LIST_CASE_SHARE * counted
+
+
+@loop
+def _abnormal_or_technical(data: Bytes, start: int, stop: int, length_counts: bool, technical_counts: bool) -> bool:
+    """Rules 3 and 4."""
+    characters = technical = 0
+    for at in range(start, stop):
+        byte = data[at]
+        characters += byte & 0xC0 != 0x80
+        technical += (
+            0x30 <= byte <= 0x39 or byte == 0x7B or byte == 0x7D or byte == 0x2B or 0x28 <= byte <= 0x29
+            or byte == 0x2F or byte == 0x3E
+        )  # fmt: skip
+    return (length_counts and (characters < SHORTEST or characters > LONGEST)) or (
+        technical_counts and technical > TECHNICAL_SHARE * characters
+    )
+
+
+@loop
+def _count(
+    data: Bytes,
+    offsets: Places,
+    word_starts: Places,
+    word_ends: Places,
+    word_characters: Sizes,
+    word_offsets: Places,
+    table: Bytes,
+    chosen: Marks,
+    phrases: Phrases,
+    sentences: Places,
+    questionable: Places,
+) -> None:
+    """The sentences of each text, and the questionable ones; chosen[n] says whether rule n is used."""
+    for text in range(len(offsets) - 1):
+        start = offsets[text]
+        word = word_offsets[text]
+        while start < offsets[text + 1]:
+            end, after = sentence_end(data, start, offsets[text + 1], table)
+            while word < word_offsets[text + 1] and word_ends[word] <= start:
+                word += 1
+            if not blank(data, start, end, table):
+                sentences[text] += 1
+                questionable[text] += (
+                    _odd_words(data, word_starts, word_ends, word_characters, word, end, table, chosen)
+                    or (chosen[5] and find_phrases(data, start, end, phrases) != 0)
+                    or ((chosen[3] or chosen[4]) and _abnormal_or_technical(data, start, end, chosen[3], chosen[4]))
+                )
+            start = after
+
+
+class Madlad(PerDocument[MadladStep]):
+    """See the module."""
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        """See PerDocument."""
+        texts = Texts.of(documents.column("text"))
+        words = words_of(texts)
+        phrases = Phrases.of(self.config.cursed, ignore_case=False)
+        chosen = np.array([number in self.config.rules for number in range(6)])
+        sentences, questionable = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+        _count(
+            texts.data,
+            texts.offsets,
+            words.starts,
+            words.ends,
+            words.characters,
+            words.offsets,
+            character_flags(),
+            chosen,
+            phrases,
+            sentences,
+            questionable,
+        )
+        return {
+            "_madlad_sentences": pyarrow.array(sentences),
+            "_madlad_questionable": pyarrow.array(per(questionable, sentences)),
+        }
+
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        """See Step."""
+        share, limit = numbers(columns, "_madlad_questionable"), self.config.min_questionable
+        return [
+            at_least("sentences", numbers(columns, "_madlad_sentences"), self.config.min_sentences),
+            Rule("questionable sentences", share >= limit, share, f">= {limit:g}"),
+        ]
