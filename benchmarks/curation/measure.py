@@ -27,7 +27,9 @@ def rate(function: Callable[[], Any], size: int, rounds: int = 3) -> float:
     return size / 1e6 / max(best, 1e-9)
 
 
-def row(case: str, ours: float, peer: float | None = None, *, peer_name: str = "", goal: float | None = None) -> dict[str, Any]:
+def row(
+    case: str, ours: float, peer: float | None = None, *, peer_name: str = "", goal: float | None = None
+) -> dict[str, Any]:
     """A line of the table; `ratio` is ours over the peer's."""
     return {
         "case": case,
