@@ -89,7 +89,7 @@ class CurateConfig(Config):
         default=None,
         gt=0,
         description="budget of raw bytes (null: everything); each source in turn gets an equal share of what is left. "
-        "Files are taken in the order of the hash of their relative path, prose files before Python files",
+        "Files are taken in the order of the hash of their relative path; prose and Python files get half of it each",
     )
     steps: list[Step] = Field(default_factory=default_steps, description="what the documents walk through, in order")
     samples: int = Field(default=40, ge=0, description="removed documents shown in the report, per step; all are kept")

@@ -17,17 +17,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from ingot.workspace.config import Config, content_hash
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # configurations are read without numpy and Arrow
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    import numpy as np
     import pyarrow
+    from numpy.typing import NDArray
 
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
@@ -85,6 +85,8 @@ class Rule:
         """`2.31 < 3` for a row."""
         if self.values is None:
             return self.limit
+        import numpy as np
+
         value = self.values[row]
         shown = f"{value:.4g}" if isinstance(value, float | np.floating) else f"{value}"
         return f"{shown} {self.limit}".strip()
@@ -110,6 +112,7 @@ def at_most(name: str, values: NDArray[Any], limit: float) -> Rule:
 
 def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
     """A column as floats; null becomes nan, which no rule is broken by."""
+    import numpy as np
     import pyarrow
 
     column = columns.column(name).combine_chunks().cast(pyarrow.float64())

@@ -150,27 +150,32 @@ def row_groups(whole: Piece, split_bytes: int) -> list[Piece]:
 
 
 def select(pieces: Sequence[Piece], budget: int) -> list[Piece]:
-    """The pieces to read: those that are prose by type first, by hash of the path, until their sizes reach `budget`."""
-    taken = []
-    late = [piece.format == "python" or piece.format not in ONE_DOCUMENT for piece in pieces]
-    order = sorted(
-        range(len(pieces)),
-        key=lambda index: (
-            late[index],
-            path_hash(pieces[index].identity)[:8],
-            pieces[index].identity,
-            pieces[index].start,
-        ),
-    )
-    for index in order:
-        if budget <= 0:
-            break
-        piece = pieces[index]
-        if piece.format not in ONE_DOCUMENT and piece.size > budget:
-            piece = replace(piece, limit=budget)
-        taken.append((index, piece))
-        budget -= piece.size
-    return [piece for _, piece in sorted(taken, key=lambda pair: pair[0])]
+    """The pieces to read: by hash of the path, until their sizes reach `budget`.
+
+    What is prose by its type and the rest (Python files, files of rows) get half of it each, and what the other half
+    leaves over: a few programs have less prose than a budget, an environment full of packages has more than a small one.
+    """
+    halves: tuple[list[int], list[int]] = ([], [])
+    for index, piece in enumerate(pieces):
+        halves[piece.format == "python" or piece.format not in ONE_DOCUMENT].append(index)
+    sizes = [sum(pieces[index].size for index in half) for half in halves]
+    shares = (max(budget // 2, budget - sizes[1]), max(budget - budget // 2, budget - sizes[0]))
+    taken: dict[int, Piece] = {}
+    for half, share in zip(halves, shares, strict=True):
+        for index in sorted(half, key=lambda each: _order(pieces[each])):
+            if share <= 0:
+                break
+            piece = pieces[index]
+            if piece.format not in ONE_DOCUMENT and piece.size > share:
+                piece = replace(piece, limit=share)
+            taken[index] = piece
+            share -= piece.size
+    return [taken[index] for index in sorted(taken)]
+
+
+def _order(piece: Piece) -> tuple[bytes, str, int]:
+    """A fair order that depends on nothing but the piece."""
+    return path_hash(piece.identity)[:8], piece.identity, piece.start
 
 
 def path_hash(identity: str) -> bytes:
