@@ -158,8 +158,10 @@ def serve(pipe: Connection) -> None:
 
 
 def release_memory() -> None:
-    """Give back what a call has left behind: a worker's size is then that of its largest call, not of all together."""
-    gc.collect()
+    """Give back what a call has left behind: a worker's size is then that of its largest call, not of all together.
+
+    No collection of cycles here: with a compiler's objects around it takes longer than many a call.
+    """
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 
