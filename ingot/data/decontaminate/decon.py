@@ -10,7 +10,7 @@ Source: allenai/decon; Olmo 3, arXiv 2512.13961.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.data.decontaminate.against import AgainstEvals
 from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.counting import ShardItem, count_and_match, load_counts, save_columns, save_counts
 from ingot.data.decontaminate.decon_index import DeconIndex, build_index
@@ -40,7 +41,7 @@ from ingot.data.decontaminate.tokens import Tokens, tokens_of
 from ingot.data.decontaminate.words import word_places
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
-from ingot.data.step import AcrossDocuments, PerDocument, Report, Rule
+from ingot.data.step import AcrossDocuments, PerDocument, Rule
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
@@ -129,50 +130,29 @@ def decon_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
     return [rule(table, broken, reasons)]
 
 
-class Decon(PerDocument[DecontaminateStep]):
-    """decon, with its own weights."""
+class DeconEvals(AgainstEvals):
+    """The index and the rule, whoever computes the columns."""
 
     @cached_property
     def index(self) -> DeconIndex:
         return build_index(self.config)
 
-    def say(self) -> list[str]:
-        return self.index.say()
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        return decon_rules(self.config, columns)
+
+
+class Decon(DeconEvals, PerDocument[DecontaminateStep]):
+    """decon, with its own weights."""
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         return annotate(self.index, self.config, Texts.of(documents.column("text")))
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return decon_rules(self.config, columns)
 
-    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
-        from ingot.data.decontaminate.report import eval_report, lines
-
-        found = eval_report(self, tables)
-        return Report(found, lines(found))
-
-
-class CountedDecon(AcrossDocuments[DecontaminateStep]):
+class CountedDecon(DeconEvals, AcrossDocuments[DecontaminateStep]):
     """decon, with n-grams of questions weighed by how common they are in all documents."""
-
-    @cached_property
-    def index(self) -> DeconIndex:
-        return build_index(self.config)
-
-    def say(self) -> list[str]:
-        return self.index.say()
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
         return count_and_match(shards, work, self.config, count_shard, match_shard, self.version)
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return decon_rules(self.config, columns)
-
-    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
-        from ingot.data.decontaminate.report import eval_report, lines
-
-        found = eval_report(self, tables)
-        return Report(found, lines(found))
 
 
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:

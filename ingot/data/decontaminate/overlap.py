@@ -17,7 +17,7 @@ Papers: Brown et al. 2020 (GPT-3), appendix C. A search that cannot find anythin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.data.decontaminate.against import AgainstEvals
 from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.counting import (
     ShardItem,
@@ -42,7 +43,7 @@ from ingot.data.decontaminate.words import word_places, words_of
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.native import loop
-from ingot.data.step import AcrossDocuments, PerDocument, Report, Rule
+from ingot.data.step import AcrossDocuments, PerDocument, Rule
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -199,50 +200,29 @@ def overlap_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]
     return [rule(table, broken, reasons)]
 
 
-class Overlap(PerDocument[DecontaminateStep]):
-    """Shared n-grams, all alike."""
+class OverlapEvals(AgainstEvals):
+    """The index and the rule, whoever computes the columns."""
 
     @cached_property
     def index(self) -> OverlapIndex:
         return build_index(self.config)
 
-    def say(self) -> list[str]:
-        return self.index.say()
+    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+        return overlap_rules(self.config, columns)
+
+
+class Overlap(OverlapEvals, PerDocument[DecontaminateStep]):
+    """Shared n-grams, all alike."""
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         return annotate(self.index, ngram_weights(self.index, self.config, ()), Texts.of(documents.column("text")))
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return overlap_rules(self.config, columns)
 
-    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
-        from ingot.data.decontaminate.report import eval_report, lines
-
-        found = eval_report(self, tables)
-        return Report(found, lines(found))
-
-
-class CountedOverlap(AcrossDocuments[DecontaminateStep]):
+class CountedOverlap(OverlapEvals, AcrossDocuments[DecontaminateStep]):
     """Shared n-grams, weighed by how common they are in all documents."""
-
-    @cached_property
-    def index(self) -> OverlapIndex:
-        return build_index(self.config)
-
-    def say(self) -> list[str]:
-        return self.index.say()
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
         return count_and_match(shards, work, self.config, count_shard, match_shard, self.version)
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return overlap_rules(self.config, columns)
-
-    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
-        from ingot.data.decontaminate.report import eval_report, lines
-
-        found = eval_report(self, tables)
-        return Report(found, lines(found))
 
 
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ingot.data.decontaminate.against import AgainstEvals
 from ingot.data.decontaminate.config import DecontaminateStep
-from ingot.data.decontaminate.decon import CountedDecon, Decon, guilty_matches
+from ingot.data.decontaminate.decon import guilty_matches
 from ingot.data.decontaminate.evals import eval_texts
 from ingot.data.decontaminate.matches import flat_matches
-from ingot.data.decontaminate.overlap import CountedOverlap, Overlap
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,10 +24,8 @@ EXAMPLES = 3  # by set
 SHOWN = 600  # characters of an eval
 TEXTS = 1000  # evals whose texts are kept to look at
 
-AnyStep = Overlap | CountedOverlap | Decon | CountedDecon
 
-
-def eval_report(step: AnyStep, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:
+def eval_report(step: AgainstEvals, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:
     """The report on documents that the step has annotated; `tables` have id and the step's columns."""
     sizes = step.index.sizes()
     documents = flagged = 0
