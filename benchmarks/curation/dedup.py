@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,6 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
         if find_spec(name) is None:
             print(f"  {name} is not installed: left out")
             continue
-        speed = rate(lambda peer=peer: peer(texts), peer_bytes, 1)  # type: ignore[misc]
+        speed = rate(partial(peer, texts), peer_bytes, 1)
         found.append(row("MinHash 14 x 8 (peer: signatures only)", ours, speed, peer_name=name))
     return found

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import unicodedata
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +79,11 @@ def readers(folder: Path, size: int, count: int, rounds: int) -> list[dict[str, 
         source = FilesSource(files=str(folder / name), max_document_bytes=100_000_000)
         if read_everything(source) != count:
             raise AssertionError(f"{name}: documents were lost")
-        ours = rate(lambda source=source: read_everything(source), size, rounds)  # type: ignore[misc]
+        ours = rate(partial(read_everything, source), size, rounds)
         peer = None
         if name in peers:
             try:
-                peer = rate(lambda name=name: peers[name](str(folder / name)), size, 1)  # type: ignore[misc]
+                peer = rate(partial(peers[name], str(folder / name)), size, 1)
             except ImportError as error:  # datatrove's JSONL reader needs orjson
                 print(f"the peer of {name} is left out: {error}", file=sys.stderr)
         peer_name = "warcio" if name == "warc" else "datatrove"
@@ -108,7 +109,7 @@ def extraction(pages: list[str], rounds: int) -> list[dict[str, Any]]:
     for method in methods:
         step = ExtractHtmlStep(method=method).build()
         step.annotate(documents.slice(0, 1))  # compile
-        ours[method] = rate(lambda step=step: step.annotate(documents), size, rounds)  # type: ignore[misc]
+        ours[method] = rate(partial(step.annotate, documents), size, rounds)
     from resiliparse.extract.html2text import extract_plain_text
 
     resiliparse = rate(lambda: [extract_plain_text(page, main_content=True) for page in pages], size, rounds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
                     peer = peer_rate(*PEERS[step.config.step], part)
                 except ImportError as error:
                     print(f"datatrove is left out: {error}", file=sys.stderr)
-            ours = rate(lambda step=step: run([step], documents), texts.bytes, rounds=1 if quick else 3)  # type: ignore[misc]
+            ours = rate(partial(run, [step], documents), texts.bytes, rounds=1 if quick else 3)
             rows.append(row(f"rule {step.config.step}", ours, peer, peer_name="datatrove" if peer else ""))
         together = rate(lambda: run(steps, documents), texts.bytes, rounds=1 if quick else 3)
         rows.append(row("all heuristic rules together", together, goal=GOAL))
