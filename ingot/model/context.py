@@ -4,8 +4,9 @@ A pass is one of two things:
 
 * whole sequences (training, scoring): rows hold packed documents, numbered by `documents_BT` (−1 is padding, and
   `positions_BT` restarts with each document), or one document each where there are no numbers;
-* a continuation with caches (sampling): row b goes on where slot `slots_B[b]` stopped, at `positions_BT`; the row's first
-  `lengths_B[b]` tokens are real (all of them if `lengths_B` is None), and every position is below `reach`.
+* a continuation with caches (sampling): row b goes on where slot `slots_B[b]` stopped, at `positions_BT`, which count up by
+  one; its past is in the pages `pages_BR[b]` or in the slot itself (mixers/cache.py); the row's first `lengths_B[b]` tokens
+  are real (all of them if `lengths_B` is None), and every position is below `reach`.
 
 Where the tokens of whole sequences are divided over ranks (across.py), a pass has the Context of its own tokens, which knows
 that of the whole rows: `Context(…).part(across)`.
@@ -41,10 +42,11 @@ class Context:
         reach: int | None = None,
         record: Record | None = None,
         places: Places | None = None,
+        pages_BR: Tensor | None = None,
     ) -> None:
         self.positions_BT, self.documents_BT = positions_BT, documents_BT
         self.slots_B, self.lengths_B, self.reach = slots_B, lengths_B, reach
-        self.record, self.places = record, places
+        self.record, self.places, self.pages_BR = record, places, pages_BR
         self.across: Across | None = None
         self._rows: Context | None = None
         self.reported = False  # all layers have run: those that run again, in the backward pass, report nothing

@@ -35,7 +35,7 @@ from torch import nn
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.cache import Cache, JointCache, StateCache, TokenCache
+from ingot.model.mixers.cache import Cache, JointCache, Room, StateCache, TokenCache
 from ingot.model.mixers.config import (
     AttentionConfig,
     GatedDeltaConfig,
@@ -230,7 +230,7 @@ def _cache_size(block: Block) -> CacheSize:
     config = block.config.mixer
     if block.mixer is None:
         return CacheSize()
-    tokens, state = _bytes(block.mixer.make_cache(1, 1, VALUE, META))
+    tokens, state = _bytes(block.mixer.make_cache(Room(slots=1, length=1), VALUE, META))
     attention = config.attention if isinstance(config, ParallelConfig) else config
     limits = (attention.window, attention.chunk) if isinstance(attention, AttentionConfig) else ()
     return CacheSize(tokens, min((limit for limit in limits if limit), default=None), state)
@@ -239,7 +239,7 @@ def _cache_size(block: Block) -> CacheSize:
 def _bytes(cache: Cache) -> tuple[int, int]:
     """Bytes per token and per sequence."""
     if isinstance(cache, TokenCache):
-        return sum(stream.numel() * stream.element_size() for stream in cache.streams.values()), 0
+        return sum(stream[0, :, 0].numel() * stream.element_size() for stream in cache.streams.values()), 0
     if isinstance(cache, StateCache):
         return 0, sum(state.numel() * state.element_size() for state in cache.states.values())
     assert isinstance(cache, JointCache)

@@ -23,6 +23,7 @@ from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.linear import Linear
+from ingot.model.mixers.cache import Cache, Room
 from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import RmsNorm
@@ -42,9 +43,9 @@ class MultiTokenModule(nn.Module):
         self.block = Block(config.blocks[config.multi_token.block], site)
         self.norm = RmsNorm(config.width, config.norm)
 
-    def forward(self, state_BTD: Tensor, embedding_BTD: Tensor, context: Context) -> Tensor:
+    def forward(self, state_BTD: Tensor, embedding_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         joined = torch.cat((self.embedding_norm(embedding_BTD), self.state_norm(state_BTD)), dim=-1)
-        out_BTD = self.block(self.input(joined), context)
+        out_BTD = self.block(self.input(joined), context, cache)
         self.block.report(context)
         return self.norm(out_BTD)
 
@@ -88,3 +89,30 @@ class MultiToken(nn.Module):
             state = part(state, embed(context.own(known)), context)
             results.append((state, context.own(valid)))
         return results
+
+    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> Cache | None:
+        """An empty cache for `step`; None if the block has no mixer."""
+        mixer = self._first.block.mixer
+        return None if mixer is None else mixer.make_cache(room, dtype, device)
+
+    def step(
+        self,
+        states_BTD: Tensor,
+        following_BT: Tensor,
+        embed: Callable[[Tensor], Tensor],
+        context: Context,
+        cache: Cache | None,
+    ) -> Tensor:
+        """The first module's states [B, T, D] in a continuation (context.py); `following` are the tokens after the states'.
+
+        Entry t lies at t's own position, where `forward` counts from the following token's: a distance between two entries,
+        which is all that attention sees, is the same.
+        """
+        states: Tensor = self._first(states_BTD, embed(following_BT), context, cache)
+        return states
+
+    @property
+    def _first(self) -> MultiTokenModule:
+        part = self.parts[0]
+        assert isinstance(part, MultiTokenModule)
+        return part

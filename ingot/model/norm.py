@@ -26,12 +26,19 @@ class RmsNorm(nn.Module):
         """The parameter as it is used."""
         return self.gain
 
+    def used_gain(self) -> Tensor | None:
+        """The gain that the norm multiplies with."""
+        gain = self.scale()
+        if gain is None or not self.config.zero_centred:
+            return gain
+        return 1 + gain.to(
+            torch.promote_types(gain.dtype, torch.float32)
+        )  # bfloat16 could not tell 1 + w from its neighbours
+
     def forward(self, x: Tensor) -> Tensor:
-        shape, gain = (x.shape[-1],), self.scale()
+        shape, gain = (x.shape[-1],), self.used_gain()
         if gain is None:
             return rms_norm(x, shape, None, self.epsilon)
-        if self.config.zero_centred:  # bfloat16 could not tell 1 + w from its neighbours
-            gain = 1 + gain.to(torch.promote_types(gain.dtype, torch.float32))
         if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):
             return rms_norm(x, shape, gain, self.epsilon)  # where nothing is rounded the cast point is the same
         if self.config.cast == "before_gain":

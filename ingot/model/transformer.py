@@ -17,7 +17,7 @@ from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.linear import Embedding, Linear
-from ingot.model.mixers.cache import Cache
+from ingot.model.mixers.cache import Cache, Room
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
 from ingot.model.norm import RmsNorm
@@ -72,6 +72,7 @@ class Transformer(nn.Module):
         *,
         caches: Sequence[Cache | None] | None = None,
         slots: Tensor | None = None,
+        pages: Tensor | None = None,
         lengths: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
@@ -80,6 +81,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """States [B, T, D] after the last norm. With caches, `slots` [B] says which slot each row continues.
 
+        `pages` [B, R] are the rows' pages where these are handed out (mixers/cache.py).
         `lengths` [B] is the number of real tokens of each row, if some are padded at the end. `reach` (one more than the
         largest position) bounds the keys that are read; giving it saves asking the device. A `record` collects the
         parts' losses and the routers' loads. `places` says where documents begin, so that the device need not be asked.
@@ -89,7 +91,7 @@ class Transformer(nn.Module):
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
-        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places).part(across)
+        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(across)
         if caches is None:
             for block in self.blocks:
                 assert isinstance(block, Block)
@@ -116,7 +118,7 @@ class Transformer(nn.Module):
 
     def project(self, states: Tensor) -> Tensor:
         """The products of states with the head; a head that is divided over ranks puts something else here."""
-        return states @ self.head_weight_VD.to(states.dtype).T
+        return Linear.multiply(states, self.head_weight_VD.to(states.dtype), None)
 
     def head(self, states_BTD: Tensor) -> Tensor:
         """Logits in float32 (float64 of a float64 model) from states after the last norm."""
@@ -127,11 +129,11 @@ class Transformer(nn.Module):
         cap = self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def make_caches(self, slots: int, length: int) -> list[Cache | None]:
-        """An empty cache per layer for `slots` sequences of at most `length` tokens; None for a layer without a mixer."""
+    def make_caches(self, room: Room) -> list[Cache | None]:
+        """An empty cache per layer; None for a layer without a mixer."""
         weight, caches = self.embedding.weight, list[Cache | None]()
         for block in self.blocks:
             assert isinstance(block, Block)
             mixer = block.mixer
-            caches.append(None if mixer is None else mixer.make_cache(slots, length, weight.dtype, weight.device))
+            caches.append(None if mixer is None else mixer.make_cache(room, weight.dtype, weight.device))
         return caches

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ingot.evals.config import NeedleConfig
 from ingot.evals.scores import Metric, metric_of_units
+from ingot.model.mixers.cache import Room
 from ingot.model.transformer import Transformer
 from ingot.tokens.config import VALIDATION
 from ingot.tokens.shards import Shards
@@ -114,7 +115,7 @@ def score_candidates(model: Transformer, needles: Sequence[Needle]) -> tuple[Ten
     span = max(len(candidate) for needle in needles for candidate in needle.candidates)
     count = len(needles)
     slots = torch.arange(count, device=device)
-    caches = model.make_caches(2 * count, longest + span)
+    caches = model.make_caches(Room(slots=2 * count, length=longest + span))
     prompts_BP, ends_B = _padded([needle.prompt for needle in needles], device)
     states_BPD = model.hidden(prompts_BP, caches=caches, slots=slots, lengths=ends_B)
     first_BV = model.head(states_BPD[slots, ends_B - 1]).log_softmax(dim=-1)
@@ -125,7 +126,7 @@ def score_candidates(model: Transformer, needles: Sequence[Needle]) -> tuple[Ten
         # each candidate goes on from a copy: a recurrent state cannot be taken back to the end of the prompt
         for cache in caches:
             if cache is not None:
-                cache.copy(slots, slots + count, longest)
+                cache.copy_slots(slots, slots + count)
         states_BCD = model.hidden(
             tokens_BC, ends_B[:, None] + places_C, caches=caches, slots=slots + count, lengths=sizes_B
         )

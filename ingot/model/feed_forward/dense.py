@@ -20,6 +20,8 @@ from torch.nn.functional import gelu, relu, silu
 
 from ingot.model.context import Context
 from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.gated_numba import gated_silu as gated_silu_in_loops
+from ingot.model.feed_forward.gated_numba import gated_silu_can
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 
@@ -33,11 +35,15 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def is_swiglu(config: FeedForwardConfig) -> bool:
+    """Whether it is silu(gate) ⊙ up and nothing else."""
+    plain = config.gated and config.activation == "silu" and config.clamp is None
+    return plain and config.gate_multiplier == 1 and not config.up_offset
+
+
 def has_kernel(config: FeedForwardConfig, projected: Tensor) -> bool:
     """Whether gated_triton.py computes this one: a plain SwiGLU in 16 bits on a GPU."""
-    plain = config.gated and config.activation == "silu" and config.clamp is None
-    plain = plain and config.gate_multiplier == 1 and not config.up_offset
-    return plain and projected.is_cuda and projected.element_size() == 2
+    return projected.is_cuda and projected.element_size() == 2 and is_swiglu(config)
 
 
 def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
@@ -46,6 +52,8 @@ def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
         from ingot.model.feed_forward.gated_triton import gated_silu
 
         return gated_silu(projected)
+    if is_swiglu(config) and gated_silu_can(projected):
+        return gated_silu_in_loops(projected)
     activation = ACTIVATIONS[config.activation]
     if not config.gated:
         return activation(projected)

@@ -56,6 +56,12 @@ class Experts(nn.Module):
         bias = nn.Parameter(torch.zeros(self.experts, out)) if self.config.bias else None
         self.register_parameter(f"{name}_bias", bias)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether nothing waits for the device, so that a CUDA graph can hold it."""
+        weight = self.get_parameter(self.first)
+        return weight.dtype in (torch.bfloat16, torch.float16) and _aligned(weight, weight.element_size())
+
     def forward(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         """Σ_k of the chosen experts' outputs [N, D], in the dtype of the products."""
         device = x_ND.device.type
@@ -112,13 +118,15 @@ class Experts(nn.Module):
 
 def grouped_linear(rows_RI: Tensor, weight_EOI: Tensor, ends_E: Tensor) -> Tensor:
     """Row r times the matrix of its expert, transposed; expert e has the rows ends_E[e − 1] to ends_E[e]."""
-    _, out, into = weight_EOI.shape
-    aligned = all(width * rows_RI.element_size() % KERNEL_BYTES == 0 for width in (out, into))
-    if aligned and rows_RI.dtype in KERNEL_DTYPES:
+    if _aligned(weight_EOI, rows_RI.element_size()) and rows_RI.dtype in KERNEL_DTYPES:
         return grouped_mm(rows_RI, weight_EOI.transpose(1, 2), offs=ends_E)
     sizes = ends_E.diff(prepend=ends_E.new_zeros(1)).tolist()
     parts = zip(rows_RI.split(sizes), weight_EOI.unbind(), strict=True)
     return torch.cat([linear(part, matrix) for part, matrix in parts])
+
+
+def _aligned(weight_EOI: Tensor, number_bytes: int) -> bool:
+    return all(width * number_bytes % KERNEL_BYTES == 0 for width in weight_EOI.shape[1:])
 
 
 class _Gather(torch.autograd.Function):

@@ -26,7 +26,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from ingot.model.context import Context
 from ingot.model.mixers.attend_blocks import attend_blocks, block_peaks
@@ -162,30 +161,3 @@ def choose_backend(query_BHTW: Tensor, value_BKTV: Tensor, context: Context, mas
     if not extras and varlen_can(query_BHTW, value_BKTV):
         return "varlen"
     return "flex" if flex_can(query_BHTW, value_BKTV) else "blocks"
-
-
-def attend_past(
-    query_BHTW: Tensor,
-    key_BKSW: Tensor,
-    value_BKSV: Tensor,
-    context: Context,
-    *,
-    scale: float,
-    window: int | None = None,
-    chunk: int | None = None,
-    softcap: float | None = None,
-    sinks_H: Tensor | None = None,
-) -> Tensor:
-    """Attention [B, H, T, V] of new tokens to cached keys and values, which lie at index = position."""
-    mask = Mask.within(key_BKSW.shape[2], window, chunk)
-    visible = context.once(("past", mask.window, mask.chunk), lambda: mask.past(context))
-    key, value = key_BKSW.to(query_BHTW.dtype), value_BKSV.to(query_BHTW.dtype)
-    if softcap is not None or sinks_H is not None:
-        return attend_plain(query_BHTW, key, value, visible, scale=scale, softcap=softcap, sinks_H=sinks_H)
-    group = query_BHTW.shape[1] // key.shape[1]
-    if group == 1 or query_BHTW.device.type == "cpu":
-        return scaled_dot_product_attention(query_BHTW, key, value, visible, scale=scale, enable_gqa=group > 1)
-    # no fused kernel for masks with grouped heads there: the queries of a group become rows of one longer query
-    rows = query_BHTW.unflatten(1, (-1, group)).flatten(2, 3)
-    mixed = scaled_dot_product_attention(rows, key, value, visible.repeat(1, 1, group, 1), scale=scale)
-    return mixed.unflatten(2, (group, -1)).flatten(1, 2)

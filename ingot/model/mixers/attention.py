@@ -14,7 +14,7 @@ Shapes: B rows, T tokens, D stream width, H, K heads, W head width, S places of 
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +23,16 @@ from torch.nn.functional import sigmoid, silu
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
-from ingot.model.mixers.attend import attend, attend_past
-from ingot.model.mixers.cache import Cache, TokenCache
+from ingot.model.mixers.attend import attend
+from ingot.model.mixers.attend_paged import attend_paged
+from ingot.model.mixers.cache import Cache, Room, TokenCache
 from ingot.model.mixers.config import AttentionConfig, TemperatureConfig
 from ingot.model.mixers.dual_chunk import dual_chunk_attention, turn_keys
 from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.store import store, store_can
 from ingot.model.norm import RmsNorm
 from ingot.model.order import local
+from ingot.model.positions.config import LongRopeScaling
 from ingot.model.positions.rope import rotate, rotation
 
 
@@ -53,24 +56,31 @@ class Attention(Mixer):
         if config.gate is not None:
             gated = heads if config.gate.place == "output" else key_heads
             self.gate = Linear(site.width, gated * (width if config.gate.form == "elementwise" else 1), bias=False)
-        self.whole_rows = config.dual_chunk is not None
+        self.whole_rows, self.capturable = config.dual_chunk is not None, config.dual_chunk is None
+        # LongRoPE looks at how long a row is
+        self.rows_split = config.dual_chunk is None and (
+            config.rope is None or not isinstance(config.rope.scaling, LongRopeScaling)
+        )
         self.sinks = nn.Parameter(torch.zeros(heads)) if config.sinks else None
         # the constant factor on the keys is a factor on every score
         self.scale = (width**-0.5 if config.scale is None else config.scale) * config.key_multiplier
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         config = self.config
-        query, key, value = self._project(x_BTD)
-        if config.gate is not None and config.gate.place == "value":
-            value = value * self._gate(x_BTD)
-        if config.dual_chunk is None:
-            query, key = self._place(query, key, context)
+        assert cache is None or isinstance(cache, TokenCache)
+        if cache is not None and store_can(self, x_BTD, cache):
+            query = self._cooled(self._store(x_BTD, context, cache), context)
+            mixed_BHTW = attend_paged(query, cache, context, **self._rules())
         else:
-            assert config.rope is not None
-            key = turn_keys(key, context, config.rope, config.dual_chunk)  # the queries turn later, three times
-        if config.temperature is not None:
-            query = (query * _temperature(context, config.temperature)).to(query.dtype)
-        mixed_BHTW = self._mix(query, key, value, context, cache)
+            query, key, value = self._project(x_BTD)
+            if config.gate is not None and config.gate.place == "value":
+                value = value * self._gate(x_BTD)
+            if config.dual_chunk is None:
+                query, key = self._place(query, key, context)
+            else:
+                assert config.rope is not None
+                key = turn_keys(key, context, config.rope, config.dual_chunk)  # the queries turn later, three times
+            mixed_BHTW = self._mix(self._cooled(query, context), key, value, context, cache)
         if config.gate is not None and config.gate.place == "output":
             mixed_BHTW = mixed_BHTW * self._gate(x_BTD)
         return self.output(mixed_BHTW.transpose(1, 2).flatten(2))
@@ -81,9 +91,10 @@ class Attention(Mixer):
         if self.config.temperature is not None:
             _temperature(context, self.config.temperature)
 
-    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> TokenCache:
+    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
         stream = (self.config.key_value_heads, self.config.head_width)
-        return TokenCache({"keys": stream, "values": stream}, slots, length, dtype, device)
+        limits = [limit for limit in (self.config.window, self.config.chunk) if limit is not None]
+        return TokenCache({"keys": stream, "values": stream}, room, dtype, device, min(limits, default=None))
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, H, T, W], keys and values [B, K, T, W], with the norms that come before the rotation."""
@@ -114,24 +125,54 @@ class Attention(Mixer):
         config = self.config
         key, value = context.keys(key, 2), context.keys(value, 2)
         if cache is not None:
-            assert isinstance(cache, TokenCache) and context.slots_B is not None and context.reach is not None
-            cache.write(context.slots_B, context.positions_BT, keys=key, values=value)
-            key, value = (cache.read(name, context.slots_B, context.reach) for name in ("keys", "values"))
+            assert isinstance(cache, TokenCache)
+            cache.write(context, keys=key, values=value)
+            if config.dual_chunk is None:
+                return attend_paged(query, cache, context, **self._rules())
+            key, value = (cache.read(name, context) for name in ("keys", "values"))
         if config.dual_chunk is not None:
             assert config.rope is not None
             return dual_chunk_attention(query, key, value, context, config.rope, config.dual_chunk, scale=self.scale)
-        run = partial(attend, layer=self.layer if context.wants_logits else None) if cache is None else attend_past
-        return run(
-            query,
-            key,
-            value,
-            context,
-            scale=self.scale,
-            window=config.window,
-            chunk=config.chunk,
-            softcap=config.softcap,
-            sinks_H=None if self.sinks is None else local(self.sinks),
+        return attend(query, key, value, context, layer=self.layer if context.wants_logits else None, **self._rules())
+
+    def _rules(self) -> dict[str, Any]:
+        """What the attention itself is told."""
+        return {
+            "scale": self.scale,
+            "window": self.config.window,
+            "chunk": self.config.chunk,
+            "softcap": self.config.softcap,
+            "sinks_H": None if self.sinks is None else local(self.sinks),
+        }
+
+    def _cooled(self, query: Tensor, context: Context) -> Tensor:
+        """The queries times their temperature."""
+        if self.config.temperature is None:
+            return query
+        return (query * _temperature(context, self.config.temperature)).to(query.dtype)
+
+    def _store(self, x_BTD: Tensor, context: Context, cache: TokenCache) -> Tensor:
+        """Queries [B, H, T, W]; keys and values go to the cache: `_project`, `_place` and `cache.write` in one kernel."""
+        config, gains = self.config, None
+        if config.query_key_norm == "head":
+            query_gain, key_gain = self.query_norm.used_gain(), self.key_norm.used_gain()
+            assert query_gain is not None and key_gain is not None
+            gains = (query_gain, key_gain)
+        page_BT, offset_BT = cache.places(context)
+        query_NHW = store(
+            self.query_key_value(x_BTD).flatten(0, 1),
+            cache.streams["keys"],
+            cache.streams["values"],
+            page_BT,
+            offset_BT,
+            None if config.rope is None else rotation(context, config.rope, config.head_width),
+            gains,
+            heads=config.heads,
+            epsilon=self.query_norm.epsilon if gains is not None else 0.0,
+            interleaved=config.rope is not None and config.rope.pairing == "interleaved",
+            gain_after_cast=gains is None or self.query_norm.config.cast == "before_gain",
         )
+        return query_NHW.unflatten(0, x_BTD.shape[:2]).transpose(1, 2)
 
     def _gate(self, x_BTD: Tensor) -> Tensor:
         """[B, heads, T, W], or [B, heads, T, 1] with one gate per head."""

@@ -1,83 +1,184 @@
-"""The past of the sequences being sampled: a fixed number of slots, one sequence each. Every mixer brings its own kind.
+"""The past of the sequences being sampled. Every mixer brings its own kind of cache.
 
-* `TokenCache` keeps something for every token (keys and values, a latent, indexer keys) at index = position. Writing is by
-  (slot, position), so prefill (many tokens) and decode (one token), rows of different lengths, and padding at the end of a
-  row are one operation: what lies beyond a sequence's end is never visible (a query sees indices up to its own position)
-  and is overwritten when the sequence grows. Any beginning of a slot is itself a valid cache (`cuttable`).
-* `StateCache` keeps a state that stands for the whole past (recurrent state, the convolution's last inputs). It cannot be
-  cut: it is the state after exactly the tokens that were read. A row that starts at position 0 starts from zeros.
-* `JointCache` is both, for mixers made of two.
+* `TokenCache` keeps something for every token (keys and values, a latent, indexer keys) in pages of P tokens, as in
+  PagedAttention (Kwon et al., arXiv 2309.06180). Row b of a pass has a table of R pages, and the token at position p lies in
 
-`leading()` is the same memory, but row b of a batch is always slot b, so that reading copies nothing (inference/slots.py).
+      page table[b, ⌊p/P⌋ mod R]   at offset p mod P.
+
+  Where the pages come from is the one difference. *Handed out*: the table comes with the pass (`context.pages_BR`), so
+  sequences can have pages in common. *Owned*: every slot has R pages of its own. A layer that sees only a window or a chunk
+  owns a ring: R·P holds what a query can see and the new tokens of a pass, and older tokens are written over.
+* `StateCache` keeps a state that stands for the whole past (recurrent state, the convolution's last inputs), one per slot. A
+  row that starts at position 0 starts from zeros.
+* `JointCache` is several, for mixers made of two.
+
+What lies in a slot (a state, a ring) is that after exactly the tokens that were read, and can only be copied as a whole; of
+pages that were handed out, any beginning is a valid cache (`in_pages`).
+
+Padding at the end of a row goes to page 0, which belongs to nobody.
+
+Shapes: B rows, T new tokens, H heads, W width, S places, N pages, P tokens of a page, R pages of a row.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from ingot.model.context import Context
+
+PAGE = 16  # tokens
+NOBODY = 0  # the page that is written by padding and read by no one
+
+
+@dataclass(frozen=True)
+class Room:
+    """What caches are made for: `slots` sequences of at most `length` tokens."""
+
+    slots: int
+    length: int
+    pages: int | None = None  # that are handed out, page 0 included; None: every slot owns pages for its whole length
+    page: int = PAGE
+    piece: int | None = None  # the most new tokens of a sequence in one pass; None: `length`
+
+    def pages_for(self, tokens: int) -> int:
+        """How many pages hold this many tokens."""
+        return -(-tokens // self.page)
+
+    @property
+    def table_width(self) -> int:
+        """Pages of the longest sequence."""
+        return self.pages_for(self.length)
 
 
 class Cache(ABC):
     """The cache of one layer."""
 
-    cuttable: bool  # whether the first n tokens of a slot are a valid cache by themselves
+    in_pages: bool  # whether all of it lies in pages that were handed out, so that sequences can share it
 
     @abstractmethod
-    def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens (or the whole state) from slots to slots, all at once: a slot may be both."""
+    def copy_slots(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy all that slots own from slots to slots, all at once: a slot may be both."""
 
     @abstractmethod
-    def leading(self) -> Cache:
-        """The same memory for batches whose row b is slot b."""
+    def copy_pages(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy pages that were handed out."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """All memory."""
 
 
 class TokenCache(Cache):
-    """Named streams [slots, heads, length, width], one entry per token."""
-
-    cuttable = True
+    """Named streams [N, H, P, W], one entry per token; `reach` is how far back a query sees (None: all the way)."""
 
     def __init__(
         self,
         streams: Mapping[str, tuple[int, int]],
-        slots: int,
-        length: int,
+        room: Room,
         dtype: torch.dtype,
         device: torch.device,
+        reach: int | None = None,
     ) -> None:
+        self.page = room.page
+        ring = None if reach is None else room.pages_for(reach + (room.piece or room.length)) + 1
+        if ring is not None and ring >= room.table_width:
+            ring = None
+        self.own_pages: int | None = ring  # pages of a slot; None: handed out
+        if room.pages is None and ring is None:
+            self.own_pages = room.table_width
+        pages = room.pages or 0
+        if self.own_pages is not None:
+            pages = 1 + room.slots * self.own_pages
         self.streams = {
-            name: torch.zeros(slots, heads, length, width, dtype=dtype, device=device)
+            name: torch.zeros(pages, heads, room.page, width, dtype=dtype, device=device)
             for name, (heads, width) in streams.items()
         }
-        self._leading = False
+        self.in_pages = self.own_pages is None
 
-    def write(self, slots_B: Tensor, positions_BT: Tensor, **values_BHTW: Tensor) -> None:
-        """Store new tokens' entries of the named streams at their slots and positions."""
+    def table(self, context: Context) -> Tensor:
+        """The rows' pages [B, R], int32."""
+        count, slots_B = self.own_pages, context.slots_B
+        if count is None:
+            assert context.pages_BR is not None, "a pass over pages that are handed out needs a table"
+            return context.pages_BR
+        assert slots_B is not None
+        return context.once(
+            ("own pages", count),
+            lambda: (1 + slots_B[:, None] * count + torch.arange(count, device=slots_B.device)).int(),
+        )
+
+    def write(self, context: Context, **values_BHTW: Tensor) -> None:
+        """Store the new tokens' entries of the named streams at the rows' positions."""
+        page_BT, offset_BT = self.places(context)
         for name, value in values_BHTW.items():
             stream = self.streams[name]
-            stream[slots_B[:, None], :, positions_BT] = value.transpose(1, 2).to(stream.dtype)
+            stream[page_BT, :, offset_BT] = value.transpose(1, 2).to(stream.dtype)
 
-    def read(self, name: str, slots_B: Tensor, reach: int) -> Tensor:
-        """The entries [B, heads, reach, width] of the given slots at positions below `reach`."""
-        stream = self.streams[name]
-        return stream[: len(slots_B), :, :reach] if self._leading else stream[:, :, :reach][slots_B]
+    def places(self, context: Context) -> tuple[Tensor, Tensor]:
+        """The page of every new token [B, T], and its offset there."""
+        return context.once(("places", self.own_pages, self.page), lambda: self._places(context))
 
-    def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
+    def _places(self, context: Context) -> tuple[Tensor, Tensor]:
+        table_BR, positions_BT = self.table(context), context.positions_BT
+        page_BT = table_BR.gather(1, positions_BT // self.page % table_BR.shape[1]).long()
+        if context.lengths_B is not None:
+            place_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
+            page_BT = page_BT.masked_fill(place_T >= context.lengths_B[:, None], NOBODY)
+        return page_BT, positions_BT % self.page
+
+    def read(self, name: str, context: Context) -> Tensor:
+        """A copy of the rows' entries [B, H, S, W]: S is the pass's reach, and index = position; or a whole ring."""
+        assert context.reach is not None
+        table_BR = self.table(context)
+        used = min(-(-context.reach // self.page), table_BR.shape[1])
+        entries_BRHPW = self.streams[name][table_BR[:, :used]]
+        entries_BHSW = entries_BRHPW.transpose(1, 2).flatten(2, 3)
+        return entries_BHSW if self._wraps(context) else entries_BHSW[:, :, : context.reach]
+
+    def positions(self, context: Context) -> Tensor:
+        """The positions [B or 1, S] of what `read` gives; negative where a ring has never been written."""
+        assert context.reach is not None
+        device = context.positions_BT.device
+        if not self._wraps(context):
+            return torch.arange(context.reach, device=device)[None]
+        places = self.table(context).shape[1] * self.page
+        # padding counts: it is not in the ring, but what lies in its place is too old for any query to see
+        last_B1 = context.positions_BT[:, :1] + context.positions_BT.shape[1] - 1
+        return last_B1 - (last_B1 - torch.arange(places, device=device)) % places
+
+    def _wraps(self, context: Context) -> bool:
+        assert context.reach is not None
+        return context.reach > self.table(context).shape[1] * self.page
+
+    def copy_slots(self, sources: Tensor, targets: Tensor) -> None:
+        count = self.own_pages
+        if count is not None:
+            places = torch.arange(count, device=sources.device)
+            self._copy(*((1 + slots[:, None] * count + places).flatten() for slots in (sources, targets)))
+
+    def copy_pages(self, sources: Tensor, targets: Tensor) -> None:
+        if self.own_pages is None:
+            self._copy(sources, targets)
+
+    def _copy(self, sources: Tensor, targets: Tensor) -> None:
         for stream in self.streams.values():
-            stream[targets, :, :length] = stream[sources, :, :length]
+            stream[targets] = stream[sources]
 
-    def leading(self) -> TokenCache:
-        view = TokenCache.__new__(TokenCache)
-        view.streams, view._leading = self.streams, True
-        return view
+    def tensors(self) -> list[Tensor]:
+        return list(self.streams.values())
 
 
 class StateCache(Cache):
     """Named states [slots, …], each the whole past of its slot."""
 
-    cuttable = False
+    in_pages = False
 
     def __init__(
         self,
@@ -101,12 +202,15 @@ class StateCache(Cache):
         for name, state in states.items():
             self.states[name][slots_B] = state.to(self.states[name].dtype)
 
-    def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
+    def copy_slots(self, sources: Tensor, targets: Tensor) -> None:
         for state in self.states.values():
             state[targets] = state[sources]
 
-    def leading(self) -> StateCache:
-        return self
+    def copy_pages(self, sources: Tensor, targets: Tensor) -> None:
+        """A state has no pages."""
+
+    def tensors(self) -> list[Tensor]:
+        return list(self.states.values())
 
 
 class JointCache(Cache):
@@ -114,11 +218,15 @@ class JointCache(Cache):
 
     def __init__(self, **parts: Cache) -> None:
         self.parts = parts
-        self.cuttable = all(part.cuttable for part in parts.values())
+        self.in_pages = all(part.in_pages for part in parts.values())
 
-    def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
+    def copy_slots(self, sources: Tensor, targets: Tensor) -> None:
         for part in self.parts.values():
-            part.copy(sources, targets, length)
+            part.copy_slots(sources, targets)
 
-    def leading(self) -> JointCache:
-        return JointCache(**{name: part.leading() for name, part in self.parts.items()})
+    def copy_pages(self, sources: Tensor, targets: Tensor) -> None:
+        for part in self.parts.values():
+            part.copy_pages(sources, targets)
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for part in self.parts.values() for tensor in part.tensors()]

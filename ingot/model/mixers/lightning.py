@@ -32,10 +32,10 @@ from ingot.model.norm import RmsNorm
 DEPTH_EPSILON = 1e-5  # keeps the slopes of the last layer, and of a model of one layer, finite and above zero
 
 
-def slopes(heads: int, layer: int, depth: int) -> Tensor:
+def slopes(heads: int, layer: int, depth: int, device: torch.device | None = None) -> Tensor:
     """s [H] of one layer."""
     factor = 1 - layer / (depth - 1 + DEPTH_EPSILON) + DEPTH_EPSILON
-    return torch.exp2(-8 / heads * torch.arange(1, heads + 1)) * factor
+    return torch.exp2(-8 / heads * torch.arange(1, heads + 1, device=device)) * factor
 
 
 class Lightning(RecurrentMixer):
@@ -59,7 +59,8 @@ class Lightning(RecurrentMixer):
         projected = self._activate(self.query_key_value(x_BTD))
         config = self.config
         query, key, value = projected.unflatten(-1, (3, config.heads, -1)).unbind(2)
-        decay_BTH = -slopes(config.heads, self.site.layer, self.site.depth).to(precise(value)).expand(value.shape[:3])
+        slopes_H = slopes(config.heads, self.site.layer, self.site.depth, value.device)
+        decay_BTH = -slopes_H.to(precise(value)).expand(value.shape[:3])
         mixed = linear_attention(query, key, value, decay_BTH, context, state_cache(cache))
         normed = self.norm(mixed.flatten(2).to(x_BTD.dtype))
         return self.output(torch.sigmoid(self.gate(x_BTD)) * normed)

@@ -109,15 +109,3 @@ class Mask:
         first = self.first(context)[:, None, :, None]
         key_S = torch.arange(context.whole.positions_BT.shape[1], device=first.device)
         return (key_S >= first) & (key_S <= context.index_T[:, None])
-
-    def past(self, context: Context) -> Tensor:
-        """The same for a pass with caches, where keys lie at index = position: booleans [B, 1, T, reach]."""
-        assert context.reach is not None
-        key = torch.arange(context.reach, device=context.positions_BT.device)
-        query = context.positions_BT[:, None, :, None]
-        visible = key <= query
-        if self.window is not None:
-            visible = visible & (query - key < self.window)
-        if self.chunk is not None:
-            visible = visible & (key >= query - query % self.chunk)
-        return visible

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ingot.model.config import NormConfig
 from ingot.model.context import Context
-from ingot.model.mixers.cache import Cache
+from ingot.model.mixers.cache import Cache, Room
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Mixer(nn.Module, ABC):
     def prepare(self, context: Context) -> None:
         """Compute what equal layers share, before the first of them asks: their compiled code then finds it there."""
 
+    capturable = True  # a step of decoding launches the same kernels whatever the data: it can be a CUDA graph
+    rows_split = False  # what it keeps lies in pages alone: one text may be several rows of a pass that continues it
     whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
 
     @abstractmethod
@@ -36,8 +38,8 @@ class Mixer(nn.Module, ABC):
         """The mixer's output. With a cache: reads the past from it and writes the new tokens into it."""
 
     @abstractmethod
-    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> Cache:
-        """An empty cache for `slots` sequences of at most `length` tokens."""
+    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> Cache:
+        """An empty cache."""
 
 
 def mix(mixer: Mixer, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:

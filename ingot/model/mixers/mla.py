@@ -34,8 +34,11 @@ from torch import Tensor
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order, in_turn
-from ingot.model.mixers.attend import attend, attend_past, largest_scores, report_peaks
-from ingot.model.mixers.cache import Cache, TokenCache
+from ingot.model.mixers.attend import attend, largest_scores, report_peaks
+from ingot.model.mixers.attend_latent_triton import attend_latent_triton, latent_can
+from ingot.model.mixers.attend_paged import attend_past, visible_past
+from ingot.model.mixers.attend_paged_triton import DTYPES
+from ingot.model.mixers.cache import Cache, Room, TokenCache
 from ingot.model.mixers.config import MlaConfig
 from ingot.model.mixers.indexer import Index, Indexer
 from ingot.model.mixers.mask import PADDING
@@ -86,6 +89,7 @@ class Mla(Mixer, Reporter):
             "key_value_up.weight": in_turn(config.heads, config.content_width, config.value_width),
         }
         self.whole_rows = config.sparse is not None
+        self.capturable = config.sparse is None and latent_can(config.key_value_latent, config.rope_width)
         chooses = config.sparse is not None and not config.sparse.shared
         self.indexer = Indexer(config, site.width) if chooses else None
         if self.indexer is not None and config.sparse is not None and config.sparse.loss:
@@ -95,16 +99,18 @@ class Mla(Mixer, Reporter):
         if self.config.rope is not None:
             rotation(context, self.config.rope, self.config.rope_width)
 
-    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> TokenCache:
+    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
         streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
         if self.config.sparse is not None and not self.config.sparse.shared:
             streams["index"] = (1, self.config.sparse.head_width)
-        return TokenCache(streams, slots, length, dtype, device)
+        return TokenCache(streams, room, dtype, device)
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         query_BHTW, latent_BTQ = self._queries(x_BTD, context)
         entry_BSE = context.keys(self.to_heads(self._entries(x_BTD, context)), 1)
         index = self._index(x_BTD, latent_BTQ, context)
+        if cache is not None and self._reads_pages(x_BTD, context):
+            return self._output(self._attend_pages(query_BHTW, entry_BSE, cache, context))
         if cache is not None:
             entry_BSE, index = self._through_cache(cache, entry_BSE, index, context)
         sparse = self.config.sparse
@@ -118,7 +124,11 @@ class Mla(Mixer, Reporter):
             mixed_BHTV = self.attend_expanded(query_BHTW, entry_BSE, context)
         if index is not None and self._indexer_learns(context):
             self._add_divergence(index, query_BHTW, entry_BSE, selected_BTK, context)
-        return self.output(mixed_BHTV.transpose(1, 2).flatten(2))
+        return self._output(mixed_BHTV)
+
+    def _output(self, mixed_BHTV: Tensor) -> Tensor:
+        out: Tensor = self.output(mixed_BHTV.transpose(1, 2).flatten(2))
+        return out
 
     # ---- projections
 
@@ -151,13 +161,12 @@ class Mla(Mixer, Reporter):
         self, cache: Cache, entry_BTE: Tensor, index: Index | None, context: Context
     ) -> tuple[Tensor, Index | None]:
         """Store what is new; give back everything that the slots hold."""
-        assert isinstance(cache, TokenCache) and context.slots_B is not None and context.reach is not None
-        slots, positions, reach = context.slots_B, context.positions_BT, context.reach
-        cache.write(slots, positions, entry=entry_BTE[:, None])
+        assert isinstance(cache, TokenCache)
+        cache.write(context, entry=entry_BTE[:, None])
         if index is not None:
-            cache.write(slots, positions, index=index.key_BSW[:, None])
-            index = index._replace(key_BSW=cache.read("index", slots, reach)[:, 0].to(index.key_BSW.dtype))
-        return cache.read("entry", slots, reach)[:, 0].to(entry_BTE.dtype), index
+            cache.write(context, index=index.key_BSW[:, None])
+            index = index._replace(key_BSW=cache.read("index", context)[:, 0].to(index.key_BSW.dtype))
+        return cache.read("entry", context)[:, 0].to(entry_BTE.dtype), index
 
     # ---- attention: queries [B, H, T, W] on entries [B, S, E] -> [B, H, T, V]
 
@@ -167,13 +176,34 @@ class Mla(Mixer, Reporter):
         if context.slots_B is None:
             layer = self.layer if context.wants_logits else None
             return attend(query_BHTW, key, value, context, scale=self.scale, layer=layer)
-        return attend_past(query_BHTW, key, value, context, scale=self.scale)
+        positions_S = torch.arange(key.shape[2], device=key.device)
+        seen = context.once(("past", key.shape[2]), lambda: visible_past(context.positions_BT, positions_S[None]))
+        return attend_past(query_BHTW, key, value, seen, scale=self.scale)
 
     def attend_absorbed(self, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> Tensor:
         """Entries are the keys and latents the values of all heads, so the heads are just more queries."""
         query = self._absorb(query_BHTW)
         seen = visible(context, slice(0, query.shape[1]), entry_BSE.shape[1])
         return self._values(mix_entries(query, entry_BSE, seen, self.config.key_value_latent, self.scale))
+
+    def _reads_pages(self, x_BTD: Tensor, context: Context) -> bool:
+        """Whether a kernel attends to the entries where they lie, in absorbed form, instead of to copies of them."""
+        assert context.reach is not None
+        kernel = self.capturable and x_BTD.is_cuda and x_BTD.dtype in DTYPES
+        return kernel and self._absorbed_is_cheaper(x_BTD.shape[1], context.reach)
+
+    def _attend_pages(self, query_BHTW: Tensor, entry_BTE: Tensor, cache: Cache, context: Context) -> Tensor:
+        assert isinstance(cache, TokenCache)
+        cache.write(context, entry=entry_BTE[:, None])
+        mixed_BTHL = attend_latent_triton(
+            self._absorb(query_BHTW),
+            cache.streams["entry"],
+            cache.table(context),
+            context.positions_BT,
+            latent_width=self.config.key_value_latent,
+            scale=self.scale,
+        )
+        return self._values(mixed_BTHL)
 
     def attend_selected(self, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, context: Context) -> Tensor:
         """Attention to the chosen entries only; padding gives zeros, as everywhere.

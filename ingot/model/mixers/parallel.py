@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention
-from ingot.model.mixers.cache import Cache, JointCache
+from ingot.model.mixers.cache import Cache, JointCache, Room
 from ingot.model.mixers.config import ParallelConfig
 from ingot.model.mixers.mamba2 import Mamba2
 from ingot.model.mixers.mixer import Mixer, Site, mix
@@ -35,8 +35,8 @@ class Parallel(Mixer):
         recurred = mix(self.mamba, x_BTD, context, parts.get("mamba"))
         return config.attention_out * attended + config.mamba_out * recurred
 
-    def make_cache(self, slots: int, length: int, dtype: torch.dtype, device: torch.device) -> JointCache:
+    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> JointCache:
         return JointCache(
-            attention=self.attention.make_cache(slots, length, dtype, device),
-            mamba=self.mamba.make_cache(slots, length, dtype, device),
+            attention=self.attention.make_cache(room, dtype, device),
+            mamba=self.mamba.make_cache(room, dtype, device),
         )

@@ -18,6 +18,7 @@ frequency is already 1e-3 radians. Shapes: R = r/2 pairs of channels.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import assert_never
 
 import torch
@@ -112,5 +113,11 @@ def _yarn_ramp(pairs: int, base: float, rotated: int, scaling: YarnScaling, devi
 
 
 def _longrope(wave_R: Tensor, divisors: tuple[float, ...]) -> Tensor:
-    divisors_R = torch.tensor(divisors, dtype=torch.float32).to(wave_R.device, non_blocking=True)
-    return 1.0 / (divisors_R * wave_R)
+    return 1.0 / (_on_device(divisors, wave_R.device) * wave_R)
+
+
+@cache
+def _on_device(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Sent once: every pass needs them, and while a CUDA graph is captured nothing can be sent."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=torch.float32, device=device)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ingot.model.config import NormConfig
 from ingot.model.context import Context
+from ingot.model.mixers.cache import Room
 from ingot.model.mixers.config import MlaConfig
 from ingot.model.mixers.mixer import Site
 from ingot.model.mixers.mla import Mla
@@ -90,7 +91,7 @@ def decode(layers: list[Mla], x_BTD: Tensor, pieces: list[list[int]], slots: lis
     Shorter rows are padded at their end. Layers do not feed each other: each reads x.
     """
     rows = x_BTD.shape[0]
-    caches = [layer.make_cache(max(slots) + 1, room, x_BTD.dtype, x_BTD.device) for layer in layers]
+    caches = [layer.make_cache(Room(slots=max(slots) + 1, length=room), x_BTD.dtype, x_BTD.device) for layer in layers]
     done, outputs = [0] * rows, torch.zeros_like(x_BTD)
     for piece in pieces:
         longest = max(piece)

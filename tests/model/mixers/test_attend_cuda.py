@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ingot.model.context import Context
-from ingot.model.mixers.attend import Backend, attend, attend_past
+from ingot.model.mixers.attend import Backend, attend
+from ingot.model.mixers.attend_paged import attend_past, visible_past
 from tests.model.mixers.attend_cases import Case, Result, cases, largest_difference, run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -82,7 +83,11 @@ def test_the_past_with_grouped_heads() -> None:
     for device in ("cpu", "cuda"):
         context = Context(positions.to(device), slots_B=torch.arange(3, device=device), reach=40)
         inputs = [x.to(device) for x in (query, key, value)]
-        results.append(attend_past(inputs[0], inputs[1], inputs[2], context, scale=0.3, window=20).cpu())
+        results.append(
+            attend_past(
+                *inputs, visible_past(context.positions_BT, torch.arange(40, device=device)[None], 20), scale=0.3
+            ).cpu()
+        )
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-5)
 
 

@@ -33,7 +33,7 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextAttentio
 from ingot.model.config import NormConfig
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention
-from ingot.model.mixers.cache import TokenCache
+from ingot.model.mixers.cache import Room, TokenCache
 from ingot.model.mixers.config import AttentionConfig
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mixer import Site
@@ -274,7 +274,7 @@ def test_a_cache_continues_the_full_pass(name: str) -> None:
     layer = random_layer(**OPTIONS[name])
     texts = {2: torch.randn(1, 19, WIDTH), 0: torch.randn(1, 14, WIDTH)}
     expected = {slot: whole(layer, text)[0] for slot, text in texts.items()}
-    cache = layer.make_cache(4, 32, torch.float32, torch.device("cpu"))
+    cache = layer.make_cache(Room(slots=4, length=32), torch.float32, torch.device("cpu"))
     for stream in cache.streams.values():
         stream.fill_(50.0)
     found: dict[int, list[Tensor]] = {slot: [] for slot in texts}
@@ -394,9 +394,10 @@ def test_the_key_multiplier_scales_the_keys() -> None:
 
 
 def test_the_cache_holds_keys_and_values_of_the_key_heads() -> None:
-    cache = random_layer().make_cache(3, 10, torch.bfloat16, torch.device("cpu"))
-    assert isinstance(cache, TokenCache) and cache.cuttable
+    room = Room(slots=3, length=10, page=4)
+    cache = random_layer().make_cache(room, torch.bfloat16, torch.device("cpu"))
+    assert isinstance(cache, TokenCache) and not cache.in_pages
     assert {name: tuple(stream.shape) for name, stream in cache.streams.items()} == {
-        "keys": (3, 2, 10, HEAD),
-        "values": (3, 2, 10, HEAD),
+        "keys": (1 + 3 * 3, 2, 4, HEAD),
+        "values": (1 + 3 * 3, 2, 4, HEAD),
     }

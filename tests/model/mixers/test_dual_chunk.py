@@ -15,7 +15,7 @@ from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
 from ingot.model.mixers.attention import Attention
-from ingot.model.mixers.cache import TokenCache
+from ingot.model.mixers.cache import Room, TokenCache
 from ingot.model.mixers.config import AttentionConfig, DualChunkConfig
 from ingot.model.mixers.dual_chunk import dual_chunk_attention, turn_keys
 from ingot.model.mixers.mixer import Site
@@ -130,7 +130,7 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, block: int) -> Non
     parts = inputs(2, 15)
     expected = run(parts, whole(2, 15), rope, config)
     streams = {"key": (KEY_HEADS, WIDTH), "value": (KEY_HEADS, VALUE_WIDTH)}
-    cache = TokenCache(streams, 3, 30, torch.float64, torch.device("cpu"))
+    cache = TokenCache(streams, Room(slots=3, length=30), torch.float64, torch.device("cpu"))
     slots, done = torch.tensor([2, 0]), [0, 0]
     for piece in ([3, 7], [6, 1], [1, 1], [5, 6]):
         longest = max(piece)
@@ -139,12 +139,11 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, block: int) -> Non
         query, key, value = (
             torch.stack([part[row][:, positions[row].clamp_max(14)] for row in range(2)]) for part in parts
         )
-        cache.write(slots, positions, key=turn_keys(key, context, rope, config), value=value)
-        assert context.reach is not None
+        cache.write(context, key=turn_keys(key, context, rope, config), value=value)
         result = dual_chunk_attention(
             query,
-            cache.read("key", slots, context.reach),
-            cache.read("value", slots, context.reach),
+            cache.read("key", context),
+            cache.read("value", context),
             context,
             rope,
             config,
@@ -168,7 +167,7 @@ def test_inside_an_attention_layer() -> None:
     expected = layer(x, whole(2, 17))
     assert (expected[:, :5] - plain(x, whole(2, 17))[:, :5]).abs().max() < 1e-12
     assert (expected[:, 5:] - plain(x, whole(2, 17))[:, 5:]).abs().max() > 1e-6
-    cache, slots = layer.make_cache(2, 17, torch.float64, torch.device("cpu")), torch.arange(2)
+    cache, slots = layer.make_cache(Room(slots=2, length=17), torch.float64, torch.device("cpu")), torch.arange(2)
     for start, end in ((0, 7), (7, 8), (8, 17)):
         context = Context(torch.arange(start, end).expand(2, -1), slots_B=slots, reach=end)
         assert (layer(x[:, start:end], context, cache) - expected[:, start:end]).abs().max() < 1e-12

@@ -16,6 +16,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Atten
 from transformers.models.kimi_linear.configuration_kimi_linear import KimiLinearConfig
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearAttention
 
+from ingot.model.mixers.cache import Room
 from ingot.model.mixers.mla import Mla, softmax_scale
 from tests.model.mixers.latent import (
     WIDTH,
@@ -170,8 +171,8 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, absorbed: bool | N
 
 def test_the_cache_holds_one_latent_and_one_key_per_token() -> None:
     layer = mla()
-    cache = layer.make_cache(2, 10, torch.float64, torch.device("cpu"))
-    assert {name: tuple(stream.shape) for name, stream in cache.streams.items()} == {"entry": (2, 1, 10, 16 + 6)}
+    cache = layer.make_cache(Room(slots=2, length=10, page=10), torch.float64, torch.device("cpu"))
+    assert {name: tuple(stream.shape) for name, stream in cache.streams.items()} == {"entry": (1 + 2, 1, 10, 16 + 6)}
 
 
 def test_packed_documents_equal_documents_alone() -> None:
