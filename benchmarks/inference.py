@@ -1,10 +1,19 @@
-"""Sampling speed: Ingot's engine and transformers' generate, on models of one shape, in turns on the same machine.
+"""Sampling speed: Ingot's engine and transformers on the same weights, in turns on the same machine.
 
-Cases: every request of the same length at batch 1, 8 and 64; groups of eight samples of one prompt (what RL asks for);
-and requests that end at different times, where the peer's batch runs until its longest request is done. Tokens per
-second count the tokens that were asked for, prompts read included in the time.
+    python benchmarks/inference.py [--device cpu|cuda] [--cases batches,continuous,…] [--quick] [--threads N]
 
-    python benchmarks/inference.py [--device cpu|cuda] [--quick] [--threads N]
+| case       | what                                                              | beside                         |
+|------------|-------------------------------------------------------------------|--------------------------------|
+| batches    | prompts of 32 tokens, greedy, at batch 1 and 8, on a GPU also 64   | transformers' generate         |
+| rl         | groups of samples that end at different times                     | transformers' generate         |
+| continuous | 256 prompts of 16 to 512 tokens, 256 new tokens each (GPU)         | transformers' generate_batch   |
+| decode     | 64 sequences of 300 to 4,000 tokens (GPU)                          | memory bandwidth               |
+| group      | 16 samples of one prompt of 2,048 tokens                           | the same with the prompt known |
+| update     | new weights for 1.2B parameters while 32 requests run (GPU)        | 50 ms                          |
+
+The model has the shape of SmolLM2-135M (30 layers, width 576, 9 query and 3 key heads, vocabulary 49,152) and random weights, the
+same on both sides. Tokens per second count the tokens that were asked for, prompts read included in the time. Bandwidth: all
+weights and the keys and values of all sequences, read once a step, at 4.3 TB/s (what a copy reaches on an H200).
 """
 
 from __future__ import annotations
@@ -13,8 +22,9 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -22,164 +32,250 @@ import torch
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
+from ingot.model.families.table import write_config
+from ingot.model.families.weights import make_tensor
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 
-SHAPES = {
-    "cpu": {
-        "vocabulary": 4096,
-        "width": 192,
-        "depth": 6,
-        "heads": 6,
-        "key_value_heads": 2,
-        "head_width": 32,
-        "inner": 512,
-    },
-    "cuda": {
-        "vocabulary": 49152,
-        "width": 576,
-        "depth": 30,
-        "heads": 9,
-        "key_value_heads": 3,
-        "head_width": 64,
-        "inner": 1536,
-    },
-}
-CONTEXT = 512
+VOCABULARY, CONTEXT = 49_152, 8192
+BANDWIDTH = 4.3e12  # bytes a second
+Row = dict[str, Any]
 
 
-@dataclass
-class Case:
-    """Prompts and how many tokens each request gets."""
-
-    name: str
-    prompts: list[list[int]]
-    counts: list[int]
-    temperature: float
-
-
-def cases(vocabulary: int, quick: bool) -> list[Case]:
-    generator = random.Random(0)
-
-    def prompt() -> list[int]:
-        return [generator.randrange(vocabulary) for _ in range(32)]
-
-    long, short = (32, 24) if quick else (100, 60)
-    result = [
-        Case("batch 1", [prompt()], [long], 0.0),
-        Case("batch 8", [prompt() for _ in range(8)], [long] * 8, 0.0),
-        Case("batch 64", [prompt() for _ in range(64)], [short] * 64, 0.0),
-        Case("8 prompts x 8 samples", [p for p in [prompt() for _ in range(8)] for _ in range(8)], [short] * 64, 1.0),
-    ]
-    uneven = [generator.randint(short // 6, short * 2 - short // 6) for _ in range(128)]
-    prompts = [p for p in [prompt() for _ in range(16)] for _ in range(8)]
-    return [*result, Case("16 x 8, uneven lengths", prompts, uneven, 1.0)]
-
-
-def our_model(shape: dict[str, int], device: str, dtype: torch.dtype) -> Transformer:
-    attention = {name: shape[name] for name in ("heads", "key_value_heads", "head_width")}
-    block = {"mixer": attention, "feed_forward": {"width": shape["inner"]}}
-    model = Transformer(
-        ModelConfig.model_validate(
-            {
-                "vocabulary_size": shape["vocabulary"],
-                "width": shape["width"],
-                "blocks": {"layer": block},
-                "layers": f"layer*{shape['depth']}",
-                "context": CONTEXT,
-            }
-        )
-    )
+def make_ours(
+    device: str, dtype: torch.dtype, *, width: int = 576, depth: int = 30, inner: int = 1536, key_share: int = 3
+) -> Transformer:
+    heads = {"heads": width // 64, "key_value_heads": width // 64 // key_share, "head_width": 64}
+    config = {
+        "vocabulary_size": VOCABULARY,
+        "width": width,
+        "blocks": {"layer": {"mixer": heads, "feed_forward": {"width": inner}}},
+        "layers": f"layer*{depth}",
+        "context": CONTEXT,
+    }
+    model = Transformer(ModelConfig.model_validate(config))
     initialise(model, seed=0)
     return model.to(device, dtype)
 
 
-def peer_model(shape: dict[str, int], device: str, dtype: torch.dtype) -> Any:
+def make_peer(model: Transformer, device: str, dtype: torch.dtype) -> Any:
+    """The same weights in transformers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=shape["vocabulary"],
-        hidden_size=shape["width"],
-        intermediate_size=shape["inner"],
-        num_hidden_layers=shape["depth"],
-        num_attention_heads=shape["heads"],
-        num_key_value_heads=shape["key_value_heads"],
-        head_dim=shape["head_width"],
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    return LlamaForCausalLM(config).eval().to(device, dtype)
+    family, values = write_config(model.config)
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+    peer = LlamaForCausalLM(LlamaConfig(**values | ends))
+    weights = model.state_dict()
+    state = {name: make_tensor(place, weights) for name, place in family.layout(model.config).items()}
+    missing, unexpected = peer.load_state_dict(state, strict=False)
+    assert missing == ["lm_head.weight"] and not unexpected
+    peer.tie_weights()
+    return peer.eval().to(device, dtype)
 
 
-def run_ours(engine: Engine, case: Case) -> None:
-    samplings = [
-        Sampling(max_new_tokens=count, temperature=case.temperature, seed=number)
-        for number, count in enumerate(case.counts)
+class Bench:
+    """Both models and how they are run."""
+
+    def __init__(self, device: str, quick: bool) -> None:
+        self.device, self.quick = device, quick
+        self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        self.ours = make_ours(device, self.dtype)
+        self.random = random.Random(0)
+        self._peer: Any = None
+
+    @property
+    def peer(self) -> Any:
+        if self._peer is None:
+            self._peer = make_peer(self.ours, self.device, self.dtype)
+        return self._peer
+
+    def prompt(self, length: int) -> list[int]:
+        return [self.random.randrange(VOCABULARY) for _ in range(length)]
+
+    def seconds(self, function: Callable[[], object]) -> float:
+        self.wait()
+        start = time.perf_counter()
+        function()
+        self.wait()
+        return time.perf_counter() - start
+
+    def best(self, functions: Sequence[Callable[[], object]], repeats: int) -> list[float]:
+        """The best time of each; they take turns, so that a busy machine is busy for both. The first round warms up."""
+        best = [float("inf")] * len(functions)
+        for _ in range(repeats + 1):
+            for index, function in enumerate(functions):
+                best[index] = min(best[index], self.seconds(function))
+        return best
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def sample(
+    engine: Engine, prompts: list[list[int]], counts: list[int], temperature: float, versions: Iterator[int]
+) -> Any:
+    """As in RL: nothing is left over from the round before."""
+    engine.update(None, next(versions))
+    samplings = [Sampling(max_new_tokens=size, temperature=temperature, seed=seed) for seed, size in enumerate(counts)]
+    completions = engine.complete(prompts, samplings)
+    assert [len(each.tokens) for each in completions] == counts
+    return completions
+
+
+def generate(model: Any, prompts: list[list[int]], counts: list[int], temperature: float) -> Any:
+    """One batch, until its longest request has its tokens."""
+    ids = torch.tensor(prompts, device=model.device)
+    sampled: Row = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
+    sampled |= {"max_new_tokens": max(counts), "min_new_tokens": max(counts), "pad_token_id": 0}
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **sampled)
+
+
+def batches(bench: Bench) -> Iterator[Row]:
+    new = 16 if bench.quick else 64
+    for size in (1, 8) if bench.device == "cpu" else (1, 8, 64):
+        prompts, counts = [bench.prompt(32) for _ in range(size)], [new] * size
+        engine = Engine(bench.ours, slots=size, length=128)
+        functions = [
+            partial(sample, engine, prompts, counts, 0.0, count(1)),
+            partial(generate, bench.peer, prompts, counts, 0.0),
+        ]
+        times = bench.best(functions, 1 if bench.quick else 3)
+        yield compared(f"batch {size}", size * new, times)
+
+
+def rl(bench: Bench) -> Iterator[Row]:
+    new = 24 if bench.quick else 60
+    prompts = [prompt for prompt in [bench.prompt(64) for _ in range(4)] for _ in range(8)]
+    counts = [bench.random.randint(new // 6, new * 2 - new // 6) for _ in prompts]
+    engine = Engine(bench.ours, slots=len(prompts), length=256)
+    functions = [
+        partial(sample, engine, prompts, counts, 1.0, count(1)),
+        partial(generate, bench.peer, prompts, counts, 1.0),
     ]
-    completions = engine.complete(case.prompts, samplings)
-    assert [len(each.tokens) for each in completions] == case.counts
+    yield compared("4 prompts x 8 samples, uneven", sum(counts), bench.best(functions, 1 if bench.quick else 2))
 
 
-def run_peer(model: Any, case: Case) -> None:
-    """Batches of 64, each until its longest request has its tokens."""
-    for start in range(0, len(case.prompts), 64):
-        ids = torch.tensor(case.prompts[start : start + 64], device=model.device)
-        count = max(case.counts[start : start + 64])
-        sampled = {"do_sample": True, "temperature": 1.0, "top_k": 0} if case.temperature else {"do_sample": False}
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, **sampled)
-        assert out.shape[1] == ids.shape[1] + count
+def continuous(bench: Bench) -> Iterator[Row]:
+    from transformers import GenerationConfig
+
+    size, new = (64, 64) if bench.quick else (256, 256)
+    prompts = [bench.prompt(bench.random.randint(16, 512)) for _ in range(size)]
+    counts = [new] * size
+    engine = Engine(bench.ours, slots=256, length=1024)
+    ours = bench.best([partial(sample, engine, prompts, counts, 1.0, count(1))], 3)[0]
+    config = GenerationConfig(max_new_tokens=new, do_sample=True, eos_token_id=-1, pad_token_id=0)
+    found: list[Any] = []
+    peer = bench.seconds(lambda: found.append(bench.peer.generate_batch(inputs=prompts, generation_config=config)))
+    made = sum(len(each.generated_tokens) for each in found[0].values())
+    yield compared(f"{size} prompts, continuous batching", size * new, [ours, peer * size * new / made])
 
 
-def best_seconds(functions: list[Callable[[], None]], repeats: int, device: str) -> list[float]:
-    """The best time of each; they take turns, so that a busy machine is busy for both."""
-    best = [float("inf")] * len(functions)
-    for _ in range(repeats + 1):  # the first round warms up
-        for index, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            best[index] = min(best[index], time.perf_counter() - start)
-    return best
+def decode(bench: Bench) -> Iterator[Row]:
+    """The time of a step of 64 sequences in the engine, against reading weights and caches once."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in bench.ours.parameters())
+    per_token = 30 * 2 * 3 * 64 * 2
+    for length in (300, 2000) if bench.quick else (300, 1000, 2000, 4000):
+        steps, rows = 100, 64
+        engine = Engine(bench.ours, slots=rows, length=CONTEXT)
+        requests = [
+            engine.submit(bench.prompt(length), Sampling(max_new_tokens=2 * steps, seed=seed)) for seed in range(rows)
+        ]
+        while not all(request.tokens for request in requests):
+            engine.step()
+        for _ in range(10):
+            engine.step()
+        seconds = bench.seconds(partial(run_steps, engine, steps)) / steps
+        mean = sum(request.size for request in requests) / rows - steps / 2
+        bound = (weights + rows * mean * per_token) / BANDWIDTH
+        for request in requests:
+            engine.cancel(request)
+        yield row(f"64 sequences of {length}: step", seconds * 1e3, bound * 1e3, bound / seconds, "ms")
+
+
+def run_steps(engine: Engine, steps: int) -> None:
+    for _ in range(steps):
+        engine.step()
+
+
+def group(bench: Bench) -> Iterator[Row]:
+    """What the prompt of a group costs beside the decoding of its samples."""
+    length, new = (512, 32) if bench.device == "cpu" else (2048, 256)
+    engine = Engine(bench.ours, slots=16, length=4096)
+    samplings = [Sampling(max_new_tokens=new, seed=seed) for seed in range(16)]
+    all_of_it, decoding = float("inf"), float("inf")
+    for _ in range(2 if bench.quick else 4):  # the first round warms up
+        group = partial(engine.complete, [bench.prompt(length)] * 16, samplings)
+        all_of_it, decoding = min(all_of_it, bench.seconds(group)), min(decoding, bench.seconds(group))
+    yield row(f"16 samples of one prompt of {length}", all_of_it * 1e3, decoding * 1e3, all_of_it / decoding, "ms")
+
+
+def update(bench: Bench) -> Iterator[Row]:
+    """New weights between two steps, requests and their caches kept, checksum included."""
+    model = make_ours("cuda", torch.bfloat16, width=2048, depth=16, inner=8192, key_share=4)
+    engine = Engine(model, slots=32, length=1024)
+    requests = [engine.submit(bench.prompt(100), Sampling(max_new_tokens=400, seed=seed)) for seed in range(32)]
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    times = []
+    for version in range(1, 6):
+        for _ in range(10):
+            engine.step()
+        times.append(bench.seconds(partial(engine.update, state, version)))
+    while any(request.finish is None for request in requests):
+        engine.step()
+    assert all(len(request.tokens) == 400 and max(request.versions) == 5 for request in requests)
+    size = sum(parameter.numel() for parameter in model.parameters()) / 1e9
+    best = min(times) * 1e3
+    yield row(f"update of {size:.2f}B parameters in flight", best, 50.0, 50.0 / best, "ms")
+
+
+def compared(name: str, tokens: int, seconds: list[float]) -> Row:
+    ours, peer = (tokens / value for value in seconds)
+    return row(name, ours, peer, ours / peer, "tokens/s")
+
+
+def row(name: str, ours: float, peer: float, ratio: float, unit: str) -> Row:
+    digits = 1 if unit == "tokens/s" else 3
+    return {
+        "case": name,
+        "ours": round(ours, digits),
+        "peer": round(peer, digits),
+        "ratio": round(ratio, 3),
+        "unit": unit,
+    }
+
+
+CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "batches": batches,
+    "rl": rl,
+    "continuous": continuous,
+    "decode": decode,
+    "group": group,
+    "update": update,
+}
+ON_CPU = ("batches", "rl", "group")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Sampling speed against transformers.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--cases", default="", help=f"some of {', '.join(CASES)} (default: all that the device can do)")
     parser.add_argument("--quick", action="store_true", help="fewer tokens and repeats: within a minute")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads (default: torch's choice)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    shape, dtype = SHAPES[options.device], torch.float32 if options.device == "cpu" else torch.bfloat16
-    ours, peer = our_model(shape, options.device, dtype), peer_model(shape, options.device, dtype)
-    parameters = sum(parameter.numel() for parameter in ours.parameters())
-    print(
-        f"{parameters / 1e6:.1f}M parameters, {dtype}, {options.device}, "
-        f"{torch.get_num_threads()} threads; tokens per second"
-    )
-    print(f"{'case':28} {'ingot':>10} {'transformers':>13} {'ratio':>7}")
+    bench = Bench(options.device, options.quick)
+    print(f"135M parameters, {bench.dtype}, {options.device}, {torch.get_num_threads()} threads")
+    print(f"{'case':42} {'ingot':>12} {'beside it':>12} {'ratio':>8}  unit")
     results = []
-    for case in cases(shape["vocabulary"], options.quick):
-        engine = Engine(ours, slots=min(64, len(case.prompts)))
-        version = iter(range(1, 1000))
-
-        def step(engine: Engine = engine, case: Case = case, version: Any = version) -> None:
-            engine.update(None, next(version))  # as in RL: nothing is left over from the round before
-            run_ours(engine, case)
-
-        def peer_step(case: Case = case) -> None:
-            run_peer(peer, case)
-
-        seconds = best_seconds([step, peer_step], 1 if options.quick else 3, options.device)
-        mine, theirs = (round(sum(case.counts) / value, 1) for value in seconds)
-        results.append(
-            {"case": case.name, "ours": mine, "peer": theirs, "ratio": round(mine / theirs, 2), "unit": "tokens/s"}
-        )
-        print(f"{case.name:28} {mine:10.0f} {theirs:13.0f} {mine / theirs:7.2f}", flush=True)
+    for name in options.cases.split(",") if options.cases else ON_CPU if options.device == "cpu" else CASES:
+        for result in CASES[name](bench):
+            results.append(result)
+            print(
+                f"{result['case']:42} {result['ours']:12,} {result['peer']:12,} {result['ratio']:8.3f}  {result['unit']}",
+                flush=True,
+            )
     print(json.dumps({"benchmark": "inference", "device": options.device, "results": results}))
 
 

@@ -1,164 +1,143 @@
 """Chat in the terminal: streams the answer, thinking dimmed, tool calls and their results in colour.
 
-Ctrl-C stops an answer, Ctrl-D leaves. When the input is not a terminal every line of it is a message.
+Ctrl-C stops an answer, Ctrl-D leaves. A message that begins with \"\"\" goes on over several lines to the next \"\"\".
+When the input is not a terminal every line of it is a message.
 """
 
 from __future__ import annotations
 
-import codecs
+import importlib
+import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
 
 from rich.console import Console
 
-from ingot.inference.conversation import Conversation, Tool
-from ingot.inference.engine import Engine
+from ingot.inference.chat_commands import run_command
+from ingot.inference.chat_printer import Printer
+from ingot.inference.conversation import Conversation, Piece, Speaker
 from ingot.inference.sampling import Sampling
-from ingot.model.checkpoint import load_model
-from ingot.tokens.chat import ChatFormat, Message
-from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
-from ingot.train.device import choose_device
-from ingot.workspace.errors import ArtifactError, IngotError
+from ingot.inference.tools.tool import Tool
+from ingot.tokens.chat import Message, ToolCall
+from ingot.workspace.errors import IngotError
 
-HELP = """/think   let the model think first, or not any more
-/reset   forget the conversation
-/exit    leave (also Ctrl-D); Ctrl-C stops an answer"""
-LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long context would take gigabytes at once
-STYLES = {THINK_START: "dim", TOOL_CALL_START: "cyan"}
+QUOTES = '"""'
+PROMPT = "\001\033[1m\002> \001\033[0m\002"  # bold; the marks tell readline what takes no room on the line
+FULL = 0.9  # the share of the context from which on the user is told
 
 
 def chat(
-    path: Path,
+    speaker: Speaker,
+    sampling: Sampling,
     *,
     prompt: str | None = None,
+    system: str = "",
     thinking: bool = True,
-    temperature: float = 0.7,
-    seed: int = 0,
-    max_new_tokens: int = 256,
     tools: Mapping[str, Tool] | None = None,
+    ask: bool = True,
     console: Console | None = None,
 ) -> None:
-    """Talk to the model at `path` (a checkpoint or a stage's folder); with `prompt`, answer it once and return.
+    """Talk to `speaker`; with `prompt`, answer it once and return.
 
-    `tools` maps a tool's name to its schema and its function from arguments to text; they are offered only to a model
-    that has the tokens to call them.
+    Tools are offered only to a model that can call them. With `ask` the user allows each call of a tool that asks.
     """
     console = console or Console(highlight=False)
-    model = load_model(path, device=choose_device("auto"))
-    if model.tokenizer is None:
-        raise ArtifactError("the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
-    if TOOL_CALL_START not in model.tokenizer.special:
+    if not speaker.calls_tools:
         tools = None
-    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-    length = min(model.config.context, LONGEST)
-    engine = Engine(model, slots=1, length=length)
-    conversation = Conversation(engine, ChatFormat(model.tokenizer), sampling, tools, thinking)
+    typed = sys.stdin.isatty() and prompt is None
+    conversation = Conversation(speaker, sampling, tools, thinking, _make_allow(console, typed) if ask else _allow_all)
+    conversation.system = system
+    if typed:
+        _, limit = speaker.tokens()
+        console.print(
+            f"{speaker.about}{f', {limit:,} tokens' if limit else ''}, /help for help", style="dim", markup=False
+        )
     if prompt is not None:
-        answer(conversation, prompt, console)
+        show(conversation.say(prompt), conversation, console)
         return
-    if sys.stdin.isatty():
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        room = f"a conversation of up to {length:,} tokens"
-        console.print(f"[bold]{parameters / 1e6:.1f}M parameters[/bold], {room}, /help for help")
-    for line in _lines(console):
-        if not _command(line, conversation, console):
-            return
+    for line in _typed_lines(console) if typed else _piped_lines():
+        try:
+            if not line.startswith("/"):
+                show(conversation.say(line), conversation, console)
+            elif not run_command(line, conversation, tools or {}, console, show):
+                return
+        except IngotError as error:
+            console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        except KeyboardInterrupt:  # between two pieces, where nothing was under way
+            console.print("(stopped)", style="dim")
 
 
-def answer(conversation: Conversation, text: str, console: Console) -> None:
-    """Print what the model says to `text` while it is sampled."""
-    printer = Printer(conversation.chat.tokenizer, console)
+def show(pieces: Generator[Piece | Message, None, None], conversation: Conversation, console: Console) -> None:
+    """Print an answer while it comes, and afterwards what is wrong with it. Ctrl-C stops it."""
+    printer = Printer(console)
     try:
-        with closing(conversation.say(text)) as pieces:
+        with closing(pieces):
             for piece in pieces:
                 printer.show(piece)
     except KeyboardInterrupt:
         printer.end()
         console.print("(stopped)", style="dim")
         return
-    printer.end()
+    finally:
+        printer.end()
+    for problem in conversation.messages[-1].problems:
+        fix = "; --max-new-tokens allows more" if "cut off" in problem else ""
+        console.print(f"({problem}{fix})", style="yellow", markup=False)
+    used, limit = conversation.speaker.tokens()
+    if limit is not None and used > FULL * limit:
+        console.print(f"({used:,} of {limit:,} tokens are used; /reset begins again)", style="yellow")
 
 
-class Printer:
-    """Prints tokens as they come: bytes become text when a character is complete, tags change the style."""
-
-    def __init__(self, tokenizer: Tokenizer, console: Console) -> None:
-        self.tokenizer, self.console = tokenizer, console
-        self.names = {id: name for name, id in tokenizer.special.items()}
-        self.style: str | None = None
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def show(self, piece: int | Message) -> None:
-        """Print one sampled token, or one tool result on a line of its own."""
-        if isinstance(piece, Message):
-            self.end()
-            self._print(f"→ {piece.content}\n", "green")
-        elif piece not in self.names:
-            self._print(self.decoder.decode(self.tokenizer.decode_bytes((piece,))), self.style)
-        else:
-            self._tag(self.names[piece])
-
-    def end(self) -> None:
-        """End the turn."""
-        self._flush()
-        self._print("\n", None)
-        self.style = None
-
-    def _tag(self, name: str) -> None:
-        self._flush()
-        if name in STYLES:
-            self.style = STYLES[name]
-            self._print(name, self.style)
-        elif name in (THINK_END, TOOL_CALL_END):
-            self._print(name + "\n", self.style)
-            self.style = None
-
-    def _flush(self) -> None:
-        self._print(self.decoder.decode(b"", final=True), self.style)
-        self.decoder.reset()
-
-    def _print(self, text: str, style: str | None) -> None:
-        if text:
-            self.console.print(text, style=style, end="", markup=False, highlight=False, soft_wrap=True)
-
-
-def _command(line: str, conversation: Conversation, console: Console) -> bool:
-    """Do what one line asks for; false to leave."""
-    match line.strip():
-        case "":
-            pass
-        case "/exit":
-            return False
-        case "/help":
-            console.print(HELP)
-        case "/reset":
-            conversation.reset()
-            console.print("(the conversation begins again)", style="dim")
-        case "/think":
-            conversation.thinking = not conversation.thinking
-            console.print(f"(thinking is {'on' if conversation.thinking else 'off'})", style="dim")
-        case text if text.startswith("/"):
-            console.print(f"there is no command {text}\n{HELP}", markup=False)
-        case text:
-            try:
-                answer(conversation, text, console)
-            except IngotError as error:
-                console.print(str(error), style="red", markup=False)
+def _allow_all(call: ToolCall) -> bool:
     return True
 
 
-def _lines(console: Console) -> Iterator[str]:
-    """What the user types, line by line, until Ctrl-D or the end of the input."""
-    if not sys.stdin.isatty():
-        yield from sys.stdin
-        return
+def _make_allow(console: Console, typed: bool) -> Callable[[ToolCall], bool]:
+    """Asks the user about a call; "a" allows every later call of that tool too. Nobody to ask: no."""
+    always: set[str] = set()
+
+    def allow(call: ToolCall) -> bool:
+        if call.name in always:
+            return True
+        if not typed:
+            console.print(f"({call.name} was not run: nobody can be asked; --yes allows it)", style="yellow")
+            return False
+        console.print(f"{call.name} wants to run:", style="bold")
+        for name, value in call.arguments.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            console.print(
+                f"  {name}: {text}" if "\n" not in text else f"  {name}:\n{text}", markup=False, soft_wrap=True
+            )
+        try:
+            answer = input("run it? [y]es, [N]o, [a]lways: ").strip().lower()
+        except EOFError:
+            return False
+        if answer in ("a", "always"):
+            always.add(call.name)
+        return answer in ("y", "yes", "a", "always")
+
+    return allow
+
+
+def _piped_lines() -> Iterator[str]:
+    """The lines of an input that is no terminal, empty ones left out."""
+    return filter(None, map(str.strip, sys.stdin))
+
+
+def _typed_lines(console: Console) -> Iterator[str]:
+    """What the user types, message by message, until Ctrl-D."""
+    with suppress(ImportError):  # editing and history of the line, where Python has it
+        importlib.import_module("readline")
     while True:
         try:
-            yield console.input("[bold]> [/bold]")
+            text = input(PROMPT).strip()
+            while text.startswith(QUOTES) and not text.endswith(QUOTES, len(QUOTES)):
+                text += "\n" + input("… ")
+            if text := text.removeprefix(QUOTES).removesuffix(QUOTES).strip() if text.startswith(QUOTES) else text:
+                yield text
         except EOFError:
             console.print()
             return
         except KeyboardInterrupt:
-            console.print("(Ctrl-D or /exit leaves)", style="dim")
+            console.print("\n(Ctrl-D or /exit leaves)", style="dim")

@@ -1,108 +1,99 @@
-"""The sampling engine: many requests at once through one model, over a fixed number of cache slots.
+"""The sampling engine: many requests at once through one model, over a cache in pages.
 
-At every step requests may join and leave, and each active one gets a token. What makes it fast:
+At every step requests may join and leave, a piece of the waiting prompts is read, and each active request gets a token:
 
-* Prompts are read in padded buckets up to their last token but one; the last token is the request's first ordinary
-  step, so there is one way to get logits. Equal prompts are read once, and a prompt that goes on from what a slot still
-  holds (the next turn of a conversation) is read from there.
-* Active requests are kept in the leading slots: one that leaves changes places with the last one. Compute shrinks with
-  the number of active requests, and attention looks only as far as the longest of them.
-* One transfer from the device a step brings tokens and log-probabilities.
+    admit    waiting requests get a slot, and pages for their context; pages that hold the same beginning are held together
+    read     prompts are read in pieces, at most `chunk` tokens a step, up to their last token but one
+    decode   every active request reads its last token and draws the next one, so there is one way to get logits
 
-Invariants: a request's text depends on its prompt, its sampling and the weights, not on its neighbours (up to the
-rounding of matrix products of different batch sizes). Every token is stamped with the version of the weights that
-sampled it, and no key or value outlives the weights that made it: `update` sends active requests back to the queue, to
-be read again with their tokens so far. Weights that changed without `update` are an error.
+Order is that of arrival. When an active request needs a page and none is left, the request that came last gives back all it has
+and returns to the front of the queue: it is read again with the tokens it has so far.
 
-An engine belongs to one thread. The model is shared, not copied: it is the module that training uses.
+Invariants: a request's text depends on its prompt, its sampling and the weights, not on its neighbours (up to the rounding of
+matrix products of different batch sizes). Every token is stamped with the version of the weights that sampled it. After `update`
+nothing that was computed with older weights is shared with a new request; requests that are under way go on with the keys and
+values they have, or compute them again if asked to. Weights that changed without `update` are an error.
+
+On a GPU a step is launched before the tokens of the one before are looked at: the host works while the device does. An engine
+belongs to one thread. The model is shared, not copied: it is the module that training uses.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ingot.inference.checksum import state_checksum, weights_checksum
-from ingot.inference.prefill import plan_passes
+from ingot.inference.batch import Batch
+from ingot.inference.controls import Controls
+from ingot.inference.decoder import Decoder
+from ingot.inference.draw import draw
+from ingot.inference.in_flight import InFlight
+from ingot.inference.memory import Memory, size_room
+from ingot.inference.prefill import read_pieces
 from ingot.inference.products import fast_products
-from ingot.inference.sampling import Controls, Sampling, draw
-from ingot.inference.slots import Slots
+from ingot.inference.request import Completion, Finish, Request
+from ingot.inference.rows import Rows
+from ingot.inference.sampling import Sampling
+from ingot.inference.speculate.config import Speculation
+from ingot.inference.speculate.speculator import Speculator
+from ingot.inference.text import TextStream
+from ingot.inference.weights import Weights, in_precision
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
 
-Finish = Literal["stop", "length"]
-SHORTEST_MATCH = 16  # tokens in a slot that are worth copying instead of computing
+CPU_CHUNK = 512  # tokens of prompts that are read between two steps of decoding
+GPU_CHUNKS = (2048, 16384)  # the same, the more the smaller the model:
+GPU_OPERATIONS = 8e12  # what a GPU does in about 20 ms, for which the others may wait
 
 
 @dataclass
-class Completion:
-    """What was sampled for one prompt. `tokens` includes the stop token, if one was drawn."""
+class Stats:
+    """What the engine holds now, and what it has done so far."""
 
-    tokens: list[int]
-    logprobs: list[float]
-    versions: list[int]
-    finish: Finish
-
-
-@dataclass(eq=False)
-class Request:
-    """A prompt on its way through the engine."""
-
-    prompt: list[int]
-    sampling: Sampling
-    limit: int  # the number of tokens after which it ends, stop token or not
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    finish: Finish | None = None
-
-    @property
-    def context(self) -> list[int]:
-        """Everything that the next token depends on."""
-        return self.prompt + self.tokens
-
-    @property
-    def size(self) -> int:
-        """The number of tokens in the context."""
-        return len(self.prompt) + len(self.tokens)
-
-    @property
-    def last(self) -> int:
-        """The last token of the context."""
-        return (self.tokens or self.prompt)[-1]
-
-
-class _Batch:
-    """The active requests as tensors; valid until one of them leaves or another joins."""
-
-    def __init__(self, active: Sequence[Request], device: torch.device) -> None:
-        self.tokens_B = torch.tensor([request.last for request in active]).to(device)
-        self.positions_B = torch.tensor([request.size - 1 for request in active]).to(device)
-        self.steps_B = torch.tensor([len(request.tokens) for request in active]).to(device)
-        self.slots_B = torch.arange(len(active), device=device)
-        self.reach = max(request.size for request in active)
-        self.controls = Controls([request.sampling for request in active], device)
-
-    def advance(self, ids_B: Tensor) -> None:
-        """Every request got one token."""
-        self.tokens_B = ids_B
-        self.positions_B = self.positions_B + 1
-        self.steps_B = self.steps_B + 1
-        self.reach += 1
+    active: int = 0
+    waiting: int = 0
+    pages_used: int = 0
+    pages_total: int = 0
+    prompt_tokens: int = 0
+    shared_tokens: int = 0  # of the prompts, that were found instead of read
+    generated_tokens: int = 0
+    preemptions: int = 0
+    drafted_tokens: int = 0  # with speculation: read ahead of being drawn,
+    accepted_tokens: int = 0  # and of these, that were drawn
+    steps: int = 0
 
 
 class Engine:
-    """Continuous batching of `slots` requests of at most `length` tokens each (default: the model's context)."""
+    """Continuous batching of `slots` requests of at most `length` tokens each (default: the model's context).
 
-    def __init__(self, model: Transformer, *, slots: int = 64, length: int | None = None) -> None:
+    The cache has pages for all of them, or as many as fit into `cache_bytes`. `graphs`: CUDA graphs, where the model allows.
+    With a `dtype` other than the model's the engine samples from a copy in that precision, renewed by `update`.
+    `speculate`: a step may give a request several tokens; its text is the same.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        *,
+        slots: int = 64,
+        length: int | None = None,
+        cache_bytes: int | None = None,
+        chunk: int | None = None,
+        graphs: bool = True,
+        dtype: torch.dtype | None = None,
+        speculate: Speculation | None = None,
+    ) -> None:
         if slots < 1:
             raise IngotError(f"an engine with {slots} slots", place="engine", fix="give at least one slot")
+        learner = None
+        if dtype is not None and dtype != model.embedding.weight.dtype:
+            learner, model = model, in_precision(model, dtype)
         self.model = model
         self.length = model.config.context if length is None else length
         if self.length < 2:
@@ -110,12 +101,26 @@ class Engine:
         self.version = 0
         self._device = model.embedding.weight.device
         self._size = slots
-        self._slots = Slots(model, slots, self.length)
+        on_gpu = self._device.type == "cuda"
+        self._chunk = chunk or (_gpu_chunk(model) if on_gpu else CPU_CHUNK)
+        drafts = speculate is not None and speculate.uses_module(has_module=model.multi_token is not None)
+        piece = min(max(self._chunk, 0 if speculate is None else speculate.tokens + 1), self.length)
+        room = size_room(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
+        with torch.inference_mode():
+            self._memory = Memory(model, slots, room, drafts=drafts)
+            self._rows = Rows(slots, room, self._memory.nobody, self._device)
+        self._speculator = None if speculate is None else Speculator(speculate, model, self._memory, self._rows)
+        self._decoder = Decoder(model, self._memory.caches, self._rows, room, graphs=graphs and on_gpu)
+        self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
         self._waiting: deque[Request] = deque()
-        self._active: list[Request] = []  # request i is in slot i
-        self._batch: _Batch | None = None
-        self._checksum = weights_checksum(model)
-        self._counters = _write_counters(model)
+        self._reading: list[Request] = []
+        self._active: list[Request] = []  # in the order of arrival
+        self._batch: Batch | None = None  # None: it must be made anew
+        self._flight: InFlight | None = None
+        self._timed = 0  # requests with a deadline
+        self._numbers = 0
+        self._stats = Stats(pages_total=self._memory.pool.count)
+        self._weights = Weights(model, learner)
 
     # ---- what callers use
 
@@ -125,7 +130,7 @@ class Engine:
             raise IngotError(f"{len(prompts)} prompts but {len(samplings)} samplings", place="engine")
         for number, prompt in enumerate(prompts):
             self._check_prompt(prompt, f"prompt {number}")
-        self._check_weights()
+        self._weights.check(self.version)
         requests = [self.submit(*pair) for pair in zip(prompts, samplings, strict=True)]
         try:
             for request in requests:
@@ -134,14 +139,11 @@ class Engine:
         finally:
             for request in requests:  # after Ctrl-C or an error nothing stays behind
                 self.cancel(request)
-        return [
-            Completion(request.tokens, request.logprobs, request.versions, request.finish or "length")
-            for request in requests
-        ]
+        return [request.completion() for request in requests]
 
     def stream(self, prompt: Sequence[int], sampling: Sampling) -> Generator[int, None, None]:
-        """The tokens of one completion as they are sampled; closing the iterator frees its slot."""
-        self._check_weights()
+        """The tokens of one completion as they are sampled; closing the iterator frees its place."""
+        self._weights.check(self.version)
         return self._stream(self.submit(prompt, sampling))
 
     def _stream(self, request: Request) -> Generator[int, None, None]:
@@ -156,154 +158,316 @@ class Engine:
         finally:
             self.cancel(request)
 
-    def update(self, state: Mapping[str, Tensor] | None, version: int) -> None:
+    def update(self, state: Mapping[str, Tensor] | None, version: int, *, keep_caches: bool = True) -> None:
         """Sample with new weights from now on. None: the shared module itself has been trained.
 
-        The weights are compared with `state` by checksum after the copy. Active requests go on with the new weights;
-        their keys and values are computed again.
+        The weights are compared with `state` by checksum after the copy. Requests that are under way go on with the new
+        weights; what they have in their caches stays, or is computed again (`keep_caches=False`).
         """
         if version < self.version:
             raise IngotError(f"version {version} after version {self.version}", place="engine.update")
-        if state is not None:
-            self._load(state)
-        self._checksum, self._counters = weights_checksum(self.model), _write_counters(self.model)
+        with torch.inference_mode():
+            self._land()
+        if state is None:
+            self._weights.refresh()
+        else:
+            self._weights.load(state)
         self.version = version
-        self._start_over()
+        if not keep_caches:
+            self._start_over()
+        self._memory.forget([*self._active, *self._reading])
 
     # ---- one step at a time
 
-    def submit(self, prompt: Sequence[int], sampling: Sampling) -> Request:
-        """Queue a request; `step` moves it on."""
+    def submit(self, prompt: Sequence[int], sampling: Sampling, deadline: float | None = None) -> Request:
+        """Queue a request; `step` moves it on. It ends `deadline` seconds from now at the latest, if that is given."""
         self._check_prompt(prompt, "prompt")
-        request = Request(list(prompt), sampling, min(sampling.max_new_tokens, self.length - len(prompt)))
+        limit = min(sampling.max_new_tokens, self.length - len(prompt))
+        request = Request(list(prompt), sampling, limit, number=self._numbers)
+        self._numbers += 1
         if request.limit == 0:
             request.finish = "length"
-        else:
-            self._waiting.append(request)
+            return request
+        if sampling.stop_strings:
+            if self.model.tokenizer is None:
+                raise IngotError("stop strings need a tokenizer", place="sampling", fix="set model.tokenizer")
+            request.text = TextStream(self.model.tokenizer, sampling.stop_strings)
+        if sampling.constraint is not None:
+            request.state = sampling.constraint.start()
+            request.allowed = request.state.mask()
+        if deadline is not None:
+            request.deadline = time.monotonic() + deadline
+            self._timed += 1
+        self._waiting.append(request)
         return request
 
     def cancel(self, request: Request) -> None:
-        """Drop a request, wherever it is; what it has sampled stays with it."""
-        if request in self._waiting:
-            self._waiting.remove(request)
-        elif request in self._active:
-            self._leave([self._active.index(request)])
+        """Drop a request, wherever it is; what it has sampled stays with it. One that has ended stays as it is."""
+        if request.finish is None:
+            with torch.inference_mode():
+                self._end(request, "cancelled")
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is waiting or active."""
+        return bool(self._waiting or self._reading or self._active)
+
+    @property
+    def stats(self) -> Stats:
+        """Counters."""
+        stats = self._stats
+        stats.active, stats.waiting = len(self._active) + len(self._reading), len(self._waiting)
+        stats.pages_used = self._memory.pool.used
+        return stats
 
     def step(self) -> None:
-        """Let waiting requests join, and give every active one a token."""
+        """Let waiting requests join, read a piece of the prompts, and give every active request a token."""
         try:
             with torch.inference_mode(), fast_products(self.model.embedding.weight):
-                self._join()
-                if self._active:
-                    self._sample()
-        except BaseException:  # also Ctrl-C: half-filled slots must not be used
+                self._expire()
+                if self._admit_and_read():
+                    self._admit_and_read()  # those who waited for a beginning that has been read now
+                self._decode()
+                self._stats.steps += 1
+        except BaseException:  # also Ctrl-C: half-filled pages must not be used
+            self._flight = None
             self._start_over()
             raise
 
-    def _sample(self) -> None:
-        if self._batch is None:
-            self._batch = _Batch(self._active, self._device)
-        batch = self._batch
-        states_B1D = self.model.hidden(
-            batch.tokens_B[:, None],
-            batch.positions_B[:, None],
-            caches=self._slots.leading,
-            slots=batch.slots_B,
-            reach=batch.reach,
+    def _expire(self) -> None:
+        """End the requests whose time is over."""
+        if not self._timed:
+            return
+        now = time.monotonic()
+        for request in [*self._waiting, *self._reading, *self._active]:
+            if request.deadline is not None and request.deadline <= now:
+                self._end(request, "deadline")
+
+    # ---- joining
+
+    def _admit_and_read(self) -> bool:
+        """Whether a request waits for what another one has just read."""
+        coming = self._admit()
+        return self._read() and coming
+
+    def _admit(self) -> bool:
+        """Let waiting requests in, in the order of their arrival; whether one of them waits for what another reads.
+
+        While the engine is nearly full it waits until an eighth of the slots is free: a pass over one short prompt costs nearly
+        as much as a step of everyone, and a row that stays empty for a while costs nothing. A request whose beginning is being
+        read by another waits for that, and does not hold up those behind it.
+        """
+        memory = self._memory
+        present = len(self._active) + len(self._reading)
+        if not self._waiting or (present and memory.free_slots < max(1, self._size // 8)):
+            return False
+        stay, coming = list[Request](), False
+        while self._waiting and memory.free_slots:
+            request = self._waiting.popleft()
+            entry = memory.enter(request, spare=len(self._active))
+            if entry == "in":
+                self._stats.prompt_tokens += len(request.prompt) if not request.tokens else 0
+                self._stats.shared_tokens += request.shared_tokens if not request.tokens else 0
+                self._reading.append(request)
+                continue
+            stay.append(request)
+            coming |= entry == "coming"
+            if entry == "full":
+                break
+        self._waiting.extendleft(reversed(stay))
+        memory.flush()
+        return coming
+
+    def _read(self) -> bool:
+        """Read the next `chunk` tokens of the prompts; those that are through join the batch. Whether any were."""
+        pieces, budget = [], self._chunk
+        for request in self._reading:
+            end = min(request.size - 1, request.done + budget)
+            if end > request.done:
+                pieces.append((request, request.done, end))
+                budget -= end - request.done
+            if budget <= 0:
+                break
+        read_pieces(self.model, self._memory, pieces, None if self._speculator is None else self._speculator.module)
+        for request, _, end in pieces:
+            self._memory.filled(request, end)
+            if end == request.size - 1:
+                self._memory.snapshot(request, end)
+        through = [request for request in self._reading if request.done == request.size - 1]
+        if through:
+            self._reading = [request for request in self._reading if request.done < request.size - 1]
+            self._active = sorted([*self._active, *through], key=lambda request: request.number)
+            self._batch = None
+        return bool(through)
+
+    # ---- decoding
+
+    def _decode(self) -> None:
+        """Launch a step of all active requests, then look at the tokens of the one before; or at once, where nothing overlaps."""
+        if self._batch is None or self._batch.controls.needs_host:
+            self._land()
+        if not self._active:
+            self._land()
+            return
+        batch = self._form() if self._batch is None else self._batch
+        while not self._reserve(batch):
+            self._land()  # what ends there may leave pages
+            if not self._reserve(batch):
+                self._preempt()
+            if not self._active:
+                return
+            batch = self._form() if self._batch is None else self._batch
+        if self._speculator is not None:
+            self._speculate(self._speculator, batch)
+            return
+        flight = self._launch(batch)
+        before, self._flight = self._flight, flight
+        if before is not None:
+            self._settle(before)
+        if not self._overlaps:
+            self._land()
+
+    def _form(self) -> Batch:
+        """Make the batch anew out of the active requests."""
+        requests, padded = list(self._active), self._decoder.padded(len(self._active))
+        self._decoder.prepare(padded)
+        self._rows.load(requests, padded)
+        controls = Controls(
+            [request.sampling for request in requests],
+            self._device,
+            self.model.config.vocabulary_size or 0,
+            [(request.prompt, request.tokens) for request in requests],
         )
-        self._slots.grow([request.last for request in self._active], [request.size - 1 for request in self._active])
-        ids_B, logprobs_B = draw(self.model.head(states_B1D[:, 0]), batch.controls, batch.steps_B)
-        batch.advance(ids_B)
-        tokens, logprobs = torch.stack((ids_B.double(), logprobs_B)).tolist()  # ids are exact in float64
+        self._batch = Batch(requests, controls, padded, self._memory.room.page)
+        return self._batch
+
+    def _reserve(self, batch: Batch) -> bool:
+        """A page for every row that is about to need one; false if there are too few."""
+        added = []
+        for row in batch.short():
+            request = batch.requests[row]
+            page = self._memory.grow(request)
+            if page is None:
+                break
+            batch.grown(row)
+            added.append((row, len(request.pages) - 1, page))
+        if added:
+            self._rows.grow(added)
+        return not batch.short()
+
+    def _preempt(self) -> None:
+        """The request that came last gives back all it has."""
+        last = max([*self._active, *self._reading], key=lambda request: request.number)
+        (self._active if last in self._active else self._reading).remove(last)
+        self._memory.leave(last)
+        self._waiting.appendleft(last)
+        self._batch = None
+        self._stats.preemptions += 1
+
+    def _launch(self, batch: Batch) -> InFlight:
+        through = batch.through()
+        if through:
+            self._rows.kill(through)
+            batch.kill(through)
+        if batch.controls.needs_host:
+            batch.controls.set_masks(
+                {row: one.mask() for row, one in enumerate(batch.requests) if one.state is not None}
+            )
+        logits_BV = self._decoder.logits(batch.padded, min(batch.reach, self.length))
+        drawn = draw(logits_BV[: len(batch)], batch.controls, self._rows.steps_B[: len(batch)])
+        self._rows.advance(drawn.ids_B)
+        return InFlight(batch.requests, drawn, batch.advance(), self.version)
+
+    def _land(self) -> None:
+        """Look at the tokens of the step that is in flight, if there is one."""
+        flight, self._flight = self._flight, None
+        if flight is not None:
+            self._settle(flight)
+
+    def _settle(self, flight: InFlight) -> None:
+        """Give every request of the step its token."""
+        tokens, logprobs = flight.wait()
+        self._check_finite(logprobs, flight.version)
+        ended, page = [], self._memory.room.page
+        for row, request in enumerate(flight.requests):
+            if request.finish is not None:
+                continue
+            token, read = tokens[row], flight.read[row]
+            if read % page == 0:
+                self._memory.filled(request, read)
+            if flight.has_more:
+                flight.add_more(row, request)
+            finish = request.take(token, logprobs[row], flight.version)
+            if finish is not None:
+                ended.append((request, finish))
+        self._stats.generated_tokens += len(tokens)
+        for request, finish in ended:
+            self._end(request, finish)
+
+    def _speculate(self, speculator: Speculator, batch: Batch) -> None:
+        """Give every request the tokens that it would get in the next steps, as far as drafts foresee them (speculate/)."""
+        drafts = speculator.propose(batch)
+        if speculator.module is None and not any(drafts):
+            self._settle(self._launch(batch))
+            return
+        verified = speculator.verify(batch, drafts, self.version)
+        self._check_finite(verified.wait(), self.version)
+        kept, ended = verified.give()
+        speculator.settle(batch, verified, kept)
+        self._stats.generated_tokens += sum(kept)
+        self._stats.drafted_tokens += sum(map(len, drafts))
+        self._stats.accepted_tokens += sum(kept) - len(kept)
+        for request, finish in ended:
+            self._end(request, finish)
+
+    def _check_finite(self, logprobs: Sequence[float], version: int) -> None:
         if not math.isfinite(sum(logprobs)):
+            self._memory.clean()
             raise CheckFailed(
-                f"the model's logits are not finite (weights of version {self.version})",
+                f"the model's logits are not finite (weights of version {version})",
                 place="engine",
                 fix="the training has diverged: go back to an earlier checkpoint and lower the learning rate",
             )
-        done = []
-        for row, (request, token, logprob) in enumerate(zip(self._active, tokens, logprobs, strict=True)):
-            token = int(token)
-            request.tokens.append(token)
-            request.logprobs.append(logprob)
-            request.versions.append(self.version)
-            if token in request.sampling.stop_tokens:
-                request.finish = "stop"
-                done.append(row)
-            elif len(request.tokens) >= request.limit:
-                request.finish = "length"
-                done.append(row)
-        if done:
-            self._leave(done)
 
-    # ---- joining and leaving
+    # ---- leaving
 
-    def _join(self) -> None:
-        """Move waiting requests into free slots and fill these with what the requests start with.
-
-        While the engine is nearly full it waits until an eighth of the slots is free: a pass over one short prompt
-        costs nearly as much as a step of everyone, and a row that stays empty for a while costs nothing.
-        """
-        first = len(self._active)
-        if not self._waiting or (first and self._size - first < max(1, self._size // 8)):
+    def _end(self, request: Request, finish: Finish) -> None:
+        """The request is through, or is given up: all that it holds is free at once."""
+        request.finish = finish
+        self._timed -= request.deadline is not None
+        if request.slot is None:
+            self._waiting.remove(request)
             return
-        rows_of: dict[tuple[int, ...], list[int]] = {}  # equal beginnings are read once, in the first of their rows
-        while self._waiting and len(self._active) < self._size:
-            request = self._waiting.popleft()
-            rows_of.setdefault(tuple(request.context[:-1]), []).append(len(self._active))
-            self._active.append(request)
-        self._batch = None
-        starts = {rows[0]: start for start, rows in rows_of.items() if start}
-        matches = {row: self._slots.longest_match(start) for row, start in starts.items()}
-        sources = {row: slot for row, (slot, length) in matches.items() if length >= SHORTEST_MATCH}
-        known = {row: matches[row][1] for row in sources}
-        self._slots.copy(list(sources.values()), list(sources), max(known.values(), default=0))
-        self._read(starts, known)
-        for start, rows in rows_of.items():
-            self._slots.copy([rows[0]] * (len(rows) - 1), rows[1:], len(start))
-            for row in rows:
-                self._slots.hold(row, start)
+        if request in self._reading:
+            self._reading.remove(request)
+        else:
+            self._active.remove(request)
+            row = None if self._batch is None else self._batch.row(request)
+            if finish in ("stop", "length"):  # its text may go on in a next turn
+                reads_last = (
+                    self._flight is not None and row is not None
+                )  # the step in flight reads the last token, too
+                self._memory.snapshot(request, request.size - 1 + reads_last)
+            self._drop(row)
+        self._memory.leave(request)
 
-    def _read(self, starts: Mapping[int, tuple[int, ...]], known: Mapping[int, int]) -> None:
-        """Compute the keys and values of each row's tokens, save the first `known` ones, which are there."""
-        unread = [(row, start, known.get(row, 0)) for row, start in starts.items() if known.get(row, 0) < len(start)]
-        for padded, members in plan_passes([len(start) - skip for _, start, skip in unread]):
-            group = [unread[member] for member in members]
-            tokens = torch.zeros(len(group), padded, dtype=torch.int64)
-            for index, (_, start, skip) in enumerate(group):
-                tokens[index, : len(start) - skip] = torch.tensor(start[skip:])
-            skips = torch.tensor([skip for _, _, skip in group])
-            # padding may run over the end; the last position is free, because a start is shorter than the slot
-            positions = (skips[:, None] + torch.arange(padded)).clamp_(max=self.length - 1)
-            self.model.hidden(
-                tokens.to(self._device),
-                positions.to(self._device),
-                caches=self._slots.caches,
-                slots=torch.tensor([row for row, _, _ in group], device=self._device),
-                lengths=torch.tensor([len(start) - skip for _, start, skip in group], device=self._device),
-                reach=min(int(skips.max()) + padded, self.length),
-            )
-
-    def _leave(self, rows: Sequence[int]) -> None:
-        """Take requests out; those at the end take the places that become free, so that no gap is left.
-
-        What the leaving requests have in their slots stays for others to copy, until the slot is used again.
-        """
-        gone, count = set(rows), len(self._active) - len(rows)
-        gaps = [row for row in rows if row < count]
-        movers = [row for row in range(count, len(self._active)) if row not in gone]
-        length = max((self._active[row].size for row in gaps + movers), default=0)
-        self._slots.copy(movers + gaps, gaps + movers, length)
-        for gap, mover in zip(gaps, movers, strict=True):
-            self._active[gap] = self._active[mover]
-        del self._active[count:]
-        self._batch = None
+    def _drop(self, row: int | None) -> None:
+        """A row has no request: computing on is cheap for a while where the host would have to wait for the device."""
+        batch = self._batch
+        if batch is None or row is None:
+            return
+        self._rows.kill([row])
+        batch.kill([row])
+        if not self._overlaps or 4 * batch.dead > len(batch):
+            self._batch = None
 
     def _start_over(self) -> None:
-        """Send active requests back to the queue; they are read again with the tokens they have."""
-        self._waiting.extendleft(reversed(self._active))
-        self._active, self._batch = [], None
-        self._slots.forget()
+        """Send the requests back to the queue; they are read again with the tokens they have."""
+        back = sorted([*self._active, *self._reading], key=lambda request: request.number)
+        for request in back:
+            self._memory.leave(request)
+        self._waiting.extendleft(reversed(back))
+        self._active, self._reading, self._batch = [], [], None
 
     # ---- checks
 
@@ -325,36 +489,7 @@ class Engine:
                 fix="encode with the model's tokenizer",
             )
 
-    def _check_weights(self) -> None:
-        """Torch counts the writes to each tensor, which is cheap to look at; only after one are the values compared."""
-        counters = _write_counters(self.model)
-        if counters == self._counters:
-            return
-        if weights_checksum(self.model) != self._checksum:
-            raise CheckFailed(
-                f"the weights are not those of version {self.version}: they changed without an update",
-                place="engine",
-                fix="call engine.update(None, version) after each change of the shared model",
-            )
-        self._counters = counters
 
-    def _load(self, state: Mapping[str, Tensor]) -> None:
-        own = self.model.state_dict()
-        if wrong := sorted(own.keys() ^ state.keys()):
-            raise IngotError(f"the new weights and the model differ in {wrong[0]!r}", place="engine.update")
-        for name, tensor in own.items():
-            if tensor.shape != state[name].shape:
-                problem = f"{name} has shape {tuple(state[name].shape)}, the model {tuple(tensor.shape)}"
-                raise IngotError(problem, place="engine.update")
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state[name])
-        expected = state_checksum({name: state[name].to(tensor.device, tensor.dtype) for name, tensor in own.items()})
-        if weights_checksum(self.model) != expected:
-            raise CheckFailed("the weights did not arrive as they were sent", place="engine.update")
-
-
-def _write_counters(model: Transformer) -> list[tuple[int, int]]:
-    """For every weight, and every buffer (routers' biases), where it lies and how often it was written to in place."""
-    tensors = (*model.parameters(), *model.buffers())
-    return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+def _gpu_chunk(model: Transformer) -> int:
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return int(min(max(GPU_OPERATIONS / (2 * parameters), GPU_CHUNKS[0]), GPU_CHUNKS[1]))

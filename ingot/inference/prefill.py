@@ -1,8 +1,10 @@
-"""Which prompts are read together.
+"""Reading pieces of prompts: sequences of many lengths in few padded passes.
 
-Prompts that join the engine in the same step are padded to a common length per bucket. Bucket lengths are 2^n and
-1.5 · 2^n, so at most a third of a bucket is padding, and the number of different shapes stays small. The tokens of one
-pass are bounded, because activations grow with them.
+On a GPU, where all that layers keep lies in pages, a piece is cut into rows of one length, and all pieces are read in one pass: a
+layer writes the keys of all rows before any row looks at them, so the rows of one prompt see each other as they should.
+
+Elsewhere a pass handles rows of one padded length; the lengths are 8, 12, 16, 24, 32, 48, … so at most a third of a pass is
+padding and few shapes occur. A pass holds at most `TOKENS_PER_PASS` padded tokens, unless a single row is longer.
 """
 
 from __future__ import annotations
@@ -10,8 +12,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+import torch
+
+from ingot.inference.forward import states
+from ingot.inference.memory import Memory
+from ingot.inference.request import Request
+from ingot.inference.speculate.module import ModuleDrafter
+from ingot.model.block import Block
+from ingot.model.context import Context
+from ingot.model.mixers.cache import NOBODY
+from ingot.model.transformer import Transformer
+
 SHORTEST_BUCKET = 8
 TOKENS_PER_PASS = 8192
+SHORTEST_ROW, LONGEST_ROW = 16, 128
+
+Piece = tuple[Request, int, int]  # the tokens of its context from … to …
 
 
 def bucket_length(length: int) -> int:
@@ -34,3 +51,69 @@ def plan_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
         rows = max(1, TOKENS_PER_PASS // padded)
         passes += [(padded, members[start : start + rows]) for start in range(0, len(members), rows)]
     return passes
+
+
+def read_pieces(
+    model: Transformer, memory: Memory, pieces: Sequence[Piece], drafter: ModuleDrafter | None = None
+) -> None:
+    """Compute what the caches keep of these tokens, and what the drafter keeps of them."""
+    if not pieces:
+        return
+    lengths = [end - start for _, start, end in pieces]
+    if memory.device.type == "cuda" and _rows_split(model, drafter):
+        row = row_length(lengths)
+        cut = [
+            (request, first, min(first + row, end))
+            for request, start, end in pieces
+            for first in range(start, end, row)
+        ]
+        _read(model, memory, row, cut, drafter)
+        return
+    for padded, members in plan_passes(lengths):
+        # rings hold no more than the longest piece
+        longest = min(padded, memory.room.piece or padded)
+        _read(model, memory, longest, [pieces[member] for member in members], drafter)
+
+
+def row_length(lengths: Sequence[int]) -> int:
+    """How many tokens the rows of a pass have: few for little padding, many because a row reads its past once."""
+    quarter = sum(lengths) // (4 * len(lengths))
+    return min(max(1 << quarter.bit_length(), SHORTEST_ROW), LONGEST_ROW)
+
+
+def _rows_split(model: Transformer, drafter: ModuleDrafter | None) -> bool:
+    modules = [*model.blocks.modules()] if drafter is None else [*model.modules()]
+    blocks = [block for block in modules if isinstance(block, Block)]
+    return all(block.mixer is None or block.mixer.rows_split for block in blocks)
+
+
+def _read(
+    model: Transformer, memory: Memory, padded: int, group: Sequence[Piece], drafter: ModuleDrafter | None
+) -> None:
+    tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each piece
+    table = np.full((len(group), memory.room.table_width), NOBODY, dtype=np.int32)
+    for row, (request, start, end) in enumerate(group):
+        tokens[row, : end - start + 1] = request.span(start, end + 1)
+        table[row, : len(request.pages)] = request.pages
+    starts = np.array([start for _, start, _ in group])
+    # padding may run over the end: its positions stay inside
+    positions = np.minimum(starts[:, None] + np.arange(padded), memory.room.length - 1)
+    slots = np.array([request.slot for request, _, _ in group])
+    lengths = np.array([end - start for _, start, end in group])
+    reach = int(positions.max()) + 1
+    table = np.ascontiguousarray(table[:, : memory.room.pages_for(reach)])
+    sent = [torch.from_numpy(values).to(memory.device) for values in (tokens, positions, slots, table, lengths)]
+    tokens_BT, positions_BT, slots_B, pages_BR, lengths_B = sent
+    states_BTD = states(
+        model,
+        tokens_BT[:, :-1],
+        positions_BT,
+        memory.caches,
+        slots=slots_B,
+        pages=pages_BR,
+        lengths=lengths_B,
+        reach=reach,
+    )
+    if drafter is not None:
+        context = Context(positions_BT, slots_B=slots_B, lengths_B=lengths_B, reach=reach, pages_BR=pages_BR)
+        drafter.read(states_BTD, tokens_BT[:, 1:], context)

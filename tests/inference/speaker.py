@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -80,3 +81,9 @@ def train_speaker(tokenizer: Tokenizer) -> Transformer:
         torch.autograd.backward(loss)
         optimizer.step()
     raise AssertionError("the conversations were not learnt")
+
+
+@cache
+def trained_speaker() -> Transformer:
+    """One for all tests that only read it."""
+    return train_speaker(train_small_tokenizer())

@@ -1,49 +1,41 @@
-"""The chat with a model that knows its lines: tools, thinking, commands, interruption."""
+"""The chat in the terminal: a model that knows three conversations by heart, a server with a script, and a keyboard."""
 
 from __future__ import annotations
 
 import io
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from ingot.inference.chat import LONGEST, Printer, answer, chat
-from ingot.inference.conversation import CALL_ROUNDS, Conversation, Tool
-from ingot.inference.engine import Engine
+from ingot.inference.chat import chat
+from ingot.inference.chat_printer import Printer
+from ingot.inference.client import Client
+from ingot.inference.conversation import Piece
+from ingot.inference.model_speaker import LONGEST, load_speaker
 from ingot.inference.sampling import Sampling
+from ingot.inference.server_speaker import ServerSpeaker
+from ingot.inference.tools.tool import Tool
 from ingot.model.checkpoint import save_checkpoint
 from ingot.model.transformer import Transformer
-from ingot.tokens.chat import ChatFormat, Message
-from ingot.workspace.errors import ArtifactError, IngotError
+from ingot.workspace.errors import ArtifactError
 from tests.inference.conftest import tiny_model
-from tests.inference.speaker import (
-    FAREWELL,
-    GREETING,
-    QUESTION,
-    SCHEMA,
-    conversations,
-    train_small_tokenizer,
-    train_speaker,
-)
+from tests.inference.fake_server import Reply, calls, fake_server, text
+from tests.inference.speaker import FAREWELL, GREETING, QUESTION, SCHEMA, trained_speaker
 
 CALL = '<tool_call>{"name": "times", "arguments": {"a": 12, "b": 34}}</tool_call>'
-ANSWER = f"<think>call it</think>\n{CALL}\n\n→ 408\n<think>done</think>\nIt is 408 — ja.\n"
-
-
-def times(arguments: dict[str, Any]) -> str:
-    return str(arguments["a"] * arguments["b"])
-
-
-TOOLS: dict[str, Tool] = {"times": (SCHEMA, times)}
+ANSWER = f"<think>call it</think>\n{CALL}\n→ 408\n<think>done</think>\nIt is 408 — ja.\n"
+TOOLS = {"times": Tool(SCHEMA, lambda arguments: str(arguments["a"] * arguments["b"]), asks=False)}
+Typed = str | type[BaseException]
 
 
 @pytest.fixture(scope="module")
 def speaker() -> Transformer:
-    return train_speaker(train_small_tokenizer())
+    return trained_speaker()
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +45,40 @@ def checkpoint(speaker: Transformer, tmp_path_factory: pytest.TempPathFactory) -
     return path
 
 
-def make_conversation(model: Transformer, tools: dict[str, Tool] = TOOLS, length: int = 256) -> Conversation:
-    assert model.tokenizer is not None
-    sampling = Sampling(max_new_tokens=100, temperature=0.0)
-    return Conversation(Engine(model, slots=1, length=length), ChatFormat(model.tokenizer), sampling, tools)
-
-
-def talk(path: Path, lines: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
+def talk(path: Path | str, lines: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> str:
     """What the chat prints for lines that are not typed at a terminal."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     output = io.StringIO()
-    chat(path, temperature=0.0, tools=TOOLS, console=Console(file=output, width=200), **options)
+    options = {"tools": TOOLS, **options}
+    who = load_speaker(path) if isinstance(path, Path) else ServerSpeaker(Client(path))
+    sampling = Sampling(max_new_tokens=100, temperature=0.0)
+    chat(who, sampling, console=Console(file=output, width=200), **options)
     return output.getvalue()
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Talks at a terminal: types the lines (or presses the keys that raise an exception); what is on the screen."""
+
+    def at_terminal(path: Path | str, *typed: Typed, **options: Any) -> str:
+        keys: Iterator[Typed] = iter([*typed, EOFError])
+
+        def read(prompt: str = "") -> str:
+            output.write(prompt)
+            value = next(keys)
+            if isinstance(value, str):
+                return value
+            raise value
+
+        monkeypatch.setattr("builtins.input", read)
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        output = io.StringIO()
+        terminal = Console(file=output, width=200, force_terminal=True, color_system="standard", highlight=False)
+        who = load_speaker(path) if isinstance(path, Path) else ServerSpeaker(Client(path))
+        chat(who, Sampling(max_new_tokens=100, temperature=0.0), **{"tools": TOOLS, "console": terminal, **options})
+        return output.getvalue()
+
+    return at_terminal
 
 
 def test_a_prompt_is_answered_once(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,141 +88,204 @@ def test_a_prompt_is_answered_once(checkpoint: Path, monkeypatch: pytest.MonkeyP
 
 def test_lines_of_the_input_are_messages_and_commands(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [QUESTION, "", FAREWELL, "/reset", "/think", GREETING, "/nonsense", "/exit", QUESTION]
-    said = talk(checkpoint, "\n".join(lines), monkeypatch)
-    assert said.startswith(
+    assert talk(checkpoint, "\n".join(lines), monkeypatch) == (
         ANSWER
-        + "<think></think>\nSee you\n"
-        + "(the conversation begins again)\n(thinking is off)\nGood day\nthere is no command /nonsense\n"
+        + "See you\n(236 of 256 tokens are used; /reset begins again)\n"
+        + "(the conversation begins again)\n(thinking is off)\nGood day\n"
+        + "error: there is no command /nonsense\n  fix: /help lists them; a message must not begin with /\n"
     )
-    assert "Ctrl-C stops an answer" in said
-    assert said.count("408") == ANSWER.count("408")
 
 
-def test_sampled_tokens_are_kept_as_they_are(speaker: Transformer) -> None:
-    conversation = make_conversation(speaker)
-    for text in (QUESTION, FAREWELL):
-        list(conversation.say(text))
-    expected = conversations(conversation.chat)[0]
-    assert conversation.tokens == expected[: len(conversation.tokens)]
-    assert len(expected) - len(conversation.tokens) <= 1  # the line end after the last turn
+def test_a_terminal_is_asked_until_control_d(checkpoint: Path, keyboard: Callable[..., str]) -> None:
+    said = keyboard(checkpoint, KeyboardInterrupt, "", "/help", GREETING, thinking=False)
+    for part in (
+        "M parameters, 256 tokens, /help for help",
+        "Ctrl-D or /exit leaves",
+        "/temperature X",
+        "/save FILE",
+        "Ctrl-C stops an answer",
+        "Good day",
+    ):
+        assert part in said
+    assert "<think>" not in said  # colours say it
 
 
-def test_an_answer_that_is_stopped_is_ended_and_the_talk_goes_on(
-    speaker: Transformer, monkeypatch: pytest.MonkeyPatch
+def test_thinking_is_dimmed_and_calls_are_coloured_on_a_terminal(
+    checkpoint: Path, keyboard: Callable[..., str]
 ) -> None:
-    conversation = make_conversation(speaker)
-    output = io.StringIO()
-    console = Console(file=output, width=200)
-    shown: list[int | Message] = []
+    said = keyboard(checkpoint, QUESTION)
+    dim, cyan, green, end = "\x1b[2;3m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
+    shown = said.replace(end + dim, "").replace(end + cyan, "")  # one run of each style
+    assert f"{dim}call it{end}\n{cyan}{{" in shown.replace(f" {end}", end) and f"{green}→ 408" in shown
+    assert dim not in said[said.index("It ") :] and "It is 408 — ja." in said
+
+
+def test_a_message_of_several_lines(keyboard: Callable[..., str]) -> None:
+    with fake_server(lambda body: text("ok")) as server:
+        keyboard(server.url, '"""one', "two", 'three"""', '"""four"""')
+    assert [message["content"] for message in server.bodies[1]["messages"]] == ["one\ntwo\nthree", "ok", "four"]
+
+
+def test_control_c_stops_an_answer_and_the_talk_goes_on(
+    keyboard: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = []
     inner = Printer.show
 
-    def show(printer: Printer, piece: int | Message) -> None:
-        shown.append(piece)
-        if len(shown) == 5:
-            raise KeyboardInterrupt
+    def show(printer: Printer, piece: Any) -> None:
         inner(printer, piece)
+        shown.append(piece)
+        if len(shown) == 2:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Printer, "show", show)
-    answer(conversation, QUESTION, console)
-    special = conversation.chat.tokenizer.special
-    assert conversation.tokens[-6:] == [*shown, special["<|im_end|>"]]
-    assert output.getvalue().endswith("\n(stopped)\n")
-    monkeypatch.undo()
-    answer(conversation, FAREWELL, console)
-    assert conversation.tokens.count(special["<|im_end|>"]) == 5  # system, user, assistant, user, assistant
+    with fake_server(lambda body: text("one ", "two ", "more ", endless=not body["messages"][1:])) as server:
+        said = keyboard(server.url, "count", "and now?", "/exit")
+        assert server.left.wait(timeout=10)  # hanging up is what stops a server
+    assert "one two \n\x1b[2m(stopped)" in said
+    assert server.bodies[1]["messages"] == [
+        {"role": "user", "content": "count"},
+        {"role": "assistant", "content": "one two "},
+        {"role": "user", "content": "and now?"},
+    ]
 
 
-def test_a_terminal_is_asked_until_control_d(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    typed: Iterator[str | type[BaseException]] = iter([KeyboardInterrupt, "/help", GREETING, EOFError])
+def test_what_goes_wrong_is_red_and_nothing_is_lost(keyboard: Callable[..., str]) -> None:
+    replies = iter(
+        [
+            Reply(status=429, error={"message": "40 requests wait"}, headers={"Retry-After": "3"}),
+            text("half an ans", breaks=True),
+            text("whole"),
+            Reply(status=400, error={"message": "the model's context is 100 tokens, the prompt has 120"}),
+        ]
+    )
+    with fake_server(lambda body: next(replies)) as server:
+        said = keyboard(server.url, "hello", "/retry", "/retry", "more", "/tokens")
+    assert "\x1b[31merror: " in said and "40 requests wait (HTTP 429)" in said and "try again in 3 seconds" in said
+    assert "half an ans" in said and "ended in the middle" in said and "whole" in said
+    assert "scripted-1 at http://127.0.0.1:" in said and "begin again with /reset" in said
+    assert "(32 of 4,096 (1%) tokens after the last answer)" in said
+    sent = [[message["content"] for message in body["messages"]] for body in server.bodies]
+    assert sent == [["hello"], ["hello"], ["hello"], ["hello", "whole", "more"]]
 
-    class Terminal(Console):
-        def input(self, *args: Any, **options: Any) -> str:
-            value = next(typed)
-            if isinstance(value, str):
-                return value
-            raise value
 
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    output = io.StringIO()
-    terminal = Terminal(file=output, width=200, force_terminal=True, color_system="standard", highlight=False)
-    chat(checkpoint, temperature=0.0, thinking=False, tools=TOOLS, console=terminal)
-    said = output.getvalue()
-    for text in ("M parameters, a conversation of up to", "/reset", "Ctrl-D or /exit leaves", "Good day"):
-        assert text in said.replace("\x1b[0m", "")
+def test_save_load_system_temperature_and_retry(
+    tmp_path: Path, keyboard: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "talk.json"
+
+    def script(body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            return Reply([{"reasoning_content": "easy"}, {"content": "It is 408."}])
+        return calls("times", '{"a": 12,', ' "b": 34}', thinking="call it")
+
+    with fake_server(script) as server:
+        first = keyboard(server.url, "/system Be short.", "/temperature 0.25", "What is 12*34?", f"/save {file}")
+        saved = json.loads(file.read_text())
+        assert saved["messages"] == server.bodies[1]["messages"] + [
+            {"role": "assistant", "content": "It is 408.", "reasoning_content": "easy"}
+        ]
+        assert saved["messages"][2]["tool_calls"][0]["function"] == {"name": "times", "arguments": '{"a": 12, "b": 34}'}
+        assert saved["messages"][3] == {"role": "tool", "content": "408", "tool_call_id": "call_0"}
+        assert server.bodies[0]["temperature"] == 0.25 and server.bodies[0]["messages"][0]["content"] == "Be short."
+        assert server.bodies[0]["tools"] == [{"type": "function", "function": SCHEMA}]
+        said = keyboard(server.url, f"/load {file}", "/think", "/tools", "/retry", "/temperature x", "/load nowhere")
+    assert "times \x1b[0m\x1b[36m{" in first and "→ 408" in first
+    assert server.bodies[2]["messages"] == saved["messages"][:2]  # all that followed the question is dropped
+    assert server.bodies[2]["chat_template_kwargs"] == {"enable_thinking": False} and "tools" not in server.bodies[2]
+    assert "'x' is not a number" in said and "/load: " in said and "(5 messages)" in said
+    seeds = [body["seed"] for body in server.bodies]
+    assert seeds[:2] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "results", "runs"), [("y", ["408"], 1), ("n", ["error: the user did not allow this call"], 0)]
+)
+def test_a_tool_that_asks_runs_when_the_user_says_so(
+    keyboard: Callable[..., str], answer: str, results: list[str], runs: int
+) -> None:
+    ran: list[dict[str, Any]] = []
+
+    def run(arguments: dict[str, Any]) -> str:
+        ran.append(arguments)
+        return "408"
+
+    asking = {"times": Tool(SCHEMA, run)}
+    script = lambda body: text("done") if body["messages"][-1]["role"] == "tool" else calls("times", '{"a": 1}')  # noqa: E731
+    with fake_server(script) as server:
+        said = keyboard(server.url, "go", answer, tools=asking)
+    assert [message["content"] for message in server.bodies[1]["messages"] if message["role"] == "tool"] == results
+    assert len(ran) == runs and "times wants to run" in said and "  a: 1" in said
+
+
+def test_always_is_remembered_and_nobody_to_ask_means_no(
+    keyboard: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = {"times": Tool(SCHEMA, lambda arguments: "408")}
+    script = lambda body: text("done") if body["messages"][-1]["role"] == "tool" else calls("times", '{"a": 1}')  # noqa: E731
+    with fake_server(script) as server:
+        said = keyboard(server.url, "go", "a", "go again", tools=asking)
+        assert said.count("wants to run") == 1 and said.count("→ 408") == 2
+        piped = talk(server.url, "go\n", monkeypatch, tools=asking)
+        assert "--yes allows it" in piped and "→ 408" not in piped
+        assert "→ 408" in talk(server.url, "go\n", monkeypatch, tools=asking, ask=False)
 
 
 @pytest.mark.parametrize(("context", "length"), [(131_072, LONGEST), (300, 300)])
 def test_the_cache_of_a_long_context_is_bounded(
-    speaker: Transformer, context: int, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    speaker: Transformer, context: int, length: int, tmp_path: Path
 ) -> None:
     """A cache for all of a long context would take gigabytes before the first word."""
     long = Transformer(speaker.config.model_copy(update={"context": context}))
     long.load_state_dict(speaker.state_dict())
     long.tokenizer = speaker.tokenizer
     save_checkpoint(tmp_path / "long", long)
-    lengths: list[int] = []
-    make = Transformer.make_caches
-
-    def make_caches(model: Transformer, slots: int, length: int) -> Any:
-        lengths.append(length)
-        return make(model, slots, length)
-
-    monkeypatch.setattr(Transformer, "make_caches", make_caches)
-    assert talk(tmp_path / "long", "", monkeypatch, prompt=GREETING, thinking=False) == "Good day\n"
-    assert lengths == [length]
-
-
-def test_thinking_is_dimmed_on_a_terminal(checkpoint: Path) -> None:
-    output = io.StringIO()
-    terminal = Console(file=output, width=200, force_terminal=True, color_system="standard", highlight=False)
-    chat(checkpoint, prompt=FAREWELL, temperature=0.0, tools=TOOLS, console=terminal)
-    assert "\x1b[2m<think>\x1b[0m" in output.getvalue()
-    assert "See you" in "".join(output.getvalue().split("\x1b[0m")[-1:])
-
-
-def test_a_tool_that_is_not_there_is_named_to_the_model(speaker: Transformer) -> None:
-    other: dict[str, Tool] = {"other": (SCHEMA, times)}  # the model reads the schema it knows and calls "times"
-    results = [piece for piece in make_conversation(speaker, other).say(QUESTION) if isinstance(piece, Message)]
-    assert results[0] == Message("tool", "error: there is no tool times")
-
-
-def test_calls_without_end_are_ended(speaker: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    conversation = make_conversation(speaker, length=2000)
-    turn = conversations(conversation.chat)[0]
-    call = conversation.chat.tokenizer.special["<tool_call>"]
-    end = conversation.chat.tokenizer.special["<|im_end|>"]
-    start = turn.index(call)
-    script = turn[start : turn.index(end, start) + 1]
-    monkeypatch.setattr(Engine, "stream", lambda engine, prompt, sampling: (token for token in script))
-    results = [piece for piece in conversation.say(QUESTION) if isinstance(piece, Message)]
-    assert results == [Message("tool", "408")] * CALL_ROUNDS
-
-
-def test_a_conversation_longer_than_the_context_says_so(speaker: Transformer) -> None:
-    conversation = make_conversation(speaker, length=100)
-    with pytest.raises(IngotError, match="the model holds 100"):
-        list(conversation.say("1" * 100))
-    assert conversation.tokens == []
+    assert load_speaker(tmp_path / "long").tokens() == (0, length)
 
 
 def test_a_checkpoint_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "bare", tiny_model())
     with pytest.raises(ArtifactError, match="no tokenizer"):
-        chat(tmp_path / "bare", prompt="Hello")
+        load_speaker(tmp_path / "bare")
 
 
-def test_characters_are_printed_when_they_are_complete(speaker: Transformer) -> None:
-    assert speaker.tokenizer is not None
+def test_text_is_no_markup_and_kinds_stand_on_lines_of_their_own() -> None:
     output = io.StringIO()
-    printer = Printer(speaker.tokenizer, Console(file=output, width=200))
-    dash = speaker.tokenizer.encode("—")
-    assert len(dash) == 3
-    for token in dash[:2]:
-        printer.show(token)
-    assert output.getvalue() == ""
-    printer.show(dash[2])
-    assert output.getvalue() == "—"
-    for token in (*dash[:1], *speaker.tokenizer.encode("[bold]x")):
-        printer.show(token)
+    printer = Printer(Console(file=output, width=200))
+    pieces = [
+        ("thinking", "a"),
+        ("thinking", "b\n"),
+        ("content", "\n\n[bold]x"),
+        ("call", "f 1"),
+        ("call", ""),
+        ("call", "g"),
+    ]
+    for kind, piece in pieces:
+        printer.show(Piece(kind, piece))  # type: ignore[arg-type]
     printer.end()
-    assert output.getvalue() == "—\N{REPLACEMENT CHARACTER}[bold]x\n"
+    assert output.getvalue() == ("<think>ab\n</think>\n[bold]x\n<tool_call>f 1</tool_call>\n<tool_call>g</tool_call>\n")
+
+
+@pytest.mark.parametrize("cut", [1, 3, 100])
+def test_a_terminal_breaks_lines_between_words(cut: int) -> None:
+    words = (
+        "a line of 20 letters to be broken: the quick brown fox — jumps over 漢字漢字 and\n    an indented line that is long\n"
+        + "x" * 30
+    )
+    output = io.StringIO()
+    printer = Printer(Console(file=output, width=20, force_terminal=True, color_system=None))
+    for start in range(0, len(words), cut):
+        printer.show(Piece("content", words[start : start + cut]))
+    printer.end()
+    lines = [line.rstrip() for line in output.getvalue().split("\n")]
+    assert lines == [
+        "a line of 20 letters",
+        "to be broken: the",
+        "quick brown fox —",
+        "jumps over 漢字漢字",
+        "and",
+        "    an indented line",
+        "that is long",
+        "x" * 30,
+        "",
+    ]

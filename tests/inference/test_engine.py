@@ -121,18 +121,17 @@ def test_seeds_differ_and_repeat(model: Transformer) -> None:
 class Passes:
     """Records the shape of every pass through the model."""
 
-    def __init__(self, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shapes: list[tuple[int, int]] = []
         self.reaches: list[int] = []
-        inner = model.hidden
 
-        def hidden(tokens_BT: Tensor, *args: Tensor, reach: int | None = None, **options: Tensor) -> Tensor:
-            if reach is not None:  # with a cache
-                self.shapes.append((tokens_BT.shape[0], tokens_BT.shape[1]))
-                self.reaches.append(reach)
-            return inner(tokens_BT, *args, reach=reach, **options)  # type: ignore[arg-type]
+        def recorded(model: Transformer, tokens_BT: Tensor, *args: Any, reach: int, **options: Any) -> Tensor:
+            self.shapes.append((tokens_BT.shape[0], tokens_BT.shape[1]))
+            self.reaches.append(reach)
+            return forward.states(model, tokens_BT, *args, reach=reach, **options)
 
-        monkeypatch.setattr(model, "hidden", hidden)
+        for module in (decoder, prefill):
+            monkeypatch.setattr(module, "states", recorded)
 
     @property
     def prefills(self) -> list[tuple[int, int]]:
@@ -140,14 +139,15 @@ class Passes:
 
 
 def test_equal_prompts_are_read_once(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = Passes(model, monkeypatch)
+    passes = Passes(monkeypatch)
     group = [[5] * 20] * 8 + [[6] * 20] * 8
     Engine(model, slots=16).complete(group, [Sampling(max_new_tokens=2, seed=seed) for seed in range(16)])
-    assert passes.shapes == [(2, 24), (16, 1), (16, 1)]
-    # a group larger than the engine: those who come later copy from those who are or were there
+    # the first of each group reads all of it, the others only what is behind the last whole page
+    assert passes.shapes == [(2, 24), (14, 8), (16, 1), (16, 1)]
+    # a group larger than the engine: those who come later find what those who were there have read
     passes.shapes.clear()
     Engine(model, slots=4).complete(group[:8], [Sampling(max_new_tokens=2 + seed, seed=seed) for seed in range(8)])
-    assert passes.prefills == [(1, 24)]
+    assert passes.prefills[0] == (1, 24) and {length for _, length in passes.prefills[1:]} == {8}
 
 
 def test_the_next_turn_is_read_from_where_the_last_one_ended(
@@ -158,9 +158,10 @@ def test_the_next_turn_is_read_from_where_the_last_one_ended(
     engine = Engine(model, slots=6)
     first = engine.complete(prompts, samplings)
     turns = [prompt + each.tokens + [9, 8, 7] for prompt, each in zip(prompts, first, strict=True)]
-    passes = Passes(model, monkeypatch)
+    passes = Passes(monkeypatch)
     second = engine.complete(turns, samplings)
-    assert passes.prefills == [(6, 8)]  # the last sampled token and two of the three new ones, padded
+    # the 16 tokens of the first turn's whole page are not read again
+    assert sum(rows for rows, _ in passes.prefills) == 6 and max(length for _, length in passes.prefills) <= 16
     check_against_forward(model, turns, samplings, second, CONTEXT)
     engine.update(None, 1)  # keys and values of older weights are never used
     engine.complete(turns, samplings)
@@ -168,7 +169,7 @@ def test_the_next_turn_is_read_from_where_the_last_one_ended(
 
 
 def test_work_shrinks_as_requests_end(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = Passes(model, monkeypatch)
+    passes = Passes(monkeypatch)
     samplings = [Sampling(max_new_tokens=count) for count in (1, 3, 2)]
     Engine(model, slots=8).complete([[1], [2], [3]], samplings)
     assert passes.shapes == [(3, 1), (2, 1), (1, 1)]
@@ -218,7 +219,7 @@ def test_new_weights_in_the_middle_of_a_text(model: Transformer) -> None:
     requests = [engine.submit(prompt, Sampling(max_new_tokens=9, seed=seed)) for seed, prompt in enumerate(prompts)]
     for _ in range(4):
         engine.step()
-    engine.update(after.state_dict(), version=5)
+    engine.update(after.state_dict(), version=5, keep_caches=False)
     while any(request.finish is None for request in requests):
         engine.step()
     assert [request.versions for request in requests] == [[0] * 4 + [5] * 5] * 2 + [[5] * 9]
@@ -289,14 +290,15 @@ def test_an_interrupted_call_leaves_nothing_behind(
     begun = engine.stream(prompts[0], sampling)
     first = [next(begun), next(begun)]
     waiting = engine.stream(prompts[1], sampling)  # joins in the step that is interrupted
-    inner, calls = model.hidden, iter(range(1000))
+    calls = iter(range(1000))
 
-    def interrupted(*args: Tensor, **options: Tensor) -> Tensor:
+    def interrupted(*args: Any, **options: Any) -> Tensor:
         if next(calls) == moment:
             raise KeyboardInterrupt
-        return inner(*args, **options)  # type: ignore[arg-type]
+        return forward.states(*args, **options)
 
-    monkeypatch.setattr(model, "hidden", interrupted)
+    for module in (decoder, prefill):
+        monkeypatch.setattr(module, "states", interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine.complete([[4] * 30, [5] * 3, [6]], [sampling] * 3)
     assert first + list(begun) == expected[0]

@@ -1,0 +1,76 @@
+"""The requests that decode together, row by row, and what the host must know of them before each step.
+
+It is known without looking at tokens: how long every context will be, which rows are about to need a page, and which have got
+their last token. Numbers are arrays, because a batch of hundreds of rows is looked at a thousand times a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot.inference.controls import Controls
+from ingot.inference.request import Request
+
+
+class Batch:
+    """`sizes` are the lengths of the contexts, with the tokens that are in flight."""
+
+    def __init__(self, requests: Sequence[Request], controls: Controls, padded: int, page: int) -> None:
+        self.requests, self.controls, self.padded, self._page = list(requests), controls, padded, page
+        self.sizes = np.array([request.size for request in requests])
+        self._rooms = np.array([len(request.pages) * page for request in requests])
+        self._ends = np.array([len(request.prompt) + request.limit for request in requests])
+        self._alive = np.ones(len(requests), dtype=bool)
+        self._row_of = {id(request): row for row, request in enumerate(requests)}
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def reach(self) -> int:
+        """One more than the largest position that the next step reads."""
+        return int(self.sizes.max())
+
+    @property
+    def dead(self) -> int:
+        """How many rows have no request any more."""
+        return len(self) - int(self._alive.sum())
+
+    def row(self, request: Request) -> int | None:
+        """The request's row, if it is here and alive."""
+        row = self._row_of.get(id(request))
+        return row if row is not None and self._alive[row] else None
+
+    def kill(self, rows: Sequence[int]) -> None:
+        """These rows have no request any more."""
+        self._alive[list(rows)] = False
+
+    def through(self) -> list[int]:
+        """Rows whose last token is in flight: they read nothing more."""
+        return np.flatnonzero(self._alive & (self.sizes >= self._ends)).tolist()
+
+    def short(self) -> list[int]:
+        """Rows that have no page for what they read next."""
+        return np.flatnonzero(self._alive & (self.sizes > self._rooms) & (self.sizes < self._ends)).tolist()
+
+    def grown(self, row: int) -> None:
+        """The row got another page."""
+        self._rooms[row] += self._page
+
+    def advance(self) -> list[int]:
+        """A step has been launched. How many tokens of each context have been read with it."""
+        read = self.sizes.tolist()
+        self.sizes += 1
+        return read
+
+    # ---- where a row may get several tokens at a time (speculate/)
+
+    def room(self, row: int) -> int:
+        """How many drafts the row has pages for, beside its last token."""
+        return int(self._rooms[row] - self.sizes[row])
+
+    def move(self, counts: Sequence[int]) -> None:
+        """The rows have got so many tokens."""
+        self.sizes += np.array(counts)

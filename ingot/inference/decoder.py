@@ -1,0 +1,90 @@
+"""One step of decoding: rows in, logits out. On a GPU it is a CUDA graph, captured once for each size of the batch.
+
+A step of a small model is hundreds of kernels of a few microseconds each; starting them one by one takes far longer than running
+them. A graph starts all of them at once. Its sizes are padded (SIZES), so there are few graphs; they share their memory, because
+only one of them runs at a time.
+
+Shapes: B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ingot.inference.forward import states
+from ingot.inference.rows import Rows
+from ingot.model.block import Block
+from ingot.model.feed_forward.mixture import MixtureOfExperts
+from ingot.model.mixers.cache import Cache, Room
+from ingot.model.transformer import Transformer
+
+SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # then in steps of 128
+
+
+class Decoder:
+    """Runs the model over the leading rows."""
+
+    def __init__(
+        self, model: Transformer, caches: Sequence[Cache | None], rows: Rows, room: Room, *, graphs: bool
+    ) -> None:
+        self.model, self.caches, self.rows, self.room = model, caches, rows, room
+        self.uses_graphs = graphs and all(_can_be_captured(block) for block in model.blocks)
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._pool = torch.cuda.graph_pool_handle() if self.uses_graphs else None
+
+    def padded(self, count: int) -> int:
+        """How many rows a step of `count` requests has."""
+        if not self.uses_graphs:
+            return count
+        size = next((size for size in SIZES if size >= count), -(-count // 128) * 128)
+        return min(size, len(self.rows.tokens_B))
+
+    def prepare(self, size: int) -> None:
+        """Make sure that there is a graph for this many rows. What the rows hold is lost."""
+        if self.uses_graphs and size not in self._graphs:
+            self.rows.clear(size)
+            self._graphs[size] = self._capture(size)
+
+    def logits(self, size: int, reach: int) -> Tensor:
+        """Logits [B, V] of the first `size` rows; every position is below `reach`. Valid until the next call."""
+        if not self.uses_graphs:
+            return self._run(size, reach)
+        graph, logits_BV = self._graphs[size]
+        graph.replay()
+        return logits_BV
+
+    def _run(self, size: int, reach: int) -> Tensor:
+        rows = self.rows
+        states_B1D = states(
+            self.model,
+            rows.tokens_B[:size, None],
+            rows.positions_B[:size, None],
+            self.caches,
+            slots=rows.slots_B[:size],
+            pages=rows.pages_BR[:size],
+            reach=reach,
+        )
+        return self.model.head(states_B1D[:, 0])
+
+    def _capture(self, size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        stream, reach = torch.cuda.Stream(), self.room.length
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # kernels are compiled and libraries make their handles at the first calls
+                self._run(size, reach)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            logits_BV = self._run(size, reach)
+        return graph, logits_BV
+
+
+def _can_be_captured(block: object) -> bool:
+    """Whether the block's step always launches the same kernels, whatever the data."""
+    assert isinstance(block, Block)
+    feed_forward = block.feed_forward
+    experts = feed_forward.experts if isinstance(feed_forward, MixtureOfExperts) else None
+    return (block.mixer is None or block.mixer.capturable) and (experts is None or experts.capturable)

@@ -1,0 +1,1 @@
+"""Products of a few rows with a large matrix on the CPU."""

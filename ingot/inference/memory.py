@@ -1,0 +1,247 @@
+"""What requests hold while they are in the engine: a slot, pages, and the beginnings that others have computed before.
+
+A request enters with pages for its whole context. The first of them may be those of others that begin with the same tokens
+(pages.py); where the model has states or rings beside its pages, they must come with a snapshot of these (snapshots.py). It
+leaves with everything; what it has computed stays to be found until its place is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from ingot.inference.pages import Match, Pool
+from ingot.inference.request import Request
+from ingot.inference.snapshots import Snapshot, Snapshots
+from ingot.model.block import Block
+from ingot.model.mixers.cache import PAGE, Cache, JointCache, Room
+from ingot.model.transformer import Transformer
+from ingot.workspace.errors import IngotError
+
+Entry = Literal["in", "coming", "full"]
+CPU_BYTES = 4 * 2**30
+GPU_SHARE = 0.6
+
+
+class Memory:
+    """The caches of all layers. Slots: `count` for requests, as many for snapshots if the model needs them, one for nobody."""
+
+    def __init__(self, model: Transformer, count: int, room: Room, *, drafts: bool = False) -> None:
+        assert room.pages is not None
+        self.room, self.device = room, model.embedding.weight.device
+        self.caches: list[Cache | None] = model.make_caches(room)
+        self.draft_cache: Cache | None = None  # of the multi-token module; its pages have the numbers of the layers'
+        if drafts and model.multi_token is not None:
+            self.draft_cache = model.multi_token.make_cache(room, model.embedding.weight.dtype, self.device)
+        self._all_caches = [cache for cache in (*self.caches, self.draft_cache) if cache is not None]
+        self.in_pages = all(cache.in_pages for cache in self._all_caches)
+        self.pool = Pool(room.pages, room.page)
+        self.nobody = room.slots - 1
+        self._slots = list(range(count - 1, -1, -1))
+        self.snapshots = Snapshots([] if self.in_pages else range(count, self.nobody))
+        self._slot_copies: list[tuple[int, int]] = []
+        self._page_copies: list[tuple[int, int]] = []
+
+    @property
+    def free_slots(self) -> int:
+        """How many requests may enter."""
+        return len(self._slots)
+
+    # ---- entering and leaving
+
+    def enter(self, request: Request, spare: int) -> Entry:
+        """Give the request a slot and its pages, and leave `spare` pages for others to grow.
+
+        "coming": somebody is about to compute what it begins with, so waiting is cheaper; "full": there are not enough pages.
+        """
+        page, tokens = self.room.page, request.context
+        beginning = tokens[:-1]  # the last token is read by the first step of decoding
+        match = self.pool.match(self.pool.root, beginning)
+        if match.coming:
+            return "coming"
+        found = None if self.in_pages else self.snapshots.find(self.pool.root, beginning, match.nodes, page)
+        if not self.in_pages:
+            whole = 0 if found is None else found.length // page
+            match = Match(match.pages[:whole], match.nodes[:whole])
+        self.pool.hold(match.pages)
+        pages = self._take(self.room.pages_for(len(tokens)) - len(match.pages), spare)
+        if pages is None:
+            self.pool.let_go(match.pages)
+            return "full"
+        request.slot, request.pages = self._slots.pop(), match.pages + pages
+        request.nodes, request.root = list(match.nodes), self.pool.root
+        request.done = len(match.pages) * page
+        if found is not None:
+            self._restore(found, request)
+        request.shared_tokens = max(request.shared_tokens, min(request.done, len(request.prompt)))
+        for place in range(len(request.nodes), len(beginning) // page):
+            self._name(request, place, ready=False)
+        return "in"
+
+    def leave(self, request: Request) -> None:
+        """Take everything back."""
+        if request.slot is not None:
+            self._slots.append(request.slot)
+        self.pool.let_go(request.pages)
+        request.slot, request.pages, request.nodes, request.done = None, [], [], 0
+
+    def grow(self, request: Request, spare: int = 0) -> int | None:
+        """One more page for the request; None if there is none that leaves `spare` pages for others."""
+        pages = self._take(1, spare)
+        if pages is None:
+            return None
+        request.pages += pages
+        return pages[0]
+
+    def _take(self, count: int, spare: int) -> list[int] | None:
+        while self.pool.available < count + spare:
+            self.flush()  # what shall be copied from a snapshot must be copied before it goes
+            pages = self.snapshots.drop_oldest()
+            if pages is None:
+                return None
+            self.pool.let_go(pages)
+        return self.pool.take(count)
+
+    # ---- what has been computed
+
+    def filled(self, request: Request, done: int) -> None:
+        """The first `done` tokens of the request have been computed: whole pages can be found from now on."""
+        before, request.done = request.done // self.room.page, done
+        if request.root is None:
+            return
+        for place in range(before, done // self.room.page):
+            if place < len(request.nodes):
+                self.pool.fill([request.pages[place]])
+            else:
+                self._name(request, place, ready=True)
+
+    def _name(self, request: Request, place: int, *, ready: bool) -> None:
+        assert request.root is not None and place == len(request.nodes)
+        page = self.room.page
+        parent = request.nodes[-1] if request.nodes else request.root
+        tokens = request.span(place * page, (place + 1) * page)
+        request.nodes.append(self.pool.name(parent, tokens, request.pages[place], ready=ready))
+
+    def forget(self, active: Sequence[Request] = ()) -> None:
+        """Nothing that was computed may be found again; what `active` requests hold and will compute is for them alone."""
+        self.pool.let_go(self.snapshots.forget())
+        self.pool.forget()
+        for request in active:
+            request.root, request.nodes = None, []
+
+    def clean(self) -> None:
+        """Zeros everywhere: what is not a number would spoil even what it has no weight in."""
+        for cache in self._all_caches:
+            for tensor in cache.tensors():
+                tensor.zero_()
+
+    # ---- snapshots
+
+    def snapshot(self, request: Request, length: int) -> None:
+        """Keep the state after the request's first `length` tokens, which is what its slot holds."""
+        if self.in_pages or request.root is None or request.slot is None:
+            return
+        page = self.room.page
+        whole = length // page
+        if whole > len(request.nodes):
+            return
+        parent = request.nodes[whole - 1] if whole else request.root
+        name = (parent, tuple(request.span(whole * page, length)))
+        if self.snapshots.known(name):
+            return
+        place = self.snapshots.room()
+        if place is None:
+            return
+        slot, gone = place
+        self.pool.let_go(gone)
+        pages = request.pages[: self.room.pages_for(length)]
+        self.pool.hold(pages)
+        if length % page:  # the request goes on writing into its last page: the snapshot needs one of its own
+            own = self.pool.take(1)
+            self.pool.let_go(pages[-1:])
+            if own is None:
+                pages = pages[:-1]
+                self.pool.let_go(pages)
+                self.snapshots.give_back(slot)
+                return
+            self._page_copies.append((pages[-1], own[0]))
+            pages = pages[:-1] + own
+        self._slot_copies.append((request.slot, slot))
+        self.flush()
+        self.snapshots.keep(name, Snapshot(slot, pages, request.nodes[:whole], length))
+
+    def _restore(self, found: Snapshot, request: Request) -> None:
+        assert request.slot is not None
+        self._slot_copies.append((found.slot, request.slot))
+        if found.length % self.room.page:
+            self._page_copies.append((found.pages[-1], request.pages[found.length // self.room.page]))
+        request.done = found.length
+
+    def flush(self) -> None:
+        """Do the copies that were asked for, all at once."""
+        for copies, kind in ((self._slot_copies, "copy_slots"), (self._page_copies, "copy_pages")):
+            if not copies:
+                continue
+            sources, targets = torch.tensor(copies, device=self.device).T
+            for cache in self._all_caches:
+                getattr(cache, kind)(sources, targets)
+            copies.clear()
+
+
+def size_room(
+    model: Transformer,
+    slots: int,
+    length: int,
+    *,
+    piece: int,
+    page: int = PAGE,
+    cache_bytes: int | None = None,
+    drafts: bool = False,
+) -> Room:
+    """Room for `slots` requests of `length` tokens: pages for all of them, or as many as fit into `cache_bytes`.
+
+    Without a number these are 4 GiB of a CPU's memory (taken when they are written), or 60 % of what is free on a GPU.
+    """
+    weight = model.embedding.weight
+    probe = Room(slots=1, length=length, pages=1, page=page, piece=piece)
+    kinds = [part for cache in _empty_caches(model, probe, drafts) for part in simple_caches(cache)]
+    page_bytes = sum(_size(cache) for cache in kinds if cache.in_pages)
+    if cache_bytes is None:
+        cache_bytes = CPU_BYTES
+        if weight.device.type == "cuda":
+            cache_bytes = int(GPU_SHARE * torch.cuda.mem_get_info(weight.device)[0])
+    pages = 1 + slots * probe.table_width
+    if page_bytes:
+        pages = min(pages, cache_bytes // page_bytes)
+    if pages <= probe.table_width:
+        raise IngotError(
+            f"a cache of {cache_bytes:,} bytes has {max(pages - 1, 0)} pages of {page} tokens, and one request of {length} "
+            f"tokens needs {probe.table_width}",
+            place="engine",
+            fix="give it more memory, or a smaller length",
+        )
+    spare = 0 if all(cache.in_pages for cache in kinds) else slots // 2 + 1
+    return Room(slots=slots + spare + 1, length=length, pages=pages, page=page, piece=piece)
+
+
+def _empty_caches(model: Transformer, room: Room, drafts: bool) -> list[Cache | None]:
+    """The caches without memory, that of the multi-token module among them if it shall draft."""
+    mixers = [block.mixer for block in model.blocks if isinstance(block, Block)]
+    dtype, nowhere = model.embedding.weight.dtype, torch.device("meta")
+    caches: list[Cache | None] = [mixer.make_cache(room, dtype, nowhere) for mixer in mixers if mixer is not None]
+    if drafts and model.multi_token is not None:
+        caches.append(model.multi_token.make_cache(room, dtype, nowhere))
+    return caches
+
+
+def simple_caches(cache: Cache | None) -> list[Cache]:
+    """What a cache is made of."""
+    if isinstance(cache, JointCache):
+        return [each for part in cache.parts.values() for each in simple_caches(part)]
+    return [] if cache is None else [cache]
+
+
+def _size(cache: Cache) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in cache.tensors())

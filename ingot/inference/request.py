@@ -1,0 +1,118 @@
+"""A prompt on its way through the engine, and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ingot.inference.sampling import ConstraintState, Sampling
+from ingot.workspace.errors import IngotError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ingot.inference.text import TextStream
+
+Finish = Literal["stop", "length", "cancelled", "deadline", "error"]
+
+
+@dataclass
+class Completion:
+    """What was sampled for one prompt. `tokens` includes the stop token, if one was drawn."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    finish: Finish
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    kept: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Request:
+    """One request. The caller reads the first part; the second is where it stands in the engine."""
+
+    prompt: list[int]
+    sampling: Sampling
+    limit: int  # the number of tokens after which it ends, stop token or not
+    deadline: float | None = None  # by the monotonic clock
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)  # of the weights that sampled each token
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)  # if sampling.top_logprobs
+    kept: list[list[int]] = field(default_factory=list)  # the ids that truncation left, if sampling.keep_set
+    finish: Finish | None = None
+    problem: IngotError | None = None  # what went wrong, if it ended with an error
+    shared_tokens: int = 0  # of the prompt, that somebody else had read
+
+    number: int = 0  # order of arrival
+    slot: int | None = None
+    pages: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)  # names of its first pages, by what they hold (pages.py)
+    root: int | None = None  # what the first of those names begins from; None: what it computes is for itself alone
+    done: int = 0  # tokens of the context whose keys and values are there
+    text: TextStream | None = None  # if there are stop strings
+    state: ConstraintState | None = None  # of its constraint
+    allowed: NDArray[np.uint8] | None = None  # what that allows next
+
+    @property
+    def context(self) -> list[int]:
+        """Everything that the next token depends on."""
+        return self.prompt + self.tokens
+
+    @property
+    def size(self) -> int:
+        """The number of tokens in the context."""
+        return len(self.prompt) + len(self.tokens)
+
+    @property
+    def last(self) -> int:
+        """The last token of the context."""
+        return (self.tokens or self.prompt)[-1]
+
+    def span(self, start: int, end: int) -> list[int]:
+        """Tokens of the context, without putting all of it together."""
+        prompt = len(self.prompt)
+        if end <= prompt:
+            return self.prompt[start:end]
+        return self.prompt[start:] + self.tokens[max(0, start - prompt) : end - prompt]
+
+    def take(self, token: int, logprob: float, version: int) -> Finish | None:
+        """The next token of the text. Why the request ends with it, if it does."""
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        self.versions.append(version)
+        if token in self.sampling.stop_tokens:
+            return "stop"
+        if self.state is not None:
+            try:
+                self.state = self.state.advance(token)
+                self.allowed = self.state.mask()
+            except IngotError as problem:  # a form too large to follow ends this request, and no other
+                self.problem = problem
+                return "error"
+            if self.state.complete and not self.sampling.stop_tokens and not self.allowed.any():
+                return "stop"  # nothing may follow, and the model has no token to say so
+        if self.text is not None:
+            self.text.push(token)
+            if self.text.stopped:
+                return "stop"
+        return "length" if len(self.tokens) >= self.limit else None
+
+    def mask(self) -> NDArray[np.uint8]:
+        """The tokens that the request's constraint allows next; those that end the text where it may end."""
+        assert self.state is not None and self.allowed is not None
+        stops = list(self.sampling.stop_tokens)
+        if not (self.state.complete and stops):
+            return self.allowed
+        mask = np.zeros(max(len(self.allowed), max(stops) + 1), dtype=np.uint8)
+        mask[: len(self.allowed)] = self.allowed
+        mask[stops] = 1
+        return mask
+
+    def completion(self) -> Completion:
+        """The result of a request that has ended."""
+        finish = self.finish or "length"
+        return Completion(self.tokens, self.logprobs, self.versions, finish, self.top_logprobs, self.kept)

@@ -1,0 +1,79 @@
+"""Log-probabilities in the shapes of the two endpoints.
+
+In a chat there is one entry for each token of the content (reasoning, calls and the end of the turn have none); the
+entries of text that is held back wait with it, so that those of a stop string are never sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ingot.tokens.tokenizer import Tokenizer
+
+COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+LOWEST = -9999.0  # stands for minus infinity, which JSON has not
+
+
+def chat_entry(
+    tokenizer: Tokenizer, token: int, logprob: float, top: Sequence[tuple[int, float]], wanted: int
+) -> dict[str, Any]:
+    """A token of a chat's content."""
+    return _chat_token(tokenizer, token, logprob) | {
+        "top_logprobs": [_chat_token(tokenizer, other, value) for other, value in top[:wanted]]
+    }
+
+
+def _chat_token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
+    data = tokenizer.decode_bytes((token,))
+    return {"token": data.decode("utf-8", "replace"), "logprob": max(logprob, LOWEST), "bytes": list(data)}
+
+
+class Pending:
+    """Entries that wait until the text of their token may be shown; `size` is that text's number of bytes."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[int, dict[str, Any]]] = deque()
+        self._seen = 0
+
+    def add(self, entry: dict[str, Any], size: int) -> None:
+        """A token has come."""
+        self._entries.append((self._seen, entry))
+        self._seen += size
+
+    def take(self, released: int | None) -> list[dict[str, Any]]:
+        """The entries of tokens that begin within the first `released` bytes; None: all."""
+        taken = []
+        while self._entries and (released is None or self._entries[0][0] < released):
+            taken.append(self._entries.popleft()[1])
+        return taken
+
+
+class TextLogprobs:
+    """The four columns of a text completion; offsets are in characters of the whole text, an echoed prompt included."""
+
+    def __init__(self, tokenizer: Tokenizer, wanted: int, offset: int) -> None:
+        self._tokenizer, self._wanted, self._offset = tokenizer, wanted, offset
+        self._hidden = frozenset(tokenizer.special.values())  # that the text does not show
+        self._rows: deque[dict[str, Any]] = deque()
+
+    def add(self, token: int, logprob: float | None, top: Sequence[tuple[int, float]]) -> None:
+        """The next token; one without a logprob (the first of a prompt) has nothing to be likely after."""
+        piece = self._tokenizer.piece(token)
+        likely = {self._tokenizer.piece(other): max(value, LOWEST) for other, value in top[: self._wanted]}
+        row: dict[str, Any] = {"tokens": piece, "text_offset": self._offset}
+        if logprob is None:
+            row |= {"token_logprobs": None, "top_logprobs": None}
+        else:
+            value = max(logprob, LOWEST)
+            row |= {"token_logprobs": value, "top_logprobs": likely | {piece: value}}
+        self._rows.append(row)
+        self._offset += len(piece) if token not in self._hidden else 0
+
+    def take(self, released: int | None) -> dict[str, list[Any]]:
+        """The rows of tokens that begin within the first `released` characters, since the last time; None: all."""
+        taken = []
+        while self._rows and (released is None or self._rows[0]["text_offset"] < released):
+            taken.append(self._rows.popleft())
+        return {name: [row[name] for row in taken] for name in COLUMNS}

@@ -1,0 +1,214 @@
+"""One step of speculative decoding: drafts, a pass over them, and how far the model agrees.
+
+A pass of T tokens costs little more than one of a single token as long as weights, not products, are what takes the time.
+So a row reads [last token, draft_1 … draft_k] at once; position t gives the logits that a pass after draft_t would give, and
+
+    x_t = the token drawn from them with the request's own u(seed, index + t)          (draw.py)
+
+The row gets x_0 … x_m, where m is the number of leading drafts with draft_{t+1} = x_t: exactly the tokens that it would have got
+one by one, since a text is a function of weights, prompt and seed. Nothing else is needed to keep the distribution. A draft is
+accepted with probability p(draft), as by the rejection sampling of Leviathan et al. (arXiv 2211.17192) and Chen et al.
+(arXiv 2302.01318) for drafts that are not drawn: min(1, p/q) with q = 1.
+
+Invariants: after a step, caches hold what is needed of the first size − 1 tokens of each context (a ring may hold rejected
+drafts beyond, which nothing can see before they are written over). Drafts take free pages, but drive out nobody. Requests whose
+next distribution depends on the tokens drawn in the same pass (penalties, constraints) have no drafts. With LongRoPE a pass
+turns all its tokens by the length that the text has after it: drafts do not cross the length at which that changes.
+
+Shapes: B rows, T tokens of a row, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ingot.inference.batch import Batch
+from ingot.inference.draw import draw_positions
+from ingot.inference.forward import states
+from ingot.inference.in_flight import InFlight
+from ingot.inference.memory import Memory, simple_caches
+from ingot.inference.request import Finish, Request
+from ingot.inference.rows import Rows
+from ingot.inference.speculate.config import Speculation
+from ingot.inference.speculate.module import ModuleDrafter
+from ingot.inference.speculate.ngram import NgramDrafter
+from ingot.inference.speculate.rewind import Rewind
+from ingot.model.context import Context
+from ingot.model.mixers.cache import StateCache
+from ingot.model.positions.config import LongRopeScaling, RopeConfig
+from ingot.model.transformer import Transformer
+from ingot.workspace.errors import IngotError
+
+
+@dataclass
+class Verified:
+    """A pass over last tokens and drafts: what was read, computed and drawn."""
+
+    drafts: Sequence[Sequence[int]]
+    flight: InFlight
+    ids_BT: Tensor
+    tokens_BT: Tensor
+    positions_BT: Tensor
+    states_BTD: Tensor
+    reach: int
+
+    drawn: list[list[tuple[int, float]]] = field(default_factory=list)  # of each row, as far as they count
+
+    def wait(self) -> list[float]:
+        """Once the pass is there: the log-probabilities of all tokens that count."""
+        ids, logprobs = self.flight.wait()
+        for row, draft in enumerate(self.drafts):
+            start = end = row * self.ids_BT.shape[1]
+            while end - start < len(draft) and ids[end] == draft[end - start]:
+                end += 1
+            self.drawn.append(list(zip(ids[start : end + 1], logprobs[start : end + 1], strict=True)))
+        return [logprob for tokens in self.drawn for _, logprob in tokens]
+
+    def give(self) -> tuple[list[int], list[tuple[Request, Finish]]]:
+        """Give every request its tokens up to one that ends it. How many each has got, and which have ended."""
+        kept, ended = [], []
+        for row, request in enumerate(self.flight.requests):
+            for place, (token, logprob) in enumerate(self.drawn[row]):
+                if self.flight.has_more:
+                    self.flight.add_more(row * self.ids_BT.shape[1] + place, request)
+                finish = request.take(token, logprob, self.flight.version)
+                if finish is not None:
+                    ended.append((request, finish))
+                    break
+            kept.append(place + 1)
+        return kept, ended
+
+
+class Speculator:
+    """Drafts and verifies for an engine with these parts."""
+
+    def __init__(self, options: Speculation, model: Transformer, memory: Memory, rows: Rows) -> None:
+        self._model, self._memory, self._rows = model, memory, rows
+        self._tokens, self._borders = options.tokens, _borders(model)
+        if any(isinstance(part, StateCache) for part in simple_caches(memory.draft_cache)):
+            raise IngotError(
+                "the multi-token module of the model is recurrent: its state cannot take back what it drafts",
+                place="speculate",
+                fix="use kind ngram",
+            )
+        self._rewind = Rewind(memory.caches)
+        uses_module = options.uses_module(has_module=model.multi_token is not None)
+        self.module = ModuleDrafter(model, memory.draft_cache, memory.room.length) if uses_module else None
+        self._drafter = self.module or NgramDrafter(options)
+
+    # ---- before the pass
+
+    def propose(self, batch: Batch) -> list[list[int]]:
+        """The drafts of every row, with pages to read them into."""
+        drafts = [self._drafter.propose(request, self._most(request)) for request in batch.requests]
+        fitting = self._make_room(batch, [len(draft) for draft in drafts])
+        return [draft[:count] for draft, count in zip(drafts, fitting, strict=True)]
+
+    def _most(self, request: Request) -> int:
+        """How many drafts the request may have: with the token after them it must not exceed its limit."""
+        if request.sampling.penalises or request.state is not None:
+            return 0
+        within = [border - request.size for border in self._borders if border >= request.size]
+        return min(self._tokens, request.limit - len(request.tokens) - 1, *within)
+
+    def _make_room(self, batch: Batch, wanted: Sequence[int]) -> list[int]:
+        """Pages for so many drafts of each row, while there are any to spare; how many drafts the rows have room for."""
+        added, fitting = [], []
+        for row, (request, count) in enumerate(zip(batch.requests, wanted, strict=True)):
+            while count and batch.room(row) < count:
+                page = self._memory.grow(request, spare=len(batch))
+                if page is None:
+                    break
+                batch.grown(row)
+                added.append((row, len(request.pages) - 1, page))
+            fitting.append(max(0, min(count, batch.room(row))))
+        if added:
+            self._rows.grow(added)
+        return fitting
+
+    # ---- the pass
+
+    def verify(self, batch: Batch, drafts: Sequence[Sequence[int]], version: int) -> Verified:
+        """Read last tokens and drafts, and draw at every position."""
+        count, length = len(batch), 1 + max(map(len, drafts))
+        tokens, rows, end = np.zeros((count, length), dtype=np.int64), self._rows, self._memory.room.length
+        for row, (request, draft) in enumerate(zip(batch.requests, drafts, strict=True)):
+            tokens[row, : 1 + len(draft)] = request.last, *draft
+        tokens_BT = self._sent(tokens)
+        # padding may run over the end: its positions stay inside
+        positions_BT = (rows.positions_B[:count, None] + self._sent(np.arange(length))).clamp_(max=end - 1)
+        lengths_B, reach = self._sent([1 + len(draft) for draft in drafts]), min(batch.reach + length - 1, end)
+        if self._rewind.needed:
+            self._rewind.save(rows.slots_B[:count])
+        states_BTD = self._read(tokens_BT, positions_BT, slice(count), lengths_B, reach)
+        controls = batch.controls.repeated(length)
+        if controls.needs_host:
+            masks = {row: one.mask() for row, one in enumerate(batch.requests) if one.state is not None}
+            controls.set_masks({row * length + place: mask for row, mask in masks.items() for place in range(length)})
+        drawn = draw_positions(self._model.head(states_BTD), batch.controls, rows.steps_B[:count])
+        flight = InFlight(batch.requests, drawn, (), version)
+        return Verified(drafts, flight, drawn.ids_B.view(count, length), tokens_BT, positions_BT, states_BTD, reach)
+
+    def _read(
+        self, tokens_BT: Tensor, positions_BT: Tensor, rows: slice | Tensor, lengths_B: Tensor, reach: int
+    ) -> Tensor:
+        return states(
+            self._model,
+            tokens_BT,
+            positions_BT,
+            self._memory.caches,
+            slots=self._rows.slots_B[rows],
+            pages=self._rows.pages_BR[rows],
+            lengths=lengths_B,
+            reach=reach,
+        )
+
+    # ---- after it
+
+    def settle(self, batch: Batch, verified: Verified, kept: Sequence[int]) -> None:
+        """The rows have got `kept` tokens each: move on, to caches of all tokens but the last, and draft again."""
+        if self._rewind.needed:
+            self._reread(verified, kept)
+        for request in batch.requests:
+            self._memory.filled(request, request.size - 1)
+        self._rows.move([request.last for request in batch.requests], kept)
+        batch.move(kept)
+        if self.module is None:
+            return
+        count = len(batch)
+        fitting = self._make_room(batch, [max(0, self._most(request)) for request in batch.requests])
+        context = Context(
+            verified.positions_BT,
+            slots_B=self._rows.slots_B[:count],
+            lengths_B=self._sent(kept),
+            reach=verified.reach,
+            pages_BR=self._rows.pages_BR[:count],
+        )
+        self.module.look_ahead(batch.requests, verified.states_BTD, verified.ids_BT, context, fitting)
+
+    def _reread(self, verified: Verified, kept: Sequence[int]) -> None:
+        """States of rows that did not keep all they read: back to before the pass, and on with what they keep."""
+        wrong = [row for row, draft in enumerate(verified.drafts) if kept[row] < 1 + len(draft)]
+        if not wrong:
+            return
+        lengths = [kept[row] for row in wrong]
+        rows_B, longest = self._sent(wrong), max(lengths)
+        self._rewind.restore(self._rows.slots_B, rows_B)
+        tokens_BT, positions_BT = (x_BT[rows_B, :longest] for x_BT in (verified.tokens_BT, verified.positions_BT))
+        self._read(tokens_BT, positions_BT, rows_B, self._sent(lengths), verified.reach)
+
+    def _sent(self, values: Sequence[int] | NDArray[np.int64]) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.int64).to(self._memory.device)
+
+
+def _borders(model: Transformer) -> set[int]:
+    """Lengths of text after which the model computes otherwise."""
+    ropes = [getattr(getattr(module, "config", None), "rope", None) for module in model.blocks.modules()]
+    scalings = [rope.scaling for rope in ropes if isinstance(rope, RopeConfig)]
+    return {scaling.original_context for scaling in scalings if isinstance(scaling, LongRopeScaling)}

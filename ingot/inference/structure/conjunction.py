@@ -1,0 +1,179 @@
+"""JSON schemas joined: what two of them say together, and whether they exclude each other.
+
+`join(a, b)` is a schema that a value satisfies just when it satisfies both: the tighter bound, the common types, for each
+property and item both schemas (as an `allOf`, which is joined when its turn comes). Two that cannot be joined exactly,
+such as two patterns, are an error. `disjoint(a, b)` proves that no value satisfies both; False means only that it found
+no proof. Both work on *flat* schemas: without $ref, allOf, anyOf and oneOf, and with `const` written as `enum`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingot.inference.structure.errors import StructureError
+
+Schema = dict[str, Any]
+
+LARGEST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+SMALLEST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+def types_of(schema: Schema) -> tuple[str, ...]:
+    """The types that a schema names; all if it names none."""
+    named = schema.get("type", TYPES)
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    return bool(left == right)
+
+
+def has_type(value: Any, names: tuple[str, ...]) -> bool:
+    """Whether a JSON value is of one of these types."""
+    if isinstance(value, bool):
+        return "boolean" in names
+    if isinstance(value, int | float):
+        return "number" in names or ("integer" in names and value == int(value))
+    kind = {dict: "object", list: "array", str: "string", type(None): "null"}[type(value)]
+    return kind in names
+
+
+def both(left: Any, right: Any) -> Any:
+    """The schema of what satisfies two, each perhaps `true` or `false`."""
+    if left is False or right is False:
+        return False
+    if left is True or left == right:
+        return right
+    return left if right is True else {"allOf": [left, right]}
+
+
+def join(left: Schema, right: Schema, place: str) -> Schema:
+    """One flat schema that says what two flat schemas say together."""
+    joined = {**left, **right}
+    for key in left.keys() & right.keys():
+        a, b = left[key], right[key]
+        if key in LARGEST:
+            joined[key] = max(a, b)
+        elif key in SMALLEST:
+            joined[key] = min(a, b)
+        elif key == "type":
+            joined[key] = [name for name in TYPES if has_both(name, types_of(left), types_of(right))]
+        elif key == "enum":
+            joined[key] = [value for value in a if any(same(value, other) for other in b)]
+        elif key == "required":
+            joined[key] = list(dict.fromkeys([*a, *b]))
+        elif key not in ("properties", "additionalProperties", "items", "prefixItems") and a != b:
+            raise StructureError(
+                f"{key!r} is given twice", place=f"{place}/{key}", fix="join the two by hand into one schema"
+            )
+    if ("properties" in left and "properties" in right) or "additionalProperties" in joined:
+        _join_properties(left, right, joined, place)
+    if "prefixItems" in joined or ("items" in left and "items" in right):
+        _join_items(left, right, joined)
+    return joined
+
+
+def has_both(name: str, left: tuple[str, ...], right: tuple[str, ...]) -> bool:
+    """Whether a type is in both lists, where `number` holds `integer`."""
+    return all(name in names or (name == "integer" and "number" in names) for names in (left, right))
+
+
+def _join_properties(left: Schema, right: Schema, joined: Schema, place: str) -> None:
+    """Each named property satisfies what either says of it, by name or as an additional one."""
+    if any("patternProperties" in schema for schema in (left, right)):
+        if left.keys() & {"properties", "additionalProperties"} and right.keys() & {
+            "properties",
+            "additionalProperties",
+        }:
+            raise StructureError(
+                "'patternProperties' cannot be joined", place=f"{place}/patternProperties", fix="write one schema"
+            )
+        return
+    names = dict.fromkeys([*left.get("properties", {}), *right.get("properties", {})])
+    sides = [(schema.get("properties", {}), schema.get("additionalProperties", True)) for schema in (left, right)]
+    if names:
+        joined["properties"] = {
+            name: both(*(known.get(name, additional) for known, additional in sides)) for name in names
+        }
+    if "additionalProperties" in joined:
+        joined["additionalProperties"] = both(sides[0][1], sides[1][1])
+
+
+def _join_items(left: Schema, right: Schema, joined: Schema) -> None:
+    """Each element satisfies what either says of its place."""
+    sides = [(schema.get("prefixItems", []), schema.get("items", True)) for schema in (left, right)]
+    longest = max(len(prefix) for prefix, _ in sides)
+    if longest:
+        joined["prefixItems"] = [
+            both(*(prefix[index] if index < len(prefix) else item for prefix, item in sides))
+            for index in range(longest)
+        ]
+    if "items" in joined:
+        joined["items"] = both(sides[0][1], sides[1][1])
+
+
+def disjoint(left: Schema, right: Schema) -> bool:
+    """Whether it is sure that no value satisfies both flat schemas."""
+    if "enum" in left or "enum" in right:
+        if "enum" not in left:
+            left, right = right, left
+        allowed = [value for value in left["enum"] if has_type(value, types_of(left))]
+        if "enum" in right:
+            return not any(same(value, other) for value in allowed for other in right["enum"])
+        return not any(has_type(value, types_of(right)) for value in allowed)
+    common = [name for name in TYPES if has_both(name, types_of(left), types_of(right))]
+    return all(_disjoint_as(name, left, right) for name in common)
+
+
+def _disjoint_as(name: str, left: Schema, right: Schema) -> bool:
+    """Whether no value of this type satisfies both."""
+    if name == "object":
+        return _disjoint_objects(left, right) or _disjoint_objects(right, left)
+    if name in ("number", "integer"):
+        return _below(left, right) or _below(right, left)
+    lengths = {"string": "Length", "array": "Items"}.get(name)
+    if lengths is None:
+        return False
+    return any(
+        a.get("max" + lengths, float("inf")) < b.get("min" + lengths, 0) for a, b in ((left, right), (right, left))
+    )
+
+
+def _below(left: Schema, right: Schema) -> bool:
+    """Whether the greatest number of `left` is below the least of `right`."""
+    highs = [(left[key], key == "exclusiveMaximum") for key in ("maximum", "exclusiveMaximum") if key in left]
+    lows = [(right[key], key == "exclusiveMinimum") for key in ("minimum", "exclusiveMinimum") if key in right]
+    return any(high < low or (high == low and (strict or too)) for high, strict in highs for low, too in lows)
+
+
+def _disjoint_objects(left: Schema, right: Schema) -> bool:
+    """Whether a property that `left` requires is one that `right` forbids or wants otherwise."""
+    for name in left.get("required", []):
+        mine = left.get("properties", {}).get(name, True)
+        theirs = right.get("properties", {}).get(name, right.get("additionalProperties", True))
+        if theirs is False and "patternProperties" not in right:
+            return True
+        if _is_flat(mine) and _is_flat(theirs) and disjoint(as_enum(mine), as_enum(theirs)):
+            return True
+    return False
+
+
+def _is_flat(schema: Any) -> bool:
+    return isinstance(schema, dict) and not schema.keys() & {"$ref", "allOf", "anyOf", "oneOf"}
+
+
+def as_enum(schema: Schema) -> Schema:
+    """The schema with `const` written as an `enum` of one value."""
+    if "const" not in schema:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "const"}
+    values = [value for value in rest.get("enum", [schema["const"]]) if same(value, schema["const"])]
+    return {**rest, "enum": values}

@@ -1,0 +1,85 @@
+"""Which weights the engine samples with: how new ones come in, and how a change behind its back is found.
+
+The engine samples with the module that is trained, or with a copy of it in another precision (`in_precision`): on a GPU training
+keeps its weights in float32, and sampling reads half as much in bfloat16.
+
+After a copy both sides are compared by checksum (checksum.py). Between updates torch's count of writes to each tensor says, at no
+cost, that nothing has changed; only after a write are the values compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ingot.inference.checksum import state_checksum, weights_checksum
+from ingot.inference.weight_only.pack import pack_state
+from ingot.model.transformer import Transformer
+from ingot.workspace.errors import CheckFailed, IngotError
+
+
+def in_precision(model: Transformer, dtype: torch.dtype) -> Transformer:
+    """A copy of the model in another precision, to be sampled from; routers keep their float32 biases."""
+    with torch.device(model.embedding.weight.device):
+        copy = Transformer(model.config)
+    copy.load_state_dict(model.state_dict())
+    copy.tokenizer = model.tokenizer
+    return copy.to(dtype).eval().requires_grad_(False)
+
+
+class Weights:
+    """The weights of a model as they were when they were last looked at; `learner` is what it is a copy of, if it is one."""
+
+    def __init__(self, model: Transformer, learner: Transformer | None = None) -> None:
+        self.model, self._learner = model, learner
+        self._accept()
+
+    def _accept(self) -> None:
+        self.checksum = weights_checksum(self.model)
+        self._source = self.checksum if self._learner is None else weights_checksum(self._learner)
+        self._counters = self._count_writes()
+
+    def refresh(self) -> None:
+        """The shared module has been trained."""
+        if self._learner is not None:
+            self.load(self._learner.state_dict())
+        else:
+            self._accept()
+
+    def check(self, version: int) -> None:
+        """Fail if they are not those that were taken over last."""
+        counters = self._count_writes()
+        if counters == self._counters:
+            return
+        if weights_checksum(self._learner or self.model) != self._source:
+            raise CheckFailed(
+                f"the weights are not those of version {version}: they changed without an update",
+                place="engine",
+                fix="call engine.update(None, version) after each change of the shared model",
+            )
+        self._counters = counters
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Copy new weights into the model, packed if its own are (weight_only/), and make sure that they have arrived."""
+        own, state = self.model.state_dict(), pack_state(self.model, state)
+        if wrong := sorted(own.keys() ^ state.keys()):
+            raise IngotError(f"the new weights and the model differ in {wrong[0]!r}", place="engine.update")
+        for name, tensor in own.items():
+            if tensor.shape != state[name].shape:
+                problem = f"{name} has shape {tuple(state[name].shape)}, the model {tuple(tensor.shape)}"
+                raise IngotError(problem, place="engine.update")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
+        expected = state_checksum({name: state[name].to(tensor.device, tensor.dtype) for name, tensor in own.items()})
+        self._accept()
+        if self.checksum != expected:
+            raise CheckFailed("the weights did not arrive as they were sent", place="engine.update")
+
+    def _count_writes(self) -> list[tuple[int, int]]:
+        """For every weight, and every buffer (routers' biases), where it lies and how often it was written to in place."""
+        source = self._learner or self.model
+        tensors = (*source.parameters(), *source.buffers())
+        return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]

@@ -1,0 +1,1 @@
+"""Tests of ingot/inference/server: the official client against a server in this process."""
