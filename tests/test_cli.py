@@ -169,26 +169,33 @@ def test_one_kind_of_stage(run: Ingot) -> None:
 def test_every_kind_has_a_command(run: Ingot) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("run", "plan", "report", "chat", "doctor", "curate", "pretrain", "sft", "rl", "distill", "eval"):
+    for command in ("run", "plan", "report", "chat", "ui", "doctor", "curate", "pretrain", "sft", "rl", "eval"):
         assert re.search(rf"^\W*{command}\W", out, re.MULTILINE), command
     assert run("--version")[:2] == (0, f"ingot {ingot.__version__}\n")
 
 
 def test_chat_passes_its_options_on(run: Ingot, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Path, dict[str, Any]]] = []
-    fake = ModuleType("ingot.inference.chat")
-    monkeypatch.setattr(fake, "chat", lambda path, **options: calls.append((path, options)), raising=False)
-    monkeypatch.setitem(sys.modules, "ingot.inference.chat", fake)
-    assert run("chat", "model", "--prompt", "2+2?", "--no-think", "--temperature", "0")[0] == 0
-    ((path, options),) = calls
-    schema, calculator = options.pop("tools")["calculator"]
-    assert (schema["name"], calculator({"expression": "12*34"})) == ("calculator", "408")
-    assert (path, options) == (
-        Path("model"),
-        {"prompt": "2+2?", "thinking": False, "temperature": 0.0, "seed": 0, "max_new_tokens": 256},
+    calls: list[tuple[Any, Any, dict[str, Any]]] = []
+    monkeypatch.setattr("ingot.inference.model_speaker.load_speaker", lambda path: path)
+    monkeypatch.setattr("ingot.inference.chat.chat", lambda *given, **options: calls.append((*given, options)))
+    assert run("chat", "model", "--prompt", "2+2?", "--no-think", "--temperature", "0", "--seed", "7")[0] == 0
+    ((path, sampling, options),) = calls
+    assert options.pop("tools")["calculator"].run({"expression": "12*34"}) == "408"
+    assert (path, options) == (Path("model"), {"prompt": "2+2?", "system": "", "thinking": False, "ask": True})
+    assert (sampling.temperature, sampling.seed, sampling.max_new_tokens) == (0.0, 7, 1024)
+    assert run("chat", "model", "--tools", "none", "--yes")[0] == 0
+    assert calls[1][2]["tools"] == {} and calls[1][2]["ask"] is False
+
+
+@pytest.mark.parametrize("command", ["chat", "ui"])
+def test_a_model_or_a_server_and_not_both(run: Ingot, command: str) -> None:
+    assert run(command)[2] == (
+        "error: neither a checkpoint nor a server\n  fix: give one of them: CKPT, or --server URL\n"
     )
-    assert run("chat", "model", "--no-tools")[0] == 0
-    assert calls[1][1]["tools"] is None
+    assert "both a checkpoint and a server" in run(command, "model", "--server", "http://127.0.0.1:1")[2]
+    code, _, said = run(command, "--server", "http://127.0.0.1:1")
+    assert code == 2 and "no answer: " in said and "ingot serve" in said
+    assert "--api-key" in run("ui", "model", "--host", "0.0.0.0")[2]
 
 
 def test_resume_command(monkeypatch: pytest.MonkeyPatch) -> None:

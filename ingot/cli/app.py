@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingot import __version__
+from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.model import model_app
+from ingot.cli.serve import serve_command
 from ingot.cli.show import print_json, result_as_json, show_checks, show_curation_plans, show_result
 from ingot.cli.tokenizer import compare_command
+from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
 from ingot.workspace.errors import CheckFailed, IngotError, Interrupted, RecipeError
@@ -150,31 +153,6 @@ def report(
 
 
 @app.command()
-def chat(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint, or a stage's folder.", show_default=False)],
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Answer this and end.")] = None,
-    thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think first.")] = True,
-    tools: Annotated[bool, typer.Option("--tools/--no-tools", help="Let the model call the calculator.")] = True,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token.")] = 0.7,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest turn.")] = 256,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling.")] = 0,
-) -> None:
-    """Talk to a model."""
-    from ingot.envs import calculator
-    from ingot.inference.chat import chat as talk
-
-    talk(
-        checkpoint,
-        prompt=prompt,
-        thinking=thinking,
-        temperature=temperature,
-        tools={calculator.NAME: (calculator.SCHEMA, calculator.calculator)} if tools else None,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-    )
-
-
-@app.command()
 def doctor(
     recipe: Annotated[Path | None, typer.Argument(help="A recipe to check, too.", show_default=False)] = None,
     set: SetOption = None,
@@ -197,6 +175,9 @@ def doctor(
         raise typer.Exit(1)
 
 
+app.command("chat")(chat_command)
+app.command("ui")(ui_command)
+app.command("serve")(serve_command)
 app.command("import")(import_command)
 app.command("export")(export_command)
 app.command("compare-tokenizers")(compare_command)

@@ -1,33 +1,23 @@
-"""Builds the report of a run: one HTML file that opens anywhere and asks the network for nothing.
-
-Style sheet, scripts and data are inlined. All content of the run travels as one JSON block and becomes text nodes in
-the browser, never markup: documents and generations are hostile input. Two walls stand behind that: `<`, `>` and `&`
-are escaped inside the JSON so that no text can close the block, and the Content-Security-Policy names the hashes of
-the one style sheet and the one script, so that nothing else may run or load.
-"""
+"""Builds the report of a run: one HTML file that opens anywhere and asks the network for nothing (see `inline.py`)."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-import math
-import re
 import time
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ingot.report.curves import curves
 from ingot.report.evaluations import eval_table, evaluations
+from ingot.report.inline import inline
 from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
 from ingot.report.select import curation, generations_by_task, rollouts_by_step
 from ingot.workspace.files import write_text
 
+STYLES = ("page/base.css", "page/report.css")
 SCRIPTS = (
     "base.js",
+    "theme.js",
     "values.js",
     "header.js",
     "flow_layout.js",
@@ -91,39 +81,5 @@ def _stage(stage: StageRecord) -> dict[str, Any]:
 
 def page(data: dict[str, Any]) -> str:
     """The HTML of the report from its data."""
-    style = _part("report.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(_part(name) for name in SCRIPTS) + "})();\n"
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    title = html.escape(f"{data.get('name') or 'run'} · Ingot report")
-    values = {"title": title, "policy": policy, "style": style, "script": script, "data": embed(data)}
-    # One pass over the template: what is filled in is not searched for places to fill in again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match.group(1)], _part("report.html"))
-
-
-def embed(value: Any) -> str:
-    """JSON that is safe inside a script element of an HTML page, whatever its strings hold.
-
-    `<`, `>`, `&` could end the element or start a comment; U+2028/2029 are line ends to old script parsers; lone
-    surrogates cannot be written as UTF-8. NaN and infinity, which JSON does not know, become null.
-    """
-    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
-    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _part(name: str) -> str:
-    return (files("ingot.report") / "page" / name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+    title = f"{data.get('name') or 'run'} · Ingot report"
+    return inline("page/report.html", STYLES, [f"page/{name}" for name in SCRIPTS], title=title, data=data)

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.report.build import build, embed, page
+from ingot.report.build import build, page
+from ingot.report.inline import embed
 from ingot.report.read import read_run
 
 from .example_documents import HOSTILE

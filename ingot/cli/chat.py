@@ -1,0 +1,76 @@
+"""`ingot chat`: talk to a model in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingot.cli.tools import DeadlineOption, ToolsOption, choose_tools
+from ingot.workspace.errors import IngotError
+
+CheckpointArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[CKPT]",
+        help="A checkpoint, a stage's folder, a Hugging Face folder or a GGUF file.",
+        show_default=False,
+    ),
+]
+ServerOption = Annotated[
+    str | None, typer.Option("--server", metavar="URL", help="Talk to an OpenAI-compatible server instead.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="Which of the server's models. [default: its first]")
+]
+
+
+def chat_command(
+    checkpoint: CheckpointArgument = None,
+    server: ServerOption = None,
+    model: ModelOption = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="INGOT_API_KEY", help="The server's key.", show_default=False)
+    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Answer this and end.")] = None,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="The system prompt.")] = "",
+    thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think first.")] = True,
+    tools: ToolsOption = "calculator",
+    tool_seconds: DeadlineOption = 10.0,
+    yes: Annotated[bool, typer.Option("--yes", help="Run tools without asking.")] = False,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token.")] = 0.7,
+    top_p: Annotated[float, typer.Option("--top-p", help="Sample from the likeliest tokens of this share.")] = 1.0,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest turn.")] = 1024,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling.")] = 0,
+) -> None:
+    """Talk to a model in the terminal."""
+    check_one(checkpoint, server)
+    chosen = choose_tools(tools, tool_seconds)
+
+    from ingot.inference.chat import chat
+    from ingot.inference.conversation import Speaker
+    from ingot.inference.sampling import Sampling
+
+    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    speaker: Speaker
+    if server is not None:
+        from ingot.inference.client import Client
+        from ingot.inference.server_speaker import ServerSpeaker
+
+        speaker = ServerSpeaker(Client(server, api_key), model)
+    else:
+        from ingot.inference.model_speaker import load_speaker
+
+        assert checkpoint is not None  # one of the two is given
+        speaker = load_speaker(checkpoint)
+    chat(speaker, sampling, prompt=prompt, system=system, thinking=thinking, tools=chosen, ask=not yes)
+
+
+def check_one(checkpoint: Path | None, server: str | None) -> None:
+    """Refuse neither and both."""
+    if (checkpoint is None) == (server is None):
+        raise IngotError(
+            "neither a checkpoint nor a server" if checkpoint is None else "both a checkpoint and a server",
+            fix="give one of them: CKPT, or --server URL",
+        )

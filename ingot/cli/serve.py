@@ -1,0 +1,87 @@
+"""`ingot serve`: an OpenAI-compatible server for a model."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingot.workspace.errors import IngotError
+
+
+class Device(StrEnum):
+    """Where the model is computed."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Bits(StrEnum):
+    """Of a packed weight."""
+
+    eight = "8"
+    four = "4"
+
+
+def serve_command(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            help="A checkpoint, a stage's folder, a Hugging Face folder or a .gguf file.", show_default=False
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; a public one needs a key.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The model's name; that of its file if not given.")] = None,
+    slots: Annotated[int, typer.Option("--slots", min=1, help="Requests that are sampled at once.")] = 64,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length", min=2, help="Most tokens of a prompt and its answer; the model's context if not given."
+        ),
+    ] = None,
+    queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.")] = 256,
+    deadline: Annotated[float, typer.Option("--deadline", min=1.0, help="Seconds an answer may take.")] = 600.0,
+    drain: Annotated[float, typer.Option("--drain", min=0.0, help="Seconds that a stop waits for answers.")] = 30.0,
+    device: Annotated[Device, typer.Option("--device", help="Where to compute.")] = Device.auto,
+    bits: Annotated[
+        Bits | None, typer.Option("--bits", help="Pack the weights into 8 or 4 bits each.", show_default=False)
+    ] = None,
+    speculate: Annotated[
+        int, typer.Option("--speculate", min=0, help="Tokens to draft ahead, which a pass then checks; 0: none.")
+    ] = 0,
+) -> None:
+    """Serve a model with OpenAI's API: /v1/chat/completions and the rest."""
+    missing = [package for package in ("fastapi", "uvicorn") if importlib.util.find_spec(package) is None]
+    if missing:
+        raise IngotError(f"{missing[0]} is not installed", place="ingot serve", fix='pip install "ingot[serve]"')
+    from ingot.inference.server.run import serve
+
+    ended_by = serve(
+        checkpoint,
+        host=host,
+        port=port,
+        key=api_key,
+        name=name,
+        slots=slots,
+        length=length,
+        queue=queue,
+        deadline=deadline,
+        drain=drain,
+        device=device.value,
+        bits=None if bits is None else 8 if bits == Bits.eight else 4,
+        speculate=speculate,
+        say=typer.echo,
+    )
+    if ended_by == signal.SIGINT:
+        raise typer.Exit(130)

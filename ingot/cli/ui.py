@@ -1,0 +1,34 @@
+"""`ingot ui`: talk to a model in the browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ingot.cli.chat import CheckpointArgument, ServerOption, check_one
+from ingot.cli.tools import DeadlineOption, ToolsOption, choose_tools
+
+
+def ui_command(
+    checkpoint: CheckpointArgument = None,
+    server: ServerOption = None,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen at; a public one needs a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", envvar="INGOT_API_KEY", help="The server's key.", show_default=False),
+    ] = None,
+    tools: ToolsOption = "calculator",
+    tool_seconds: DeadlineOption = 10.0,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Talk to a model in the browser."""
+    check_one(checkpoint, server)
+    chosen = choose_tools(tools, tool_seconds)
+
+    from ingot.report.ui.serve import serve_ui
+
+    serve_ui(checkpoint, server, host=host, port=port, key=api_key, tools=chosen, open_page=open_page, say=typer.echo)
