@@ -9,7 +9,8 @@ Shapes: B rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -46,7 +47,7 @@ class Decoder:
         """Make sure that there is a graph for this many rows. What the rows hold is lost."""
         if self.uses_graphs and size not in self._graphs:
             self.rows.clear(size)
-            self._graphs[size] = self._capture(size)
+            self._graphs[size] = self.capture(partial(self._run, size, self.room.length))
 
     def logits(self, size: int, reach: int) -> Tensor:
         """Logits [B, V] of the first `size` rows; every position is below `reach`. Valid until the next call."""
@@ -69,17 +70,18 @@ class Decoder:
         )
         return self.model.head(states_B1D[:, 0])
 
-    def _capture(self, size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        stream, reach = torch.cuda.Stream(), self.room.length
+    def capture(self, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """A graph of what `run` launches, and where its result will be."""
+        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):  # kernels are compiled and libraries make their handles at the first calls
-                self._run(size, reach)
+                run()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
-            logits_BV = self._run(size, reach)
-        return graph, logits_BV
+            result = run()
+        return graph, result
 
 
 def _can_be_captured(block: object) -> bool:

@@ -23,7 +23,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +38,7 @@ from ingot.inference.in_flight import InFlight
 from ingot.inference.memory import Memory, size_room
 from ingot.inference.prefill import read_pieces
 from ingot.inference.products import fast_products
-from ingot.inference.request import Completion, Finish, Request
+from ingot.inference.request import Completion, Finish, Request, check_prompt
 from ingot.inference.rows import Rows
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
@@ -99,6 +100,7 @@ class Engine:
         if self.length < 2:
             raise IngotError(f"an engine of length {self.length}", place="engine", fix="give a length of 2 or more")
         self.version = 0
+        self._vocabulary = model.config.vocabulary_size or 0
         self._device = model.embedding.weight.device
         self._size = slots
         on_gpu = self._device.type == "cuda"
@@ -109,8 +111,8 @@ class Engine:
         with torch.inference_mode():
             self._memory = Memory(model, slots, room, drafts=drafts)
             self._rows = Rows(slots, room, self._memory.nobody, self._device)
-        self._speculator = None if speculate is None else Speculator(speculate, model, self._memory, self._rows)
         self._decoder = Decoder(model, self._memory.caches, self._rows, room, graphs=graphs and on_gpu)
+        self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
         self._waiting: deque[Request] = deque()
         self._reading: list[Request] = []
@@ -128,8 +130,8 @@ class Engine:
         """Sample a completion for every prompt; the results are in the order of the prompts."""
         if len(prompts) != len(samplings):
             raise IngotError(f"{len(prompts)} prompts but {len(samplings)} samplings", place="engine")
-        for number, prompt in enumerate(prompts):
-            self._check_prompt(prompt, f"prompt {number}")
+        for number, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True)):
+            self._check(prompt, sampling, f"prompt {number}")
         self._weights.check(self.version)
         requests = [self.submit(*pair) for pair in zip(prompts, samplings, strict=True)]
         try:
@@ -144,10 +146,13 @@ class Engine:
     def stream(self, prompt: Sequence[int], sampling: Sampling) -> Generator[int, None, None]:
         """The tokens of one completion as they are sampled; closing the iterator frees its place."""
         self._weights.check(self.version)
-        return self._stream(self.submit(prompt, sampling))
+        tokens = self._stream(self.submit(prompt, sampling))
+        next(tokens)  # into its `try`: closing it before the first token frees its place, too
+        return tokens
 
     def _stream(self, request: Request) -> Generator[int, None, None]:
         try:
+            yield 0  # for `stream` alone
             given = 0
             while request.finish is None or given < len(request.tokens):
                 while given < len(request.tokens):
@@ -166,7 +171,7 @@ class Engine:
         """
         if version < self.version:
             raise IngotError(f"version {version} after version {self.version}", place="engine.update")
-        with torch.inference_mode():
+        with self._starting_over():
             self._land()
         if state is None:
             self._weights.refresh()
@@ -181,7 +186,7 @@ class Engine:
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, deadline: float | None = None) -> Request:
         """Queue a request; `step` moves it on. It ends `deadline` seconds from now at the latest, if that is given."""
-        self._check_prompt(prompt, "prompt")
+        self._check(prompt, sampling, "prompt")
         limit = min(sampling.max_new_tokens, self.length - len(prompt))
         request = Request(list(prompt), sampling, limit, number=self._numbers)
         self._numbers += 1
@@ -195,6 +200,8 @@ class Engine:
         if sampling.constraint is not None:
             request.state = sampling.constraint.start()
             request.allowed = request.state.mask()
+            if not request.can_go_on:
+                raise IngotError("its constraint leaves no token to begin with", place="sampling")
         if deadline is not None:
             request.deadline = time.monotonic() + deadline
             self._timed += 1
@@ -222,14 +229,20 @@ class Engine:
 
     def step(self) -> None:
         """Let waiting requests join, read a piece of the prompts, and give every active request a token."""
+        with self._starting_over(), fast_products(self.model.embedding.weight):
+            self._expire()
+            if self._admit_and_read():
+                self._admit_and_read()  # those who waited for a beginning that has been read now
+            self._decode()
+            self._stats.steps += 1
+
+    @contextmanager
+    def _starting_over(self) -> Iterator[None]:
+        """After any error, Ctrl-C among them, all requests are read again: half-filled pages must not be used."""
         try:
-            with torch.inference_mode(), fast_products(self.model.embedding.weight):
-                self._expire()
-                if self._admit_and_read():
-                    self._admit_and_read()  # those who waited for a beginning that has been read now
-                self._decode()
-                self._stats.steps += 1
-        except BaseException:  # also Ctrl-C: half-filled pages must not be used
+            with torch.inference_mode():
+                yield
+        except BaseException:
             self._flight = None
             self._start_over()
             raise
@@ -262,19 +275,22 @@ class Engine:
         if not self._waiting or (present and memory.free_slots < max(1, self._size // 8)):
             return False
         stay, coming = list[Request](), False
-        while self._waiting and memory.free_slots:
-            request = self._waiting.popleft()
-            entry = memory.enter(request, spare=len(self._active))
-            if entry == "in":
-                self._stats.prompt_tokens += len(request.prompt) if not request.tokens else 0
-                self._stats.shared_tokens += request.shared_tokens if not request.tokens else 0
-                self._reading.append(request)
-                continue
-            stay.append(request)
-            coming |= entry == "coming"
-            if entry == "full":
-                break
-        self._waiting.extendleft(reversed(stay))
+        try:
+            while self._waiting and memory.free_slots:
+                request = self._waiting.popleft()
+                stay.append(request)
+                entry = memory.enter(request, spare=len(self._active))
+                coming |= entry == "coming"
+                if entry == "full":
+                    break
+                if entry == "in":
+                    self._reading.append(stay.pop())
+                    if not request.entered:
+                        request.entered = True
+                        self._stats.prompt_tokens += len(request.prompt)
+                        self._stats.shared_tokens += request.shared_tokens
+        finally:  # also after Ctrl-C
+            self._waiting.extendleft(reversed(stay))
         memory.flush()
         return coming
 
@@ -331,11 +347,13 @@ class Engine:
         """Make the batch anew out of the active requests."""
         requests, padded = list(self._active), self._decoder.padded(len(self._active))
         self._decoder.prepare(padded)
+        if self._speculator is not None:
+            self._speculator.prepare(padded)
         self._rows.load(requests, padded)
         controls = Controls(
             [request.sampling for request in requests],
             self._device,
-            self.model.config.vocabulary_size or 0,
+            self._vocabulary,
             [(request.prompt, request.tokens) for request in requests],
         )
         self._batch = Batch(requests, controls, padded, self._memory.room.page)
@@ -389,9 +407,8 @@ class Engine:
         tokens, logprobs = flight.wait()
         self._check_finite(logprobs, flight.version)
         ended, page = [], self._memory.room.page
-        for row, request in enumerate(flight.requests):
-            if request.finish is not None:
-                continue
+        alive = [(row, request) for row, request in enumerate(flight.requests) if request.finish is None]
+        for row, request in alive:
             token, read = tokens[row], flight.read[row]
             if read % page == 0:
                 self._memory.filled(request, read)
@@ -400,7 +417,7 @@ class Engine:
             finish = request.take(token, logprobs[row], flight.version)
             if finish is not None:
                 ended.append((request, finish))
-        self._stats.generated_tokens += len(tokens)
+        self._stats.generated_tokens += len(alive)
         for request, finish in ended:
             self._end(request, finish)
 
@@ -442,13 +459,11 @@ class Engine:
             self._reading.remove(request)
         else:
             self._active.remove(request)
-            row = None if self._batch is None else self._batch.row(request)
             if finish in ("stop", "length"):  # its text may go on in a next turn
-                reads_last = (
-                    self._flight is not None and row is not None
-                )  # the step in flight reads the last token, too
+                # the step in flight reads the last token, too, where nobody knew before that it is the last
+                reads_last = self._flight is not None and len(request.tokens) < request.limit
                 self._memory.snapshot(request, request.size - 1 + reads_last)
-            self._drop(row)
+            self._drop(None if self._batch is None else self._batch.row(request))
         self._memory.leave(request)
 
     def _drop(self, row: int | None) -> None:
@@ -471,23 +486,9 @@ class Engine:
 
     # ---- checks
 
-    def _check_prompt(self, prompt: Sequence[int], place: str) -> None:
-        if not prompt:
-            raise IngotError("the prompt is empty", place=place, fix="give at least one token")
-        if len(prompt) > self.length:
-            raise IngotError(
-                f"the prompt has {len(prompt)} tokens, the engine holds {self.length}",
-                place=place,
-                fix="shorten the prompt, or make the engine with a larger length",
-            )
-        size = self.model.config.vocabulary_size or 0
-        if min(prompt) < 0 or max(prompt) >= size:
-            wrong = next(token for token in prompt if not 0 <= token < size)
-            raise IngotError(
-                f"token {wrong} is not in the vocabulary of {size}",
-                place=place,
-                fix="encode with the model's tokenizer",
-            )
+    def _check(self, prompt: Sequence[int], sampling: Sampling, place: str) -> None:
+        check_prompt(prompt, self.length, self._vocabulary, place)
+        sampling.check_tokens(self._vocabulary)
 
 
 def _gpu_chunk(model: Transformer) -> int:

@@ -75,7 +75,8 @@ class Memory:
         request.done = len(match.pages) * page
         if found is not None:
             self._restore(found, request)
-        request.shared_tokens = max(request.shared_tokens, min(request.done, len(request.prompt)))
+        if not request.entered:  # later it finds what it has read itself
+            request.shared_tokens = min(request.done, len(request.prompt))
         for place in range(len(request.nodes), len(beginning) // page):
             self._name(request, place, ready=False)
         return "in"
@@ -132,7 +133,8 @@ class Memory:
             request.root, request.nodes = None, []
 
     def clean(self) -> None:
-        """Zeros everywhere: what is not a number would spoil even what it has no weight in."""
+        """Zeros everywhere, which nobody may find: what is not a number would spoil even what it has no weight in."""
+        self.forget()
         for cache in self._all_caches:
             for tensor in cache.tensors():
                 tensor.zero_()
@@ -181,13 +183,13 @@ class Memory:
 
     def flush(self) -> None:
         """Do the copies that were asked for, all at once."""
-        for copies, kind in ((self._slot_copies, "copy_slots"), (self._page_copies, "copy_pages")):
-            if not copies:
-                continue
-            sources, targets = torch.tensor(copies, device=self.device).T
-            for cache in self._all_caches:
-                getattr(cache, kind)(sources, targets)
-            copies.clear()
+        slot_copies, page_copies = self._slot_copies, self._page_copies
+        self._slot_copies, self._page_copies = [], []  # before anything can fail: no copy may be done twice
+        for copies, kind in ((slot_copies, "copy_slots"), (page_copies, "copy_pages")):
+            if copies:
+                sources, targets = torch.tensor(copies, device=self.device).T
+                for cache in self._all_caches:
+                    getattr(cache, kind)(sources, targets)
 
 
 def size_room(

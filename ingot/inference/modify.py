@@ -92,7 +92,8 @@ class Constrained:
         # the caching allocator of pinned memory gives this buffer to nobody else before the copy is done
         staged = torch.zeros(len(masks), self._size, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
         for place, row in enumerate(self._rows):  # a tokenizer may have fewer tokens than the model has logits
-            staged.numpy()[place, : len(masks[row])] = masks[row]
+            mask = masks[row][: self._size]  # a stop token may lie beyond
+            staged.numpy()[place, : len(mask)] = mask
         self._masks_CV = staged.to(self._device, non_blocking=True)
 
     def apply(self, logits_BV: Tensor, steps_B: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -48,6 +49,7 @@ class Request:
     shared_tokens: int = 0  # of the prompt, that somebody else had read
 
     number: int = 0  # order of arrival
+    entered: bool = False  # whether it has been counted: one that is driven out enters again
     slot: int | None = None
     pages: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)  # names of its first pages, by what they hold (pages.py)
@@ -79,6 +81,13 @@ class Request:
             return self.prompt[start:end]
         return self.prompt[start:] + self.tokens[max(0, start - prompt) : end - prompt]
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether its constraint leaves any token; those that end the text count once it is long enough for them."""
+        assert self.state is not None and self.allowed is not None
+        stops = self.sampling.stop_tokens and len(self.tokens) >= self.sampling.min_new_tokens
+        return bool(self.allowed.any() or (self.state.complete and stops))
+
     def take(self, token: int, logprob: float, version: int) -> Finish | None:
         """The next token of the text. Why the request ends with it, if it does."""
         self.tokens.append(token)
@@ -93,8 +102,11 @@ class Request:
             except IngotError as problem:  # a form too large to follow ends this request, and no other
                 self.problem = problem
                 return "error"
-            if self.state.complete and not self.sampling.stop_tokens and not self.allowed.any():
-                return "stop"  # nothing may follow, and the model has no token to say so
+            if not self.can_go_on:  # and the model has no token to say so, at least not yet
+                if self.state.complete:
+                    return "stop"
+                self.problem = IngotError("no token can follow in the form that was asked for", place="constraint")
+                return "error"
         if self.text is not None:
             self.text.push(token)
             if self.text.stopped:
@@ -104,6 +116,8 @@ class Request:
     def mask(self) -> NDArray[np.uint8]:
         """The tokens that the request's constraint allows next; those that end the text where it may end."""
         assert self.state is not None and self.allowed is not None
+        if self.finish is not None:  # a row that nobody looks at any more, but it must be able to draw
+            return np.ones(1, dtype=np.uint8)
         stops = list(self.sampling.stop_tokens)
         if not (self.state.complete and stops):
             return self.allowed
@@ -116,3 +130,22 @@ class Request:
         """The result of a request that has ended."""
         finish = self.finish or "length"
         return Completion(self.tokens, self.logprobs, self.versions, finish, self.top_logprobs, self.kept)
+
+
+def check_prompt(prompt: Sequence[int], length: int, vocabulary: int, place: str) -> None:
+    """An error for a prompt that an engine of `length` tokens cannot take."""
+    if not prompt:
+        raise IngotError("the prompt is empty", place=place, fix="give at least one token")
+    if len(prompt) > length:
+        raise IngotError(
+            f"the prompt has {len(prompt)} tokens, the engine holds {length}",
+            place=place,
+            fix="shorten the prompt, or make the engine with a larger length",
+        )
+    if min(prompt) < 0 or max(prompt) >= vocabulary:
+        wrong = next(token for token in prompt if not 0 <= token < vocabulary)
+        raise IngotError(
+            f"token {wrong} is not in the vocabulary of {vocabulary}",
+            place=place,
+            fix="encode with the model's tokenizer",
+        )

@@ -79,6 +79,7 @@ class Handle:
 
     def __init__(self, runner: EngineRunner, loop: asyncio.AbstractEventLoop | None, inbox: Inbox | None) -> None:
         self.done: Future[Request] = Future()
+        self.done.set_running_or_notify_cancel()  # it cannot be cancelled behind the runner's back: `cancel` is the way
         self.inbox = inbox
         self._runner, self._loop = runner, loop
         self._request: Request | None = None  # once the engine has taken it

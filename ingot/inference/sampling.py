@@ -102,6 +102,15 @@ class Sampling:
             fix = f"give numbers of at most {LARGEST} either way; -100 is as good as a ban"
             raise _refused("logit_bias", self.logit_bias, fix)
 
+    def check_tokens(self, size: int) -> None:
+        """An error if it names tokens that a vocabulary of `size` lacks, or leaves none."""
+        allowed, stops = self.allowed_tokens, set(self.stop_tokens)
+        for field, tokens in (("logit_bias", [token for token, _ in self.logit_bias]), ("allowed_tokens", allowed)):
+            if tokens and max(tokens) >= size:
+                raise _refused(field, getattr(self, field), f"give tokens of the vocabulary of {size}")
+        if allowed is not None and self.min_new_tokens > 0 and stops.issuperset(allowed):
+            raise _refused("allowed_tokens", allowed, "allow a token that does not stop, or give no min_new_tokens")
+
     # Looked at for every batch that the request is in, so kept once known.
 
     @cached_property

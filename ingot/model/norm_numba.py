@@ -7,6 +7,9 @@ The reference is `RmsNorm` of the sum. Shapes: D width.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -26,22 +29,21 @@ def add_norm_can(norm: RmsNorm, x: Tensor) -> bool:
 
 def add_norm(x: Tensor, y: Tensor | None, norm: RmsNorm) -> tuple[Tensor, Tensor]:
     """The sum, or x itself if there is nothing to add, and its norm."""
-    from ingot.model.norm_loops import add_norm_rows
-
-    gain = norm.used_gain()
+    gain, width = norm.used_gain(), x.shape[-1]
     assert gain is not None
-    x, gain = x.contiguous(), gain.contiguous()
-    total, normed, width = x, torch.empty_like(x), x.shape[-1]
+    x = x.contiguous()
+    total, normed = x, torch.empty_like(x)
+    added = 0
     if y is not None:
         y, total = y.contiguous(), torch.empty_like(x)
-    add_norm_rows(
-        x.data_ptr(),
-        0 if y is None else y.data_ptr(),
-        gain.data_ptr(),
-        total.data_ptr(),
-        normed.data_ptr(),
-        x.numel() // width,
-        width,
-        norm.epsilon,
-    )
+        added = y.data_ptr()
+    rows = x.numel() // width
+    _loop()(x.data_ptr(), added, gain.data_ptr(), total.data_ptr(), normed.data_ptr(), rows, width, norm.epsilon)
     return total, normed
+
+
+@cache
+def _loop() -> Any:
+    from ingot.model.norm_loops import add_norm_rows
+
+    return add_norm_rows

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ingot.inference.few_rows.task import OUTPUTS, STEP, TASK, TEAM_SIZE, THREAD_NUMBER, Kind
 
+Task = ctypes.c_int64 * len(TASK)
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
@@ -61,13 +62,19 @@ def multiply(
     kind: Kind, x: Tensor, weight: Tensor, scales: Tensor | None = None, minimums: Tensor | None = None
 ) -> Tensor:
     """x Wᵀ [..., O] of x [..., I]; scales [O] for int8, scales and minimums [O, groups] for int4, all contiguous."""
-    x = x.contiguous()
-    outputs, inputs = len(weight), x.shape[-1]
+    x, outputs, inputs = x.contiguous(), weight.shape[0], x.shape[-1]
     out = x.new_empty(*x.shape[:-1], outputs)
     group = inputs if scales is None or scales.dim() == 1 else inputs // scales.shape[1]
-    shift = (group // 2).bit_length() - 1
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in (x, weight, scales, minimums, out)]
-    rows = x.numel() // inputs
-    task = (ctypes.c_int64 * len(TASK))(*pointers, rows, inputs, outputs, shift)
+    task = Task(
+        x.data_ptr(),
+        weight.data_ptr(),
+        0 if scales is None else scales.data_ptr(),
+        0 if minimums is None else minimums.data_ptr(),
+        out.data_ptr(),
+        x.numel() // inputs,
+        inputs,
+        outputs,
+        (group // 2).bit_length() - 1,
+    )
     openmp().GOMP_parallel(loops(kind)[1], task, torch.get_num_threads(), 0)
     return out

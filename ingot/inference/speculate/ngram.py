@@ -56,6 +56,8 @@ class NgramDrafter:
 
     def propose(self, request: Request, count: int) -> list[int]:
         """At most `count` tokens that may follow the request's context."""
+        if count == 0:
+            return []
         index = self._indices.get(request)
         if index is None:
             index = self._indices[request] = NgramIndex(self._options.longest, self._options.shortest)

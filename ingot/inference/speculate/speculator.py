@@ -23,22 +23,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ingot.inference.batch import Batch
+from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw_positions
 from ingot.inference.forward import states
 from ingot.inference.in_flight import InFlight
 from ingot.inference.memory import Memory, simple_caches
 from ingot.inference.request import Finish, Request
-from ingot.inference.rows import Rows
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.module import ModuleDrafter
 from ingot.inference.speculate.ngram import NgramDrafter
 from ingot.inference.speculate.rewind import Rewind
+from ingot.inference.speculate.verifier import Verifier
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
 from ingot.model.positions.config import LongRopeScaling, RopeConfig
@@ -88,8 +87,9 @@ class Verified:
 class Speculator:
     """Drafts and verifies for an engine with these parts."""
 
-    def __init__(self, options: Speculation, model: Transformer, memory: Memory, rows: Rows) -> None:
-        self._model, self._memory, self._rows = model, memory, rows
+    def __init__(self, options: Speculation, memory: Memory, decoder: Decoder) -> None:
+        model = decoder.model
+        self._model, self._memory, self._rows = model, memory, decoder.rows
         self._tokens, self._borders = options.tokens, _borders(model)
         if any(isinstance(part, StateCache) for part in simple_caches(memory.draft_cache)):
             raise IngotError(
@@ -98,11 +98,16 @@ class Speculator:
                 fix="use kind ngram",
             )
         self._rewind = Rewind(memory.caches)
+        self._verifier = Verifier(decoder, options.tokens + 1, graphs=not self._rewind.needed)
         uses_module = options.uses_module(has_module=model.multi_token is not None)
         self.module = ModuleDrafter(model, memory.draft_cache, memory.room.length) if uses_module else None
         self._drafter = self.module or NgramDrafter(options)
 
     # ---- before the pass
+
+    def prepare(self, size: int) -> None:
+        """There will be passes of so many rows. What the rows hold is lost."""
+        self._verifier.prepare(size)
 
     def propose(self, batch: Batch) -> list[list[int]]:
         """The drafts of every row, with pages to read them into."""
@@ -136,17 +141,13 @@ class Speculator:
 
     def verify(self, batch: Batch, drafts: Sequence[Sequence[int]], version: int) -> Verified:
         """Read last tokens and drafts, and draw at every position."""
-        count, length = len(batch), 1 + max(map(len, drafts))
-        tokens, rows, end = np.zeros((count, length), dtype=np.int64), self._rows, self._memory.room.length
-        for row, (request, draft) in enumerate(zip(batch.requests, drafts, strict=True)):
-            tokens[row, : 1 + len(draft)] = request.last, *draft
-        tokens_BT = self._sent(tokens)
-        # padding may run over the end: its positions stay inside
-        positions_BT = (rows.positions_B[:count, None] + self._sent(np.arange(length))).clamp_(max=end - 1)
-        lengths_B, reach = self._sent([1 + len(draft) for draft in drafts]), min(batch.reach + length - 1, end)
+        count, rows, verifier = len(batch), self._rows, self._verifier
+        tokens_BT = verifier.load([request.last for request in batch.requests], drafts)
+        length = tokens_BT.shape[1]
+        positions_BT, reach = verifier.positions(count, length), min(batch.reach + length - 1, self._memory.room.length)
         if self._rewind.needed:
             self._rewind.save(rows.slots_B[:count])
-        states_BTD = self._read(tokens_BT, positions_BT, slice(count), lengths_B, reach)
+        states_BTD = verifier.states(batch.padded, length, reach)[:count]
         controls = batch.controls.repeated(length)
         if controls.needs_host:
             masks = {row: one.mask() for row, one in enumerate(batch.requests) if one.state is not None}
@@ -154,20 +155,6 @@ class Speculator:
         drawn = draw_positions(self._model.head(states_BTD), batch.controls, rows.steps_B[:count])
         flight = InFlight(batch.requests, drawn, (), version)
         return Verified(drafts, flight, drawn.ids_B.view(count, length), tokens_BT, positions_BT, states_BTD, reach)
-
-    def _read(
-        self, tokens_BT: Tensor, positions_BT: Tensor, rows: slice | Tensor, lengths_B: Tensor, reach: int
-    ) -> Tensor:
-        return states(
-            self._model,
-            tokens_BT,
-            positions_BT,
-            self._memory.caches,
-            slots=self._rows.slots_B[rows],
-            pages=self._rows.pages_BR[rows],
-            lengths=lengths_B,
-            reach=reach,
-        )
 
     # ---- after it
 
@@ -201,10 +188,19 @@ class Speculator:
         rows_B, longest = self._sent(wrong), max(lengths)
         self._rewind.restore(self._rows.slots_B, rows_B)
         tokens_BT, positions_BT = (x_BT[rows_B, :longest] for x_BT in (verified.tokens_BT, verified.positions_BT))
-        self._read(tokens_BT, positions_BT, rows_B, self._sent(lengths), verified.reach)
+        states(
+            self._model,
+            tokens_BT,
+            positions_BT,
+            self._memory.caches,
+            slots=self._rows.slots_B[rows_B],
+            pages=self._rows.pages_BR[rows_B],
+            lengths=self._sent(lengths),
+            reach=verified.reach,
+        )
 
-    def _sent(self, values: Sequence[int] | NDArray[np.int64]) -> Tensor:
-        return torch.as_tensor(values, dtype=torch.int64).to(self._memory.device)
+    def _sent(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor(values).to(self._memory.device)
 
 
 def _borders(model: Transformer) -> set[int]:

@@ -17,45 +17,12 @@ width, S keys that are seen, M = K·T·G queries, numbered (key head · T + toke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from ingot.data import native
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-Array = np.ndarray
-
-LOG2_E = np.float32(math.log2(math.e))
-ZERO = np.float32(0)
-
-
-def fast(function: Function) -> Function:
-    """Compiled with sums in any order, for finite numbers; without reference counts, as no array is made (native.loop)."""
-    options = {"fastmath": {"reassoc", "contract", "nsz", "arcp", "nnan"}, "error_model": "numpy", "_nrt": False}
-    return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
-
-
-def contracted(function: Function) -> Function:
-    """As `fast`, with sums in the order written: a product and a sum may be one instruction."""
-    options = {"fastmath": {"contract", "nsz"}, "error_model": "numpy", "_nrt": False}
-    return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
-
-
-def _pointer(typing: Any, address: Any, like: Any) -> Any:
-    """A pointer to numbers of the type of `like` at an address: handing over addresses costs a tenth of numpy's views."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(like)(address, like), generate
-
-
-_at = intrinsic(_pointer)
+from ingot.model.loops import ZERO, Array, contracted, exponential, fast, pointer
 
 
 @fast
@@ -171,27 +138,11 @@ def _largest(x: Array) -> np.float32:
 
 
 @fast
-def _exponentials(x: Array, largest: np.float32, bits: Array) -> np.float32:
-    """x <- e^(x − largest), and their sum. `bits`: as many int32, to build powers of two in.
-
-    e^y = 2^z = 2^n · 2^f with n = ⌊z + ½⌋; 2^f by the polynomial of Cephes' exp2f, off by 2e-7 at most.
-    """
-    for i in range(x.shape[0]):
-        z = max((x[i] - largest) * LOG2_E, np.float32(-126))
-        n = np.floor(z + np.float32(0.5))
-        f = z - n
-        bits[i] = (np.int32(n) + np.int32(127)) << np.int32(23)
-        power = np.float32(1.535336188319500e-4)
-        power = power * f + np.float32(1.339887440266574e-3)
-        power = power * f + np.float32(9.618437357674640e-3)
-        power = power * f + np.float32(5.550332471162809e-2)
-        power = power * f + np.float32(2.402264791363012e-1)
-        power = power * f + np.float32(6.931472028550421e-1)
-        x[i] = power * f + np.float32(1)
-    powers = bits.view(np.float32)
+def _exponentials(x: Array, largest: np.float32) -> np.float32:
+    """x <- e^(x − largest), and their sum."""
     total = ZERO
     for i in range(x.shape[0]):
-        x[i] *= powers[i]
+        x[i] = exponential(x[i] - largest)
         total += x[i]
     return total
 
@@ -221,7 +172,7 @@ def _mix_page(weights_MS: Array, i: int, values_KPV: Array, begin: int, end: int
 
 
 @fast
-def _soften(scores_S: Array, softcap: float, sinks: Array, bits_S: Array) -> np.float32:
+def _soften(scores_S: Array, softcap: float, sinks: Array) -> np.float32:
     """Scores to weights; the sum of the weights, and of the sink's, which is the first of `sinks` where there is one."""
     if softcap > 0:
         for i in range(scores_S.shape[0]):
@@ -230,7 +181,7 @@ def _soften(scores_S: Array, softcap: float, sinks: Array, bits_S: Array) -> np.
     if sinks.shape[0] > 0:
         largest = max(largest, sinks[0])
         total = np.float32(math.exp(sinks[0] - largest))
-    return total + _exponentials(scores_S, largest, bits_S)
+    return total + _exponentials(scores_S, largest)
 
 
 @fast
@@ -257,7 +208,7 @@ def _span(positions_T: Array, window: int, chunk: int) -> tuple[int, int]:
 @native.kernel
 def longest_span(positions: int, rows: int, tokens: int, window: int, chunk: int) -> int:
     """The most keys that a row's queries can see."""
-    positions_BT = numba.carray(_at(positions, np.int64(0)), (rows, tokens))
+    positions_BT = numba.carray(pointer(positions, np.int64(0)), (rows, tokens))
     longest = 0
     for row in range(rows):
         lowest, highest = _span(positions_BT[row], window, chunk)
@@ -285,19 +236,18 @@ def attend_rows(
     """
     query, keys, values, table, positions, sinks, out = addresses
     rows, tokens, heads, key_heads, count_N, page, pages, width, value_width = shape
-    query_BTHW = numba.carray(_at(query, ZERO), (rows, tokens, heads, width))
-    keys_NKPW = numba.carray(_at(keys, ZERO), (count_N, key_heads, page, width))
-    values_NKPV = numba.carray(_at(values, ZERO), (count_N, key_heads, page, value_width))
-    table_BR = numba.carray(_at(table, np.int32(0)), (rows, pages))
-    positions_BT = numba.carray(_at(positions, np.int64(0)), (rows, tokens))
-    sinks_H = numba.carray(_at(sinks, ZERO), (heads if sinks > 0 else 0,))
-    out_BTHV = numba.carray(_at(out, ZERO), (rows, tokens, heads, value_width))
+    query_BTHW = numba.carray(pointer(query, ZERO), (rows, tokens, heads, width))
+    keys_NKPW = numba.carray(pointer(keys, ZERO), (count_N, key_heads, page, width))
+    values_NKPV = numba.carray(pointer(values, ZERO), (count_N, key_heads, page, value_width))
+    table_BR = numba.carray(pointer(table, np.int32(0)), (rows, pages))
+    positions_BT = numba.carray(pointer(positions, np.int64(0)), (rows, tokens))
+    sinks_H = numba.carray(pointer(sinks, ZERO), (heads if sinks > 0 else 0,))
+    out_BTHV = numba.carray(pointer(out, ZERO), (rows, tokens, heads, value_width))
     group, parts = heads // key_heads, key_heads // together
     count = together * tokens * group
-    query_MW = numba.carray(_at(room, ZERO), (count, width))
-    mixed_MV = numba.carray(_at(room + 4 * count * width, ZERO), (count, value_width))
-    weights_MS = numba.carray(_at(room + 4 * count * (width + value_width), ZERO), (count, span))
-    bits_S = numba.carray(_at(room + 4 * count * (width + value_width + span), np.int32(0)), (span,))
+    query_MW = numba.carray(pointer(room, ZERO), (count, width))
+    mixed_MV = numba.carray(pointer(room + 4 * count * width, ZERO), (count, value_width))
+    weights_MS = numba.carray(pointer(room + 4 * count * (width + value_width), ZERO), (count, span))
 
     for item in range(worker, rows * parts, workers):
         row, first = item // parts, item % parts * together
@@ -325,7 +275,7 @@ def attend_rows(
                 for head in range(k * group, (k + 1) * group):
                     weights_MS[m, : begin - lowest] = 0
                     weights_MS[m, stop - lowest : highest + 1 - lowest] = 0
-                    total = _soften(weights_MS[m, begin - lowest : stop - lowest], softcap, sinks_H[head:], bits_S)
+                    total = _soften(weights_MS[m, begin - lowest : stop - lowest], softcap, sinks_H[head:])
                     query_MW[m, 0] = 1 / total  # the query itself is not needed any more
                     mixed_MV[m] = 0
                     m += 1
@@ -347,5 +297,5 @@ def attend_rows(
 
 
 def room_for(queries: int, width: int, value_width: int, span: int) -> int:
-    """How many numbers a worker needs beside: queries, mixtures, weights, and the exponents' bits."""
-    return queries * (width + value_width + span) + span
+    """How many numbers a worker needs beside: queries, mixtures and weights."""
+    return queries * (width + value_width + span)

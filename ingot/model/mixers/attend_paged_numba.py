@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -26,9 +27,9 @@ NUMBERS_PER_THREAD = 2**18  # of keys that a thread should read at least: some h
 
 def numba_can(query_BHTW: Tensor, keys_NKPW: Tensor, values_NKPV: Tensor) -> bool:
     """Whether `attend_paged_numba` takes tensors like these."""
-    tensors = (query_BHTW, keys_NKPW, values_NKPV)
     return (
-        all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
+        query_BHTW.dtype == keys_NKPW.dtype == values_NKPV.dtype == torch.float32
+        and query_BHTW.device.type == "cpu"
         and query_BHTW.shape[2] <= MOST_TOKENS
         and keys_NKPW.is_contiguous()
         and values_NKPV.is_contiguous()
@@ -50,27 +51,34 @@ def attend_paged_numba(
     sinks_H: Tensor | None = None,
 ) -> Tensor:
     """Attention [B, H, T, V], in memory ordered as [B, T, H, V]; keys up to each query's own position have been written."""
-    from ingot.model.mixers.attend_paged_loops import attend_rows, longest_span, room_for
-
+    loops = _loops()
     rows, heads, tokens, width = query_BHTW.shape
     count, key_heads, page, value_width = values_NKPV.shape
     query_BTHW, table_BR, positions_BT = query_BHTW.transpose(1, 2).contiguous(), table_BR.int(), positions_BT.long()
+    table_BR, positions_BT = table_BR.contiguous(), positions_BT.contiguous()
     if sinks_H is not None:
         sinks_H = sinks_H.float()
-    tensors = (query_BTHW, keys_NKPW, values_NKPV, table_BR.contiguous(), positions_BT.contiguous(), sinks_H)
     out_BTHV = torch.empty(rows, tokens, heads, value_width)
-    addresses = tuple(0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, out_BTHV))
+    addresses = (
+        query_BTHW.data_ptr(),
+        keys_NKPW.data_ptr(),
+        values_NKPV.data_ptr(),
+        table_BR.data_ptr(),
+        positions_BT.data_ptr(),
+        0 if sinks_H is None else sinks_H.data_ptr(),
+        out_BTHV.data_ptr(),
+    )
     shape = (rows, tokens, heads, key_heads, count, page, table_BR.shape[1], width, value_width)
     window, chunk, softcap = window or 0, chunk or 0, float(softcap or 0)
-    span = longest_span(addresses[4], rows, tokens, window, chunk)
+    span = loops.longest_span(addresses[4], rows, tokens, window, chunk)
     reads = rows * span * key_heads * (width + value_width)
     workers = max(1, min(torch.get_num_threads(), rows * key_heads, reads // NUMBERS_PER_THREAD))
     together = key_heads if rows >= workers else 1  # a page's heads lie side by side: best read by one thread
-    room = room_for(tokens * heads // key_heads * together, width, value_width, span)
+    room = loops.room_for(tokens * heads // key_heads * together, width, value_width, span)
 
     def work(worker: int) -> None:
         own = torch.empty(room)
-        attend_rows(
+        loops.attend_rows(
             addresses, shape, together, own.data_ptr(), span, float(scale), window, chunk, softcap, worker, workers
         )
 
@@ -82,6 +90,13 @@ def attend_paged_numba(
         for other in others:
             other.result()
     return out_BTHV.transpose(1, 2)
+
+
+@cache
+def _loops() -> ModuleType:
+    from ingot.model.mixers import attend_paged_loops
+
+    return attend_paged_loops
 
 
 @cache

@@ -59,7 +59,8 @@ def store(
     `turning`: cos and sin of N · R numbers. `gains`: those of the queries' and the keys' norms.
     """
     tensors = (projected_NF, keys, values, page_N, offset_N, turning, gains)
-    if projected_NF.is_cuda:
-        rounding = {"gain_after_cast": gain_after_cast}
-        return store_triton(*tensors, heads=heads, epsilon=epsilon, interleaved=interleaved, **rounding)
-    return store_numba(*tensors, heads=heads, epsilon=epsilon, interleaved=interleaved)
+    if not projected_NF.is_cuda:  # in float32 the gain's place makes no difference
+        return store_numba(*tensors, heads=heads, epsilon=epsilon, interleaved=interleaved)
+    return store_triton(
+        *tensors, heads=heads, epsilon=epsilon, interleaved=interleaved, gain_after_cast=gain_after_cast
+    )

@@ -10,17 +10,17 @@ import numba
 import numpy as np
 
 from ingot.data import native
-from ingot.model.loops import ZERO, Array, at, fast
+from ingot.model.loops import ZERO, Array, pointer, reordered
 from ingot.model.norm_loops import norm_row
 
 
-@fast
+@reordered
 def _copy(x_W: Array, out_W: Array) -> None:
     for w in range(x_W.shape[0]):
         out_W[w] = x_W[w]
 
 
-@fast
+@reordered
 def _turn_halves(x_W: Array, cos_R: Array, sin_R: Array) -> None:
     """Turn the first 2R channels where they are; channel r goes with r + R."""
     pairs = cos_R.shape[0]
@@ -31,7 +31,7 @@ def _turn_halves(x_W: Array, cos_R: Array, sin_R: Array) -> None:
         second_R[r] = second * cos_R[r] + first * sin_R[r]
 
 
-@fast
+@reordered
 def _turn_neighbours(x_W: Array, cos_R: Array, sin_R: Array) -> None:
     """The same with channels 2r and 2r + 1."""
     for r in range(cos_R.shape[0]):
@@ -40,7 +40,7 @@ def _turn_neighbours(x_W: Array, cos_R: Array, sin_R: Array) -> None:
         x_W[2 * r + 1] = second * cos_R[r] + first * sin_R[r]
 
 
-@fast
+@reordered
 def _place(
     x_W: Array, gain_W: Array, epsilon: float, cos_R: Array, sin_R: Array, interleaved: bool, out_W: Array
 ) -> None:
@@ -79,16 +79,19 @@ def store_rows(
 ) -> None:
     """Queries [N, H, W], and keys and values in their pages, of addresses of contiguous tensors; places are int64."""
     all_heads = heads + 2 * key_heads
-    projected_NAW = numba.carray(at(projected, ZERO), (tokens, all_heads, width))
-    query_NHW = numba.carray(at(query, ZERO), (tokens, heads, width))
-    keys_MKPW = numba.carray(at(keys, ZERO), (pages, key_heads, page, width))
-    values_MKPW = numba.carray(at(values, ZERO), (pages, key_heads, page, width))
-    page_N = numba.carray(at(page_of, np.int64(0)), (tokens,))
-    offset_N = numba.carray(at(offset_of, np.int64(0)), (tokens,))
-    cos_NR, sin_NR = numba.carray(at(cos, ZERO), (tokens, pairs)), numba.carray(at(sin, ZERO), (tokens, pairs))
+    projected_NAW = numba.carray(pointer(projected, ZERO), (tokens, all_heads, width))
+    query_NHW = numba.carray(pointer(query, ZERO), (tokens, heads, width))
+    keys_MKPW = numba.carray(pointer(keys, ZERO), (pages, key_heads, page, width))
+    values_MKPW = numba.carray(pointer(values, ZERO), (pages, key_heads, page, width))
+    page_N = numba.carray(pointer(page_of, np.int64(0)), (tokens,))
+    offset_N = numba.carray(pointer(offset_of, np.int64(0)), (tokens,))
+    cos_NR, sin_NR = (
+        numba.carray(pointer(cos, ZERO), (tokens, pairs)),
+        numba.carray(pointer(sin, ZERO), (tokens, pairs)),
+    )
     normed = width if query_gain != 0 else 0
-    query_gain_W = numba.carray(at(query_gain, ZERO), (normed,))
-    key_gain_W = numba.carray(at(key_gain, ZERO), (normed,))
+    query_gain_W = numba.carray(pointer(query_gain, ZERO), (normed,))
+    key_gain_W = numba.carray(pointer(key_gain, ZERO), (normed,))
     for n in range(tokens):
         there, offset, cos_R, sin_R = page_N[n], offset_N[n], cos_NR[n], sin_NR[n]
         for head in range(heads):

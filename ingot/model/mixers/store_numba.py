@@ -5,6 +5,9 @@ Shapes: N new tokens, F = (H + 2K)·W, H query heads, K key heads, W head width,
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -23,21 +26,18 @@ def store_numba(
     interleaved: bool = False,
 ) -> Tensor:
     """Queries [N, H, W]; keys and values are written to the streams [pages, K, P, W]. `turning`: cos and sin of N · R numbers."""
-    from ingot.model.mixers.store_loops import store_rows
-
     pages, key_heads, page, width = keys.shape
-    tokens = len(projected_NF)
+    tokens = projected_NF.shape[0]
     query_NHW = torch.empty(tokens, heads, width)
     cos, sin = (None, None) if turning is None else turning
     query_gain, key_gain = (None, None) if gains is None else gains
     inputs = (projected_NF, page_N, offset_N, cos, sin, query_gain, key_gain)
     tensors = [None if tensor is None else tensor.contiguous() for tensor in inputs]
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    store_rows(
+    _loop()(
         query_NHW.data_ptr(),
         keys.data_ptr(),
         values.data_ptr(),
-        *addresses,
+        *[0 if tensor is None else tensor.data_ptr() for tensor in tensors],
         tokens,
         heads,
         key_heads,
@@ -49,3 +49,10 @@ def store_numba(
         interleaved,
     )
     return query_NHW
+
+
+@cache
+def _loop() -> Any:
+    from ingot.model.mixers.store_loops import store_rows
+
+    return store_rows

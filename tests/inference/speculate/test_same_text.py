@@ -66,7 +66,7 @@ def test_frequencies_that_change_with_the_length() -> None:
     for one, other in zip(engine.complete(prompts, samplings), plain, strict=True):
         assert one.tokens == other.tokens
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-8)
-    assert engine.stats.accepted_tokens > 40
+    assert engine.stats.accepted_tokens > 50
 
 
 def test_all_samplings_in_float32(model: Transformer) -> None:
