@@ -33,9 +33,11 @@ def cache_folder() -> Path:
     """Where compiled kernels lie: one folder for each state of the files that have some."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for path in sorted([*package.glob("data/**/*.py"), *package.glob("tokens/**/*.py")]):
+    folders = [*package.glob("data/**/*.py"), *package.glob("tokens/**/*.py")]
+    loops = {*package.glob("model/**/*loops.py"), *package.glob("inference/**/*loops.py")}
+    for path in sorted([*folders, *loops]):
         content = path.read_bytes()
-        if b"ingot.data.native" in content or path == Path(__file__):
+        if b"ingot.data.native" in content or path in loops or path == Path(__file__):
             digest.update(content)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "ingot" / f"kernels-{digest.hexdigest()[:16]}"

@@ -74,10 +74,13 @@ def draw(logits_BV: Tensor, controls: Controls, steps_B: Tensor) -> Drawn:
         from ingot.inference import draw_triton
 
         ids_B, logprobs_B, floor_B = draw_triton.draw_rows(logits_BV, modified_BV, controls, steps_B)
-    elif draw_plain_can(logits_BV, modified_BV, controls):
-        (ids_B, logprobs_B), floor_B = draw_plain(logits_BV, controls, steps_B), None
     else:
-        ids_B, logprobs_B, floor_B = draw_rows(logits_BV, modified_BV, controls, steps_B)
+        if len(controls.plain_P) < len(logits_BV) or not draw_plain_can(logits_BV):
+            ids_B, logprobs_B, floor_B = draw_rows(logits_BV, modified_BV, controls, steps_B)
+        else:
+            ids_B, logprobs_B, floor_B = torch.empty_like(steps_B), torch.empty(len(steps_B), dtype=torch.float64), None
+        if draw_plain_can(logits_BV):  # plain rows always go this way: what the others ask for must not touch them
+            draw_plain(logits_BV, controls, steps_B, ids_B, logprobs_B)
     controls.count(ids_B)
     drawn = Drawn(ids_B, logprobs_B)
     if controls.kept_K is not None:

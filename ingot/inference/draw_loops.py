@@ -80,6 +80,8 @@ def _pass(x_V: Array, largest: np.float32, scale: np.float32, parts_C: Array, ta
 
 @native.kernel
 def draw_plain_rows(
+    chosen: int,  # [P], int64: the rows that are drawn
+    count: int,  # P
     logits: int,  # [B, V]
     scales: int,  # [B], float64
     greedy: int,  # [B], int64
@@ -90,7 +92,7 @@ def draw_plain_rows(
     rows: int,
     size: int,
 ) -> None:
-    """A token and its log-probability for every row; nan where a logit is not a number or none is finite."""
+    """A token and its log-probability for each chosen row; nan where a logit is not a number or none is finite."""
     logits_BV = numba.carray(pointer(logits, ZERO), (rows, size))
     scales_B, uniform_B = numba.carray(pointer(scales, 0.0), (rows,)), numba.carray(pointer(uniform, 0.0), (rows,))
     greedy_B, ids_B = (
@@ -101,7 +103,8 @@ def draw_plain_rows(
         numba.carray(pointer(parts, 0.0), (-(-size // BLOCK),)),
         numba.carray(pointer(logprobs, 0.0), (rows,)),
     )
-    for row in range(rows):
+    chosen_P = numba.carray(pointer(chosen, np.int64(0)), (count,))
+    for row in chosen_P:
         x_V, scale = logits_BV[row], np.float32(scales_B[row])
         largest = _largest(x_V)
         if _has_nan(x_V) or math.isinf(largest):

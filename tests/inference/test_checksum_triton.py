@@ -11,8 +11,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.inference.checksum import FACTOR  # noqa: E402
-from ingot.inference.checksum_triton import tensor_sum  # noqa: E402
+from ingot.inference.checksum import FACTOR
+from ingot.inference.checksum_triton import tensor_sum
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

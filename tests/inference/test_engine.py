@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from ingot.inference.engine import Completion, Engine
+from ingot.inference import decoder, forward, prefill
+from ingot.inference.engine import Engine
+from ingot.inference.request import Completion
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
 from ingot.model.families.table import write_config

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from ingot.inference.engine import Engine, Request
+from ingot.inference.engine import Engine
+from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
@@ -99,7 +100,7 @@ def test_text_equals_the_full_forward_pass(name: str, monkeypatch: pytest.Monkey
     check(model, requests)
 
     # the next turns of three conversations, the last of which is still in its slot
-    passes = Passes(model, monkeypatch)
+    passes = Passes(monkeypatch)
     last = requests[-1]
     turns = [request.context + text(3 + row, row) for row, request in enumerate((requests[0], requests[3], last))]
     second = [engine.submit(turn, samplings[row]) for row, turn in enumerate(turns)]
@@ -132,7 +133,7 @@ def test_a_state_is_kept_where_its_prompt_ended(name: str, monkeypatch: pytest.M
     model = make_model(short_mini(name))
     engine = Engine(model, slots=4, length=LENGTH)
     prompt = text(20, 5)
-    passes = Passes(model, monkeypatch)
+    passes = Passes(monkeypatch)
     requests = [engine.submit(prompt, Sampling(max_new_tokens=6, seed=seed)) for seed in range(2)]
     engine.step()
     assert passes.prefills == [(1, 24)]

@@ -81,13 +81,9 @@ def test_the_past_with_grouped_heads() -> None:
     positions = torch.tensor([[0], [9], [35]]) + torch.arange(5)
     results = []
     for device in ("cpu", "cuda"):
-        context = Context(positions.to(device), slots_B=torch.arange(3, device=device), reach=40)
+        visible = visible_past(positions.to(device), torch.arange(40, device=device)[None], window=20)
         inputs = [x.to(device) for x in (query, key, value)]
-        results.append(
-            attend_past(
-                *inputs, visible_past(context.positions_BT, torch.arange(40, device=device)[None], 20), scale=0.3
-            ).cpu()
-        )
+        results.append(attend_past(inputs[0], inputs[1], inputs[2], visible, scale=0.3).cpu())
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-5)
 
 

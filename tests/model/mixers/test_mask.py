@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ingot.model.context import Context
 from ingot.model.mixers.attend_flex import block_mask
+from ingot.model.mixers.attend_paged import visible_past
 from ingot.model.mixers.mask import PADDING, Mask, Span, document_spans
 
 NUMBERS = st.integers(PADDING, 2)
@@ -93,8 +94,8 @@ def test_pieces_are_documents_cut_into_chunks(documents: Tensor, mask: Mask) -> 
 @given(st.integers(1, 12), MASKS, st.integers(0, 6))
 def test_the_past_is_the_row_of_the_definition_at_that_position(length: int, mask: Mask, skipped: int) -> None:
     first = min(skipped, length - 1)
-    past = Context(torch.arange(first, length)[None], slots_B=torch.tensor([0]), reach=length)
-    assert mask.past(past)[0, 0].tolist() == visible([0] * length, mask)[first:]
+    past = visible_past(torch.arange(first, length)[None], torch.arange(length)[None], mask.window, mask.chunk)
+    assert past[0, 0].tolist() == visible([0] * length, mask)[first:]
 
 
 def test_a_rule_that_hides_nothing_is_left_out() -> None:
