@@ -99,6 +99,10 @@ class Engine:
         self.length = model.config.context if length is None else length
         if self.length < 2:
             raise IngotError(f"an engine of length {self.length}", place="engine", fix="give a length of 2 or more")
+        if chunk is not None and chunk < 1:
+            raise IngotError(
+                f"an engine that reads {chunk} tokens a step", place="engine", fix="give a chunk of 1 or more"
+            )
         self.version = 0
         self._vocabulary = model.config.vocabulary_size or 0
         self._device = model.embedding.weight.device

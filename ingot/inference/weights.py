@@ -34,10 +34,10 @@ class Weights:
 
     def __init__(self, model: Transformer, learner: Transformer | None = None) -> None:
         self.model, self._learner = model, learner
-        self._accept()
+        self._accept(weights_checksum(model))
 
-    def _accept(self) -> None:
-        self.checksum = weights_checksum(self.model)
+    def _accept(self, checksum: int) -> None:
+        self.checksum = checksum
         self._source = self.checksum if self._learner is None else weights_checksum(self._learner)
         self._counters = self._count_writes()
 
@@ -46,7 +46,7 @@ class Weights:
         if self._learner is not None:
             self.load(self._learner.state_dict())
         else:
-            self._accept()
+            self._accept(weights_checksum(self.model))
 
     def check(self, version: int) -> None:
         """Fail if they are not those that were taken over last."""
@@ -74,9 +74,9 @@ class Weights:
             for name, tensor in own.items():
                 tensor.copy_(state[name])
         expected = state_checksum({name: state[name].to(tensor.device, tensor.dtype) for name, tensor in own.items()})
-        self._accept()
-        if self.checksum != expected:
+        if weights_checksum(self.model) != expected:
             raise CheckFailed("the weights did not arrive as they were sent", place="engine.update")
+        self._accept(expected)
 
     def _count_writes(self) -> list[tuple[int, int]]:
         """For every weight, and every buffer (routers' biases), where it lies and how often it was written to in place."""

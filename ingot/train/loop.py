@@ -127,10 +127,15 @@ class Trainer:
         self._open_feed(first)
         gc.collect()
         gc.disable()  # a collection in the middle of a step makes all ranks wait for one
+        freezes = gc.get_freeze_count() == 0  # whoever has done it already also undoes it
+        if freezes:
+            gc.freeze()  # modules and model stay: collections need not look at them every time
         try:
             with self.saver:
                 last = self._train_to_end(first)
         finally:
+            if freezes:
+                gc.unfreeze()
             gc.enable()
             self.heartbeat.beat("end")
             self.feed.close()

@@ -51,12 +51,12 @@ def test_any_order_of_events_one_step_late(name: str) -> None:
     """Rows that end by a stop token, by their limit, or from outside, among others that go on; then next turns."""
     model, chance = make_model(short_mini(name)), random.Random(2)
     engine = make_engine(model, slots=9, length=LENGTH, chunk=32)
-    prompts = [text(chance.choice((1, 15, 16, 17, 30)), seed) for seed in range(5)]
+    prompts = [text(chance.choice((1, 15, 16, 17)), seed) for seed in range(4)]
     requests: list[Request] = []
-    for number in range(20):
+    for number in range(12):
         stops = tuple(range(0, 61, 7)) if number % 3 == 0 else ()
         sampling = Sampling(
-            max_new_tokens=chance.randint(1, 40), temperature=float(number % 2), seed=number, stop_tokens=stops
+            max_new_tokens=chance.randint(1, 20), temperature=float(number % 2), seed=number, stop_tokens=stops
         )
         requests.append(engine.submit(chance.choice(prompts), sampling))
         for _ in range(chance.randint(0, 4)):
@@ -67,7 +67,7 @@ def test_any_order_of_events_one_step_late(name: str) -> None:
             balance(engine)
     finish(engine, requests)
     ended = [request for request in requests if request.finish != "cancelled"]
-    turns = [engine.submit(one.context[: LENGTH - 8] + text(2, 9), greedy(4)) for one in ended[-8:]]
+    turns = [engine.submit(one.context[: LENGTH - 8] + text(2, 9), greedy(4)) for one in ended[-4:]]
     finish(engine, turns)
     for request in ended:
         if request.finish == "stop":

@@ -8,7 +8,6 @@ ended by hand travels in the saved state.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -19,6 +18,7 @@ import pytest
 
 from ingot.tokens.loader import MixtureLoader, Packing
 from ingot.tokens.phases import ConstantBatch
+from tests.forking import forking
 from tests.tokens.sources import Phase, write_lengths
 
 STEPS, ROWS, LENGTH, SWITCH = 24, 12, 16, 9 * 12
@@ -71,8 +71,7 @@ def test_kills_and_world_sizes_change_nothing(tmp_path: Path, packing: Packing) 
     counts = {"prose": 90, "code": 60, "best": 30, "validation": 5}
     lengths = {name: generator.integers(1, 41, count) for name, count in counts.items()}
     shards = write_lengths(tmp_path / "shards", lengths)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = forking()
     chance, first, state, drawn = random.Random(4), 0, json.dumps({"switches": []}), list[tuple[int, int]]()
     kills: list[int] = []
     (tmp_path / "out").mkdir()

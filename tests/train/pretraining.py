@@ -1,14 +1,14 @@
 """A real pre-training stage in the small: shards of the standard library's own text and a stage that runs in a process.
 
-The process is forked from a server that has imported torch already (multiprocessing's forkserver), so that starting it
-costs milliseconds and it can be killed a dozen times in a test.
+The process is forked from the server of tests/forking.py, so that starting it costs milliseconds and it can be killed a
+dozen times in a test.
 """
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
-import multiprocessing
 import string
 import sys
 import textwrap
@@ -32,6 +32,7 @@ from ingot.workspace.errors import Interrupted
 from ingot.workspace.interrupt import stop_on_signals
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.forking import forking
 
 STEPS, CHECKPOINT_EVERY = 40, 5
 STOPPED = 3  # the exit code of a process that was asked to stop and did
@@ -90,6 +91,7 @@ def write_shards(folder: Path, tokenizer: Tokenizer, sources: Mapping[str, list[
 def train(path: Path, inputs: dict[str, Path]) -> None:
     """Run the stage in `path` as the command line would; the body of a process."""
     torch.set_num_threads(1)
+    gc.freeze()  # a collection would touch, and so copy, all that the server imported
     folder = StageFolder(path, seed=7, progress=Progress())
     try:
         with stop_on_signals(folder.stop):
@@ -100,9 +102,7 @@ def train(path: Path, inputs: dict[str, Path]) -> None:
 
 def start(path: Path, inputs: dict[str, Path]) -> ForkServerProcess:
     """A process that trains in `path`."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=train, args=(path, inputs))
+    process = forking().Process(target=train, args=(path, inputs))
     process.start()
     return process
 

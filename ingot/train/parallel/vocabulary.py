@@ -14,6 +14,8 @@ Shapes: N tokens, C tokens of a chunk, D width, V vocabulary of this rank, R ran
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -91,7 +93,7 @@ class _Divided(torch.autograd.Function):
         logprobs_N, normalisers_N = (torch.empty(len(targets_N), dtype=exact, device=a_N.device) for _ in range(2))
         d_states = torch.empty_like(states_ND) if ctx.needs_input_grad[0] else None
         d_weight = torch.zeros_like(weight_VD, dtype=exact) if ctx.needs_input_grad[1] else None
-        summary, gradient = (_fast_summary, _fast_gradient) if states_ND.is_cuda else (_summary, _gradient)
+        summary, gradient = (_compiled(_summary), _compiled(_gradient)) if states_ND.is_cuda else (_summary, _gradient)
         size = max(1, (CHUNK_LOGITS if states_ND.is_cuda else CHUNK_LOGITS_CPU) // len(weight_VD))
         for start in range(0, len(targets_N), size):
             part = slice(start, start + size)
@@ -155,4 +157,7 @@ def _gradient(
     return (gradient * scale).to(logits_CV.dtype)
 
 
-_fast_summary, _fast_gradient = torch.compile(_summary, dynamic=False), torch.compile(_gradient, dynamic=False)
+@cache
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Compiled when it is first used: loading the compiler takes seconds, in every process."""
+    return torch.compile(function, dynamic=False)

@@ -1,12 +1,12 @@
 """Running a function on several ranks of a CPU process group, and getting back what each returned.
 
-The processes are forked from a server that has imported torch already, so that starting four of them costs milliseconds.
+The processes are forked from the server of tests/forking.py, so that starting four of them costs milliseconds.
 An exception of any rank is raised here with its traceback; a rank that hangs is killed at the deadline.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
 import queue
 import time
 import traceback
@@ -19,6 +19,8 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import FileStore
 
+from tests.forking import forking
+
 DEADLINE_SECONDS = 120.0
 
 
@@ -27,8 +29,7 @@ def run_ranks(world: int, function: Callable[..., Any], store: Path, *arguments:
 
     `store` is a file that does not exist yet; `function` must be importable, and results picklable (tensors are copied).
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "ingot.train.loop", "torch.distributed.fsdp"])
+    context = forking()
     results: Any = context.Queue()
     processes = [
         context.Process(target=_work, args=(rank, world, function, str(store), arguments, results))
@@ -59,6 +60,7 @@ def _work(
     rank: int, world: int, function: Callable[..., Any], store: str, arguments: tuple[Any, ...], results: Any
 ) -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # a collection would touch, and so copy, all that the server imported
     distributed.init_process_group(
         "gloo", store=FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )

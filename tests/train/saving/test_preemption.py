@@ -14,6 +14,8 @@ from typing import Any
 
 import ingot
 from ingot.model.checkpoint import load_model
+from ingot.recipe.flow import run_recipe
+from ingot.recipe.load import load_recipe
 from ingot.workspace.files import read_json
 from tests.train.pretraining import CONFIG
 from tests.train.toy import records, same_weights, stage_folder
@@ -79,9 +81,7 @@ def stop_at(process: subprocess.Popen[str], runs: Path, step: int, number: signa
 
 def test_preemption_loses_nothing(tmp_path: Path) -> None:
     recipe, whole, stopped = write_recipe(tmp_path), tmp_path / "whole", tmp_path / "stopped"
-    process = start(recipe, whole)
-    output, _ = process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 0, output
+    run_recipe(load_recipe(recipe), whole)
     shutil.copytree(whole, stopped)  # the stages before it are reused
     shutil.rmtree(stage_of(stopped))
     returned, output = stop_at(start(recipe, stopped), stopped, 25, signal.SIGTERM)
@@ -91,9 +91,7 @@ def test_preemption_loses_nothing(tmp_path: Path) -> None:
     last = rows(stage_of(stopped))[-1]["step"]
     assert 25 <= last < STEPS - 1
     assert read_json(newest / "training.json")["step"] == last + 1, "the last step is on disk"
-    process = start(recipe, stopped)
-    output, _ = process.communicate(timeout=DEADLINE_SECONDS)
-    assert process.returncode == 0, output
+    run_recipe(load_recipe(recipe), stopped)
     expected, found = (records(stage_folder(stage_of(runs))) for runs in (whole, stopped))
     assert [row["step"] for row in found] == list(range(STEPS))
     assert [row["loss"] for row in found] == [row["loss"] for row in expected]
