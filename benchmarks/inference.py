@@ -24,7 +24,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 import torch
@@ -92,6 +91,9 @@ class Bench:
     def prompt(self, length: int) -> list[int]:
         return [self.random.randrange(VOCABULARY) for _ in range(length)]
 
+    def prompts(self, lengths: Sequence[int], copies: int = 1) -> list[list[int]]:
+        return [prompt for prompt in map(self.prompt, lengths) for _ in range(copies)]
+
     def seconds(self, function: Callable[[], object]) -> float:
         self.wait()
         start = time.perf_counter()
@@ -112,47 +114,38 @@ class Bench:
             torch.cuda.synchronize()
 
 
-def sample(
-    engine: Engine, prompts: list[list[int]], counts: list[int], temperature: float, versions: Iterator[int]
-) -> Any:
-    """As in RL: nothing is left over from the round before."""
-    engine.update(None, next(versions))
+Prompts = Callable[[], list[list[int]]]  # new ones at every call: nothing is left over from the round before
+
+
+def sample(engine: Engine, prompts: Prompts, counts: list[int], temperature: float) -> None:
     samplings = [Sampling(max_new_tokens=size, temperature=temperature, seed=seed) for seed, size in enumerate(counts)]
-    completions = engine.complete(prompts, samplings)
+    completions = engine.complete(prompts(), samplings)
     assert [len(each.tokens) for each in completions] == counts
-    return completions
 
 
-def generate(model: Any, prompts: list[list[int]], counts: list[int], temperature: float) -> Any:
+def generate(model: Any, prompts: Prompts, counts: list[int], temperature: float) -> None:
     """One batch, until its longest request has its tokens."""
-    ids = torch.tensor(prompts, device=model.device)
+    ids = torch.tensor(prompts(), device=model.device)
     sampled: Row = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
     sampled |= {"max_new_tokens": max(counts), "min_new_tokens": max(counts), "pad_token_id": 0}
-    return model.generate(ids, attention_mask=torch.ones_like(ids), **sampled)
+    model.generate(ids, attention_mask=torch.ones_like(ids), **sampled)
 
 
 def batches(bench: Bench) -> Iterator[Row]:
-    new = 16 if bench.quick else 64
+    new = 16 if bench.quick else 128
     for size in (1, 8) if bench.device == "cpu" else (1, 8, 64):
-        prompts, counts = [bench.prompt(32) for _ in range(size)], [new] * size
-        engine = Engine(bench.ours, slots=size, length=128)
-        functions = [
-            partial(sample, engine, prompts, counts, 0.0, count(1)),
-            partial(generate, bench.peer, prompts, counts, 0.0),
-        ]
-        times = bench.best(functions, 1 if bench.quick else 3)
-        yield compared(f"batch {size}", size * new, times)
+        prompts, counts = partial(bench.prompts, [32] * size), [new] * size
+        engine = Engine(bench.ours, slots=size, length=256)
+        functions = [partial(sample, engine, prompts, counts, 0.0), partial(generate, bench.peer, prompts, counts, 0.0)]
+        yield compared(f"batch {size}", size * new, bench.best(functions, 1 if bench.quick else 2))
 
 
 def rl(bench: Bench) -> Iterator[Row]:
     new = 24 if bench.quick else 60
-    prompts = [prompt for prompt in [bench.prompt(64) for _ in range(4)] for _ in range(8)]
-    counts = [bench.random.randint(new // 6, new * 2 - new // 6) for _ in prompts]
-    engine = Engine(bench.ours, slots=len(prompts), length=256)
-    functions = [
-        partial(sample, engine, prompts, counts, 1.0, count(1)),
-        partial(generate, bench.peer, prompts, counts, 1.0),
-    ]
+    counts = [bench.random.randint(new // 6, new * 2 - new // 6) for _ in range(32)]
+    prompts = partial(bench.prompts, [64] * 4, 8)
+    engine = Engine(bench.ours, slots=32, length=256)
+    functions = [partial(sample, engine, prompts, counts, 1.0), partial(generate, bench.peer, prompts, counts, 1.0)]
     yield compared("4 prompts x 8 samples, uneven", sum(counts), bench.best(functions, 1 if bench.quick else 2))
 
 
@@ -160,13 +153,12 @@ def continuous(bench: Bench) -> Iterator[Row]:
     from transformers import GenerationConfig
 
     size, new = (64, 64) if bench.quick else (256, 256)
-    prompts = [bench.prompt(bench.random.randint(16, 512)) for _ in range(size)]
-    counts = [new] * size
-    engine = Engine(bench.ours, slots=256, length=1024)
-    ours = bench.best([partial(sample, engine, prompts, counts, 1.0, count(1))], 3)[0]
+    lengths, counts = [bench.random.randint(16, 512) for _ in range(size)], [new] * size
+    engine, prompts = Engine(bench.ours, slots=256, length=1024), partial(bench.prompts, lengths)
+    ours = bench.best([partial(sample, engine, prompts, counts, 1.0)], 3)[0]
     config = GenerationConfig(max_new_tokens=new, do_sample=True, eos_token_id=-1, pad_token_id=0)
     found: list[Any] = []
-    peer = bench.seconds(lambda: found.append(bench.peer.generate_batch(inputs=prompts, generation_config=config)))
+    peer = bench.seconds(lambda: found.append(bench.peer.generate_batch(inputs=prompts(), generation_config=config)))
     made = sum(len(each.generated_tokens) for each in found[0].values())
     yield compared(f"{size} prompts, continuous batching", size * new, [ours, peer * size * new / made])
 
