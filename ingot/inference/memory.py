@@ -97,6 +97,8 @@ class Memory:
         return pages[0]
 
     def _take(self, count: int, spare: int) -> list[int] | None:
+        if self.pool.available + self.snapshots.pages < count + spare:
+            return None  # giving up snapshots would not help
         while self.pool.available < count + spare:
             self.flush()  # what shall be copied from a snapshot must be copied before it goes
             pages = self.snapshots.drop_oldest()

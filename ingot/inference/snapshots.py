@@ -33,6 +33,11 @@ class Snapshots:
         self._kept: OrderedDict[Name, Snapshot] = OrderedDict()
         self._parents: Counter[int] = Counter()  # how many of them are named by each node
 
+    @property
+    def pages(self) -> int:
+        """How many pages they hold, at most: some may be held by others too."""
+        return sum(len(snapshot.pages) for snapshot in self._kept.values())
+
     def known(self, name: Name) -> bool:
         """Whether there is one of this name; it counts as used."""
         if name in self._kept:
