@@ -16,7 +16,7 @@ While the text fits into one chunk this is plain attention. A key's place does n
 (`turn_keys`), also in the cache; queries are turned three times, here.
 
 What the attention layer does: q and k after their norms and before any rotation; `turn_keys(k)` in the place of its rotation;
-cache the result; `dual_chunk_attention(q, …)` in the place of attend and attend_past.
+cache the result; `dual_chunk_attention(q, …)` in the place of attend and attend_paged.
 
 Shapes: B rows, H query heads, K key heads, G = H/K, T queries, S keys, W key width, V value width, N tokens of a document.
 """

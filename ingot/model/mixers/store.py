@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ingot.model.mixers.attend_paged_triton import has_triton
+from ingot.model.mixers.attend_paged_triton import DTYPES, has_triton
 from ingot.model.mixers.cache import TokenCache
 from ingot.model.mixers.store_numba import store_numba
 from ingot.model.mixers.store_triton import store_triton
@@ -34,10 +34,12 @@ def store_can(layer: Attention, x: Tensor, cache: TokenCache) -> bool:
         return False
     if config.gate is not None and config.gate.place == "value":
         return False
+    if torch.is_grad_enabled():
+        return False
     if x.is_cuda:
-        return has_triton()
+        return has_triton() and x.dtype in DTYPES  # which compute in float32: not for float64
     in_float32 = x.dtype == cache.streams["keys"].dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    return x.device.type == "cpu" and in_float32 and not torch.is_grad_enabled()
+    return x.device.type == "cpu" and in_float32
 
 
 def store(
