@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ingot.model.early_kernel import begin_early, wait
+
 
 @triton.jit
 def add_norm_kernel(
@@ -18,7 +20,11 @@ def add_norm_kernel(
     BLOCK: tl.constexpr,
     ADD: tl.constexpr,
     GAIN_AFTER_CAST: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        begin_early()
+        wait()
     row = tl.program_id(0).to(tl.int64) * width
     column = tl.arange(0, BLOCK)
     inside = column < width

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ingot.model.early import early
 from ingot.model.mixers.attend_paged_triton import has_triton, on_device_of
 from ingot.model.norm import RmsNorm
 
@@ -43,5 +44,6 @@ def add_norm(x: Tensor, y: Tensor | None, norm: RmsNorm) -> tuple[Tensor, Tensor
             ADD=y is not None,
             GAIN_AFTER_CAST=norm.config.cast == "before_gain",
             num_warps=4 if width <= 2048 else 8,
+            **early(x),
         )
     return total, normed

@@ -14,6 +14,7 @@ import math
 
 from torch import Tensor
 
+from ingot.model.early import early
 from ingot.model.mixers.attend_paged_triton import (
     Tile,
     choose_splits,
@@ -77,6 +78,7 @@ def attend_latent_triton(
             BLOCK_N=tile.block_n,
             num_warps=tile.warps,
             num_stages=tile.stages,
+            **early(out_BTHL),
         )
         combine(parts, sums, out_BTHL)
     return out_BTHL

@@ -20,6 +20,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ingot.model.early_kernel import begin_early, wait
+
 NOTHING = tl.constexpr(-1e30)  # the largest score of a query that has seen no key yet; finite, as ∞ − ∞ is not a number
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -103,10 +105,14 @@ def attend_kernel(
     HAS_SINKS: tl.constexpr,
     SPLITS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """Grouped-query attention."""
+    if EARLY:
+        begin_early()
+        wait()
     split = tl.program_id(0) % SPLITS
     block = (tl.num_programs(0) - 1 - tl.program_id(0)) // SPLITS  # the last queries see most keys: they start first
     key_head = tl.program_id(1)
@@ -179,10 +185,14 @@ def latent_kernel(
     BLOCK_R: tl.constexpr,
     SPLITS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """Multi-head latent attention in absorbed form: a tile of latents is read once, as keys and as values of all heads."""
+    if EARLY:
+        begin_early()
+        wait()
     split = tl.program_id(0) % SPLITS
     block = (tl.num_programs(0) - 1 - tl.program_id(0)) // SPLITS
     sequence = tl.program_id(1).to(tl.int64)
@@ -231,8 +241,12 @@ def combine_kernel(
     SPLITS: tl.constexpr,
     BLOCK_S: tl.constexpr,
     SOME: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Mixtures of the splits, weighted by their sums, SOME at a time: one program for each query of each head."""
+    if EARLY:
+        begin_early()
+        wait()
     place = tl.program_id(0).to(tl.int64)
     rows = tl.num_programs(0)
     split, wide = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_V)

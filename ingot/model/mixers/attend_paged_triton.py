@@ -24,6 +24,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ingot.model.early import early
+
 WIDEST = 256  # of keys and values: wider tiles do not fit
 MULTIPROCESSORS = 132  # of an H100 or H200; elsewhere the splits are merely not the best
 LEAST_SHARE = 128  # keys below which a split costs more than it saves
@@ -118,6 +120,7 @@ def attend_paged_triton(
             BLOCK_N=tile.block_n,
             num_warps=tile.warps,
             num_stages=tile.stages,
+            **early(out_BTHV),
         )
         combine(parts, sums, out_BTHV)
     return out_BTHV.transpose(1, 2)
@@ -128,7 +131,7 @@ def choose_tile(queries: int, width: int, bytes_per_number: int) -> Tile:
     if bytes_per_number == 4:  # no tensor cores: small tiles
         return Tile(16, 32 if width <= 128 else 16, warps=4, stages=3, resident=4)
     if queries <= 16 and width <= 64:
-        return Tile(16, 64, warps=2, stages=5, resident=4)
+        return Tile(16, 64, warps=2, stages=5, resident=6)
     if queries <= 16:
         return Tile(16, 64 if width <= 128 else 32, warps=4, stages=5, resident=3)
     if queries <= 64:
@@ -167,6 +170,7 @@ def combine(parts: Tensor, sums: Tensor, out: Tensor) -> None:
         BLOCK_S=block_s,
         SOME=min(block_s, 8),
         num_warps=1 if width <= 64 else 4,
+        **early(out),
     )
 
 

@@ -69,8 +69,7 @@ class Attention(Mixer):
         config = self.config
         assert cache is None or isinstance(cache, TokenCache)
         if cache is not None and store_can(self, x_BTD, cache):
-            query = self._cooled(self._store(x_BTD, context, cache), context)
-            mixed_BHTW = attend_paged(query, cache, context, **self._rules())
+            mixed_BHTW = self.attend_stored(self.query_key_value(x_BTD), context, cache)
         else:
             query, key, value = self._project(x_BTD)
             if config.gate is not None and config.gate.place == "value":
@@ -84,6 +83,11 @@ class Attention(Mixer):
         if config.gate is not None and config.gate.place == "output":
             mixed_BHTW = mixed_BHTW * self._gate(x_BTD)
         return self.output(mixed_BHTW.transpose(1, 2).flatten(2))
+
+    def attend_stored(self, projected_BTF: Tensor, context: Context, cache: TokenCache) -> Tensor:
+        """The heads' outputs [B, H, T, W] from the projection of new tokens; their keys and values go to the cache."""
+        query = self._cooled(self._store(projected_BTF, context, cache), context)
+        return attend_paged(query, cache, context, **self._rules())
 
     def prepare(self, context: Context) -> None:
         if self.config.rope is not None and self.config.dual_chunk is None:
@@ -151,7 +155,7 @@ class Attention(Mixer):
             return query
         return (query * _temperature(context, self.config.temperature)).to(query.dtype)
 
-    def _store(self, x_BTD: Tensor, context: Context, cache: TokenCache) -> Tensor:
+    def _store(self, projected_BTF: Tensor, context: Context, cache: TokenCache) -> Tensor:
         """Queries [B, H, T, W]; keys and values go to the cache: `_project`, `_place` and `cache.write` in one kernel."""
         config, gains = self.config, None
         if config.query_key_norm == "head":
@@ -160,7 +164,7 @@ class Attention(Mixer):
             gains = (query_gain, key_gain)
         page_BT, offset_BT = cache.places(context)
         query_NHW = store(
-            self.query_key_value(x_BTD).flatten(0, 1),
+            projected_BTF.flatten(0, 1),
             cache.streams["keys"],
             cache.streams["values"],
             page_BT,
@@ -172,7 +176,7 @@ class Attention(Mixer):
             interleaved=config.rope is not None and config.rope.pairing == "interleaved",
             gain_after_cast=gains is None or self.query_norm.config.cast == "before_gain",
         )
-        return query_NHW.unflatten(0, x_BTD.shape[:2]).transpose(1, 2)
+        return query_NHW.unflatten(0, projected_BTF.shape[:2]).transpose(1, 2)
 
     def _gate(self, x_BTD: Tensor) -> Tensor:
         """[B, heads, T, W], or [B, heads, T, 1] with one gate per head."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ingot.model.early_kernel import begin_early, wait
+
 
 @triton.jit
 def store_kernel(
@@ -30,7 +32,11 @@ def store_kernel(
     NORM: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     GAIN_AFTER_CAST: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        begin_early()
+        wait()
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, BLOCK_H)[:, None]
     channel = tl.arange(0, BLOCK_W)[None, :]

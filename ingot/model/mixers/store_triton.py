@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ingot.model.early import early
 from ingot.model.mixers.attend_paged_triton import on_device_of, power_of_two
 
 
@@ -58,6 +59,7 @@ def store_triton(
             INTERLEAVED=interleaved,
             GAIN_AFTER_CAST=gain_after_cast,
             num_warps=4,
+            **early(query_NHW),
         )
     return query_NHW
 

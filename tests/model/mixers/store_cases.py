@@ -46,7 +46,7 @@ def check_store(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) 
             reach=35,
         )
         if fused:
-            query = layer._store(x, context, cache)
+            query = layer._store(layer.query_key_value(x), context, cache)
         else:
             query, key, value = layer._project(x)
             query, key = layer._place(query, key, context)
