@@ -1,12 +1,13 @@
 """Rollouts: a policy works on tasks, turn by turn, with tools between the turns.
 
-All tasks advance together: each turn is one `complete` call over everything unfinished. Tokens are never decoded and
-encoded again: what the policy sampled is kept as it is, the chat format only adds the tokens between two turns, so the
-concatenation of a trajectory's nodes is exactly what the policy saw and wrote.
+Every trajectory advances on its own: when a turn has ended its tool calls run beside the sampling (tool_calls.py), and when
+these are answered its next turn joins the others, whatever turn they are at. Neither a long text nor a slow tool holds up
+anybody else. Tokens are never decoded and encoded again: what the policy sampled is kept as it is, the chat format only adds
+the tokens between two turns, so the concatenation of a trajectory's nodes is exactly what the policy saw and wrote.
 
 A trajectory ends when a turn has no tool call, when a turn is malformed (nothing after it could earn the reward), or at
 a hard limit of turns or tokens. The seed of each request is a hash of (seed, task id, which sample of that task, turn):
-a trajectory does not depend on which other tasks share the batch.
+a trajectory does not depend on which other tasks share the batch, nor on the order in which things end.
 """
 
 from __future__ import annotations
@@ -15,18 +16,41 @@ import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from ingot.envs import calculator
-from ingot.envs.task import Policy, Score, Task
+from ingot.envs.task import Policy, Score, Task, Writing
 from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.tool_calls import Tool, ToolCalls
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.sampling import Sampling
-from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.inference.tools.tool import DEADLINE
+from ingot.tokens.chat import ChatFormat, Message
 
-Tool = Callable[[Mapping[str, Any]], str]
 TOOLS: Mapping[str, Tool] = {calculator.NAME: calculator.calculator}
-TOOL_TEXT_LIMIT = 2000  # characters of a tool result that reach the model
+
+
+@dataclass(eq=False)
+class _Walk:
+    """A trajectory on its way: which sample of its task it is, and the turn that was asked for last."""
+
+    trajectory: Trajectory
+    sample: int
+    turns: int = 0
+    turn: Writing | None = None
+
+    def hear(self, turn: Writing, chat: ChatFormat) -> Message:
+        """Keep the turn that was written, and say what it means."""
+        tokens = list(turn.tokens)
+        self.trajectory.nodes.append(Node("assistant", tokens, True, list(turn.logprobs), list(turn.versions)))
+        self.trajectory.messages.append(chat.parse(tokens))
+        return self.trajectory.messages[-1]
+
+    def answer(self, results: Sequence[Message], chat: ChatFormat) -> None:
+        """Keep what the tools said."""
+        self.trajectory.messages.extend(results)
+        tokens = chat.continuation(results, thinking=self.trajectory.task.thinking)
+        self.trajectory.nodes.append(Node("tool", tokens, False))
 
 
 def rollout(
@@ -42,55 +66,55 @@ def rollout(
     max_turns: int = 3,
     seed: int = 0,
     tools: Mapping[str, Tool] = TOOLS,
+    tool_deadline: float = DEADLINE,
     score: Callable[[Task, Sequence[Message]], Score] | None = None,
 ) -> list[Trajectory]:
     """One scored trajectory per task, in order; a task listed k times is sampled k times.
 
-    `max_new_tokens` bounds one turn, `max_tokens` a whole trajectory with its prompt. `score` judges the messages after
-    the prompt; by default the task's own kind does.
+    `max_new_tokens` bounds one turn, `max_tokens` a whole trajectory with its prompt, `tool_deadline` the seconds of one tool
+    call. `score` judges the messages after the prompt; by default the task's own kind does.
     """
     score = score or TaskMix().score
-    stop = chat.stop_tokens
-    trajectories = [_begin(task, chat) for task in tasks]
-    samples = _sample_numbers(tasks)
-    active = list(range(len(tasks)))
-    for turn in range(max_turns):
-        room = {index: min(max_new_tokens, max_tokens - trajectories[index].length) for index in active}
-        active = [index for index in active if room[index] > 0]
-        if not active:
-            break
-        samplings = [
-            Sampling(
-                max_new_tokens=room[index],
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
-                stop_tokens=stop,
-                seed=_request_seed(seed, tasks[index].id, samples[index], turn),
-            )
-            for index in active
-        ]
-        completions = policy.complete([trajectories[index].tokens() for index in active], samplings)
-        going_on = []
-        for index, completion in zip(active, completions, strict=True):
-            trajectory = trajectories[index]
-            trajectory.nodes.append(
-                Node("assistant", list(completion.tokens), True, list(completion.logprobs), list(completion.versions))
-            )
-            reply = chat.parse(completion.tokens)
-            trajectory.messages.append(reply)
-            if reply.tool_calls and not reply.problems and turn + 1 < max_turns:
-                results = [_call(call, trajectory.task, tools) for call in reply.tool_calls]
-                trajectory.messages.extend(results)
-                trajectory.nodes.append(
-                    Node("tool", chat.continuation(results, thinking=trajectory.task.thinking), False)
-                )
-                going_on.append(index)
-        active = going_on
-    return [
-        dataclasses.replace(trajectory, score=score(trajectory.task, trajectory.messages))
-        for trajectory in trajectories
-    ]
+    walks = [_Walk(_begin(task, chat), number) for task, number in zip(tasks, _sample_numbers(tasks), strict=True)]
+    writing: dict[Writing, _Walk] = {}
+    calls: ToolCalls[_Walk] = ToolCalls(tool_deadline)
+
+    def ask(walk: _Walk) -> None:
+        """Ask for the next turn, if there is room for one."""
+        room = min(max_new_tokens, max_tokens - walk.trajectory.length)
+        if room <= 0 or walk.turns == max_turns:
+            return
+        sampling = Sampling(
+            max_new_tokens=room,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            stop_tokens=chat.stop_tokens,
+            seed=_request_seed(seed, walk.trajectory.task.id, walk.sample, walk.turns),
+        )
+        walk.turn = policy.submit(walk.trajectory.tokens(), sampling, follows=walk.turn)
+        walk.turns += 1
+        writing[walk.turn] = walk
+
+    try:
+        for walk in walks:
+            ask(walk)
+        while writing or calls:
+            if writing:
+                policy.step()
+            for turn in [turn for turn in writing if turn.finish is not None]:
+                walk = writing.pop(turn)
+                reply = walk.hear(turn, chat)
+                if reply.tool_calls and not reply.problems and walk.turns < max_turns:
+                    calls.begin(walk, reply.tool_calls, _offered(walk.trajectory.task, tools))
+            for walk, results in calls.ended(wait=not writing):
+                walk.answer(results, chat)
+                ask(walk)
+    finally:
+        for turn in writing:  # after Ctrl-C or an error nothing stays behind
+            policy.cancel(turn)
+    done = [walk.trajectory for walk in walks]
+    return [dataclasses.replace(each, score=score(each.task, each.messages)) for each in done]
 
 
 def _begin(task: Task, chat: ChatFormat) -> Trajectory:
@@ -98,12 +122,10 @@ def _begin(task: Task, chat: ChatFormat) -> Trajectory:
     return Trajectory(task, [Node("prompt", prompt, False)], [], Score(0.0, False, False))
 
 
-def _call(call: ToolCall, task: Task, tools: Mapping[str, Tool]) -> Message:
-    """The tool's reply; only tools that the task offers may be called."""
-    offered = {schema.get("function", schema)["name"] for schema in task.tools}
-    if call.name not in offered or call.name not in tools:
-        return Message(role="tool", content="error: there is no such tool")
-    return Message(role="tool", content=tools[call.name](call.arguments)[:TOOL_TEXT_LIMIT])
+def _offered(task: Task, tools: Mapping[str, Tool]) -> dict[str, Tool]:
+    """Only tools that the task offers may be called."""
+    names = {schema.get("function", schema)["name"] for schema in task.tools}
+    return {name: tool for name, tool in tools.items() if name in names}
 
 
 def _sample_numbers(tasks: Sequence[Task]) -> list[int]:

@@ -81,11 +81,27 @@ class Completion(Protocol):
     def versions(self) -> Sequence[int]: ...
 
 
+class Writing(Completion, Protocol):
+    """A completion on its way: `finish` says why it ended, and is None until it has."""
+
+    @property
+    def finish(self) -> str | None: ...
+
+
 class Policy(Protocol):
-    """Whoever writes the replies: an engine, a server, a script in a test."""
+    """Whoever writes the replies: an engine, a script in a test."""
 
     def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[Completion]:
         """One completion per prompt, in the same order."""
+
+    def submit(self, prompt: list[int], sampling: Sampling, *, follows: Any = None) -> Writing:
+        """Begin a completion; `follows` is the one before it in the same conversation."""
+
+    def step(self) -> None:
+        """Move all completions on that were begun."""
+
+    def cancel(self, request: Any) -> None:
+        """Give up a completion; one that has ended stays as it is."""
 
 
 def question_split(question: str) -> Split:

@@ -6,8 +6,8 @@ At every step requests may join and leave, a piece of the waiting prompts is rea
     read     prompts are read in pieces, at most `chunk` tokens a step, up to their last token but one
     decode   every active request reads its last token and draws the next one, so there is one way to get logits
 
-Order is that of arrival. When an active request needs a page and none is left, the request that came last gives back all it has
-and returns to the front of the queue: it is read again with the tokens it has so far.
+Order is that of arrival, in which a next turn has the place of its conversation. When an active request needs a page and none
+is left, the request that came last gives back all it has and returns to the queue: it is read again with the tokens it has.
 
 Invariants: a request's text depends on its prompt, its sampling and the weights, not on its neighbours (up to the rounding of
 matrix products of different batch sizes). Every token is stamped with the version of the weights that sampled it. After `update`
@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -35,39 +35,19 @@ from ingot.inference.controls import Controls
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight
-from ingot.inference.memory import Memory, size_room
+from ingot.inference.memory import Memory, size_chunk, size_room
 from ingot.inference.prefill import read_pieces
 from ingot.inference.products import fast_products
-from ingot.inference.request import Completion, Finish, Request, check_prompt
+from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import Rows
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
+from ingot.inference.stats import Stats
 from ingot.inference.text import TextStream
 from ingot.inference.weights import Weights, in_precision
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
-
-CPU_CHUNK = 512  # tokens of prompts that are read between two steps of decoding
-GPU_CHUNKS = (2048, 16384)  # the same, the more the smaller the model:
-GPU_OPERATIONS = 8e12  # what a GPU does in about 20 ms, for which the others may wait
-
-
-@dataclass
-class Stats:
-    """What the engine holds now, and what it has done so far."""
-
-    active: int = 0
-    waiting: int = 0
-    pages_used: int = 0
-    pages_total: int = 0
-    prompt_tokens: int = 0
-    shared_tokens: int = 0  # of the prompts, that were found instead of read
-    generated_tokens: int = 0
-    preemptions: int = 0
-    drafted_tokens: int = 0  # with speculation: read ahead of being drawn,
-    accepted_tokens: int = 0  # and of these, that were drawn
-    steps: int = 0
 
 
 class Engine:
@@ -108,7 +88,7 @@ class Engine:
         self._device = model.embedding.weight.device
         self._size = slots
         on_gpu = self._device.type == "cuda"
-        self._chunk = chunk or (_gpu_chunk(model) if on_gpu else CPU_CHUNK)
+        self._chunk = chunk or size_chunk(model)
         drafts = speculate is not None and speculate.uses_module(has_module=model.multi_token is not None)
         piece = min(max(self._chunk, 0 if speculate is None else speculate.tokens + 1), self.length)
         room = size_room(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
@@ -188,11 +168,23 @@ class Engine:
 
     # ---- one step at a time
 
-    def submit(self, prompt: Sequence[int], sampling: Sampling, deadline: float | None = None) -> Request:
-        """Queue a request; `step` moves it on. It ends `deadline` seconds from now at the latest, if that is given."""
+    def submit(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        deadline: float | None = None,
+        follows: Request | None = None,
+    ) -> Request:
+        """Queue a request; `step` moves it on. It ends `deadline` seconds from now at the latest, if that is given.
+
+        `follows`: the turn of the same conversation before this one, whose place in the order of arrival it keeps. It is
+        read while what that turn left in the cache is still there.
+        """
         self._check(prompt, sampling, "prompt")
+        if not self.busy:  # for each of many it would cost too much
+            self._weights.check(self.version)
         limit = min(sampling.max_new_tokens, self.length - len(prompt))
-        request = Request(list(prompt), sampling, limit, number=self._numbers)
+        request = Request(list(prompt), sampling, limit, number=self._numbers if follows is None else follows.number)
         self._numbers += 1
         if request.limit == 0:
             request.finish = "length"
@@ -209,14 +201,15 @@ class Engine:
         if deadline is not None:
             request.deadline = time.monotonic() + deadline
             self._timed += 1
-        self._waiting.append(request)
+        self._queue(request)
         return request
 
     def cancel(self, request: Request) -> None:
         """Drop a request, wherever it is; what it has sampled stays with it. One that has ended stays as it is."""
         if request.finish is None:
-            with torch.inference_mode():
-                self._end(request, "cancelled")
+            with self._starting_over():
+                request.finish = "cancelled"
+                self._end(request)
 
     @property
     def busy(self) -> bool:
@@ -258,9 +251,15 @@ class Engine:
         now = time.monotonic()
         for request in [*self._waiting, *self._reading, *self._active]:
             if request.deadline is not None and request.deadline <= now:
-                self._end(request, "deadline")
+                request.finish = "deadline"
+                self._end(request)
 
     # ---- joining
+
+    def _queue(self, request: Request) -> None:
+        """Let the request wait, in the order of arrival; before others of its number, since it was here before."""
+        place = bisect_left(self._waiting, request.number, key=lambda other: other.number)
+        self._waiting.insert(place, request)
 
     def _admit_and_read(self) -> bool:
         """Whether a request waits for what another one has just read."""
@@ -382,7 +381,7 @@ class Engine:
         last = max([*self._active, *self._reading], key=lambda request: request.number)
         (self._active if last in self._active else self._reading).remove(last)
         self._memory.leave(last)
-        self._waiting.appendleft(last)
+        self._queue(last)
         self._batch = None
         self._stats.preemptions += 1
 
@@ -418,12 +417,12 @@ class Engine:
                 self._memory.filled(request, read)
             if flight.has_more:
                 flight.add_more(row, request)
-            finish = request.take(token, logprobs[row], flight.version)
-            if finish is not None:
-                ended.append((request, finish))
+            request.take(token, logprobs[row], flight.version)
+            if request.finish is not None:
+                ended.append(request)
         self._stats.generated_tokens += len(alive)
-        for request, finish in ended:
-            self._end(request, finish)
+        for request in ended:
+            self._end(request)
 
     def _speculate(self, speculator: Speculator, batch: Batch) -> None:
         """Give every request the tokens that it would get in the next steps, as far as drafts foresee them (speculate/)."""
@@ -433,13 +432,13 @@ class Engine:
             return
         verified = speculator.verify(batch, drafts, self.version)
         self._check_finite(verified.wait(), self.version)
-        kept, ended = verified.give()
-        speculator.settle(batch, verified, kept)
+        kept = verified.give()
         self._stats.generated_tokens += sum(kept)
+        speculator.settle(batch, verified, kept)
         self._stats.drafted_tokens += sum(map(len, drafts))
         self._stats.accepted_tokens += sum(kept) - len(kept)
-        for request, finish in ended:
-            self._end(request, finish)
+        for request in [one for one in batch.requests if one.finish is not None]:
+            self._end(request)
 
     def _check_finite(self, logprobs: Sequence[float], version: int) -> None:
         if not math.isfinite(sum(logprobs)):
@@ -452,23 +451,22 @@ class Engine:
 
     # ---- leaving
 
-    def _end(self, request: Request, finish: Finish) -> None:
-        """The request is through, or is given up: all that it holds is free at once."""
-        request.finish = finish
+    def _end(self, request: Request) -> None:
+        """The request is through, or was given up: all that it holds is free at once, whatever fails on the way."""
         self._timed -= request.deadline is not None
         if request.slot is None:
             self._waiting.remove(request)
             return
-        if request in self._reading:
-            self._reading.remove(request)
-        else:
-            self._active.remove(request)
-            if finish in ("stop", "length"):  # its text may go on in a next turn
+        inside = self._reading if request in self._reading else self._active
+        try:
+            if request.finish in ("stop", "length"):  # its text may go on in a next turn
                 # the step in flight reads the last token, too, where nobody knew before that it is the last
                 reads_last = self._flight is not None and len(request.tokens) < request.limit
                 self._memory.snapshot(request, request.size - 1 + reads_last)
             self._drop(None if self._batch is None else self._batch.row(request))
-        self._memory.leave(request)
+        finally:
+            inside.remove(request)
+            self._memory.leave(request)
 
     def _drop(self, row: int | None) -> None:
         """A row has no request: computing on is cheap for a while where the host would have to wait for the device."""
@@ -481,20 +479,19 @@ class Engine:
             self._batch = None
 
     def _start_over(self) -> None:
-        """Send the requests back to the queue; they are read again with the tokens they have."""
-        back = sorted([*self._active, *self._reading], key=lambda request: request.number)
-        for request in back:
+        """Send the requests back to the queue; they are read again with the tokens they have. Those at their end leave."""
+        inside = sorted([*self._active, *self._reading], key=lambda request: request.number)
+        for request in (*inside, *self._waiting):  # one that was about to enter may hold something, too
             self._memory.leave(request)
-        self._waiting.extendleft(reversed(back))
+        self._memory.drop_copies()
+        self._timed -= sum(request.deadline is not None for request in inside if request.finish is not None)
         self._active, self._reading, self._batch = [], [], None
+        for request in reversed(inside):
+            if request.finish is None:
+                self._queue(request)
 
     # ---- checks
 
     def _check(self, prompt: Sequence[int], sampling: Sampling, place: str) -> None:
         check_prompt(prompt, self.length, self._vocabulary, place)
         sampling.check_tokens(self._vocabulary)
-
-
-def _gpu_chunk(model: Transformer) -> int:
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return int(min(max(GPU_OPERATIONS / (2 * parameters), GPU_CHUNKS[0]), GPU_CHUNKS[1]))

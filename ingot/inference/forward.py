@@ -3,7 +3,8 @@
     x, h = x + y, norm(x + y);     y = mixer(h);     x, h = x + y, norm(x + y);     y = feed_forward(h);     …
 
 is the pre-norm stack of `Transformer.hidden`, with the sum at the end of each part moved to the norm that follows. On a GPU few
-rows of a small model's usual layer go through kernels of their own (fused/). Blocks of any other kind run as they are.
+rows of a small model's usual layer go through kernels of their own (fused/), on an ARM CPU all layers through one call
+(few_rows/stack.py). Blocks of any other kind run as they are.
 Shapes: B rows, T tokens, D width.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ingot.inference.few_rows.stack import stack_can, stack_states
 from ingot.inference.fused.block import block_can, fused_block
 from ingot.inference.fused.product import Stream, begin
 from ingot.model import norm_numba, norm_triton
@@ -40,6 +42,8 @@ def states(
     context = Context(positions_BT, slots_B=slots, lengths_B=lengths, reach=reach, pages_BR=pages)
     x_BTD, y_BTD = model.embed(tokens_BT), None
     joins = fused.add_norm_can(model.norm, x_BTD)  # the norms of a model are all of a kind
+    if joins and stack_can(model.blocks, caches, x_BTD):
+        return stack_states(model.blocks, caches, x_BTD, context, model.norm)
     stream: Stream | None = None  # x, where the last block was a fused one
     for number, (block, cache) in enumerate(zip(model.blocks, caches, strict=True)):
         assert isinstance(block, Block)

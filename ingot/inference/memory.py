@@ -23,6 +23,9 @@ from ingot.workspace.errors import IngotError
 Entry = Literal["in", "coming", "full"]
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
+CPU_CHUNK = 512  # tokens of prompts that are read between two steps of decoding
+GPU_CHUNKS = (2048, 16384)  # the same, the more the smaller the model:
+GPU_OPERATIONS = 8e12  # what a GPU does in about 20 ms, for which the others may wait
 
 
 class Memory:
@@ -66,9 +69,10 @@ class Memory:
             whole = 0 if found is None else found.length // page
             match = Match(match.pages[:whole], match.nodes[:whole])
         self.pool.hold(match.pages)
+        request.pages = match.pages  # from here on `leave` gives them back, whatever happens
         pages = self._take(self.room.pages_for(len(tokens)) - len(match.pages), spare)
         if pages is None:
-            self.pool.let_go(match.pages)
+            self.leave(request)
             return "full"
         request.slot, request.pages = self._slots.pop(), match.pages + pages
         request.nodes, request.root = list(match.nodes), self.pool.root
@@ -160,20 +164,21 @@ class Memory:
             return
         slot, gone = place
         self.pool.let_go(gone)
-        pages = request.pages[: self.room.pages_for(length)]
-        self.pool.hold(pages)
-        if length % page:  # the request goes on writing into its last page: the snapshot needs one of its own
-            own = self.pool.take(1)
-            self.pool.let_go(pages[-1:])
-            if own is None:
-                pages = pages[:-1]
-                self.pool.let_go(pages)
-                self.snapshots.give_back(slot)
-                return
-            self._page_copies.append((pages[-1], own[0]))
-            pages = pages[:-1] + own
+        own = self.pool.take(1) if length % page else []  # the request goes on writing into its last page
+        if own is None:
+            self.snapshots.give_back(slot)
+            return
+        pages = request.pages[:whole] + own
+        self.pool.hold(request.pages[:whole])
         self._slot_copies.append((request.slot, slot))
-        self.flush()
+        if own:
+            self._page_copies.append((request.pages[whole], own[0]))
+        try:
+            self.flush()
+        except BaseException:  # of any kind: a state that was not copied must not be found, nor its place be lost
+            self.pool.let_go(pages)
+            self.snapshots.give_back(slot)
+            raise
         self.snapshots.keep(name, Snapshot(slot, pages, request.nodes[:whole], length))
 
     def _restore(self, found: Snapshot, request: Request) -> None:
@@ -182,6 +187,10 @@ class Memory:
         if found.length % self.room.page:
             self._page_copies.append((found.pages[-1], request.pages[found.length // self.room.page]))
         request.done = found.length
+
+    def drop_copies(self) -> None:
+        """Forget the copies that were asked for: those who need them are gone."""
+        self._slot_copies, self._page_copies = [], []
 
     def flush(self) -> None:
         """Do the copies that were asked for, all at once."""
@@ -228,6 +237,14 @@ def size_room(
         )
     spare = 0 if all(cache.in_pages for cache in kinds) else slots // 2 + 1
     return Room(slots=slots + spare + 1, length=length, pages=pages, page=page, piece=piece)
+
+
+def size_chunk(model: Transformer) -> int:
+    """How many tokens of prompts are read between two steps of decoding."""
+    if model.embedding.weight.device.type != "cuda":
+        return CPU_CHUNK
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return int(min(max(GPU_OPERATIONS / (2 * parameters), GPU_CHUNKS[0]), GPU_CHUNKS[1]))
 
 
 def _empty_caches(model: Transformer, room: Room, drafts: bool) -> list[Cache | None]:

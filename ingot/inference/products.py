@@ -4,17 +4,18 @@ Torch sends a float32 `linear` to oneDNN with the ARM Compute Library, or for fe
 every call, unless there is a single row: a waste when a decoding step has few of them. Here one row goes to OpenBLAS's
 matrix-vector product, 2 to 32 rows to the loops in few_rows/, and more to OpenBLAS.
 
-Thirty matrices 576 → 3072 (212 MB, the largest part of SmolLM2-135M), milliseconds of one Neoverse N1 core:
+All products of a step of SmolLM2-135M (540 MB of weights), milliseconds, one and two Neoverse N1 cores:
 
-    rows             1      2      4      8     16     32
-    OpenBLAS      12.1   33.9   37.5   48.7   91.7  135.7
-    few_rows      15.4   15.9   20.8   30.7   55.9  118.5
-    bound         10.8   10.8   13.3   26.5   53.1  106.2
+    rows               1      2      4      8     16     32     64
+    OpenBLAS, two     18     56     60     69    106    157    277
+    few_rows, two            23.5   26.6   39.9     75    146    285
+    bound, two        14     14     14     27     54    108    216
+    OpenBLAS, one                                 188    301    535
+    few_rows, one              42     49     76    141    283    562
 
-The bound is the larger of reading the weights once (19.6 GB/s) and of multiplying (32 GFLOP/s, what 64 rows reach); two cores
-read 38 GB/s and multiply 64 GFLOP/s. All products of a step of that model with two threads of OpenBLAS: 18, 56, 60, 69, 101, 153
-and 270 ms for 1, 2, 4, 8, 16, 32 and 64 rows; oneDNN with its packing: 122 ms for 16 and 295 ms for 64, as OpenBLAS below.
-Other processors and types are left alone.
+The bound is the larger of reading the weights once (38 GB/s) and of multiplying (80 GFLOP/s). oneDNN with its packing: 122 ms for
+16 rows and 295 for 64. The calls from Python are part of these times: some 3 ms of few_rows'. Where all layers of a pass fit
+they go through one call instead, without this choice (few_rows/stack.py). Other processors and types are left alone.
 
 Libraries lose most of their speed when other processes compete for the cores, OpenBLAS more than others (its threads wait for
 each other): on such a machine one thread is several times as fast as two.

@@ -88,11 +88,14 @@ class Request:
         stops = self.sampling.stop_tokens and len(self.tokens) >= self.sampling.min_new_tokens
         return bool(self.allowed.any() or (self.state.complete and stops))
 
-    def take(self, token: int, logprob: float, version: int) -> Finish | None:
-        """The next token of the text. Why the request ends with it, if it does."""
+    def take(self, token: int, logprob: float, version: int) -> None:
+        """The next token of the text. If the request ends with it, `finish` says why."""
         self.tokens.append(token)
         self.logprobs.append(logprob)
         self.versions.append(version)
+        self.finish = self._finish(token)
+
+    def _finish(self, token: int) -> Finish | None:
         if token in self.sampling.stop_tokens:
             return "stop"
         if self.state is not None:

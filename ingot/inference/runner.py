@@ -31,9 +31,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TypeVar
 
-from ingot.inference.engine import Engine, Stats
+from ingot.inference.engine import Engine
 from ingot.inference.request import Finish, Request
 from ingot.inference.sampling import Sampling
+from ingot.inference.stats import Stats
 from ingot.workspace.errors import IngotError
 
 FAILURES = 3  # failed steps in a row after which the engine is given up
@@ -191,13 +192,26 @@ class EngineRunner:
             future.cancel()  # too late: it must not run behind the caller's back
 
     @contextmanager
-    def paused(self, timeout: float = 60.0) -> Iterator[Engine]:
-        """Hold the engine between two steps while the body runs; the engine is the caller's for that time."""
+    def paused(self, timeout: float = 60.0, longest: float = LONGEST_PAUSE) -> Iterator[Engine]:
+        """Hold the engine between two steps while the body runs; the engine is the caller's for that time.
+
+        A body that takes more than `longest` seconds costs the runner its engine: who steps it then may find half of the
+        new weights. All requests end with the error that the body ends with, and no new ones are taken.
+        """
         reached, go_on = threading.Event(), threading.Event()
+        overdue = IngotError(
+            f"the engine was held for more than {longest:g} seconds", place="runner", fix="hold it for a shorter time"
+        )
 
         def hold() -> None:
             reached.set()
-            go_on.wait(LONGEST_PAUSE)
+            go_on.wait(longest)
+            with self._changed:
+                if go_on.is_set():
+                    return
+                self.failure = overdue
+            inside, self._inside = self._inside, []
+            self._send({handle: Chunk(error=overdue) for handle in inside})  # the engine itself is not touched
 
         self._hand_in(hold)
         try:
@@ -205,7 +219,10 @@ class EngineRunner:
                 raise IngotError(f"the engine's step has not ended within {timeout:g} seconds", place="runner")
             yield self.engine
         finally:
-            go_on.set()
+            with self._changed:
+                go_on.set()
+        if self.failure is overdue:
+            raise overdue
 
     def stop_taking(self) -> None:
         """Refuse new requests from now on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
+from tests.envs.script import Reply, Script
 
 TEXT = "What is the calculator? It works out an expression, and tells the result of large numbers. " * 20
 CHAT = ChatFormat(train_tokenizer([TEXT], TokenizerConfig(vocabulary_size=320)))
@@ -26,14 +26,7 @@ END = CHAT.tokenizer.special["<|im_end|>"]
 MIX = TaskMix()
 
 
-@dataclass
-class Reply:
-    tokens: list[int]
-    logprobs: list[float]
-    versions: list[int]
-
-
-class Scripted:
+class Scripted(Script):
     """Writes the turn that a conversation has after the prompt, and insists that the prompt is that conversation's."""
 
     def __init__(self, tasks: Sequence[Task], answer: Callable[[Task], list[Message]]) -> None:
@@ -41,13 +34,7 @@ class Scripted:
         for task in tasks:
             messages = [*task.messages, *answer(task)]
             self.sequences.append(CHAT.conversation(messages, task.tools or None, task.thinking))
-        self.samplings: list[Sampling] = []
-        self.calls = 0
-
-    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Reply]:
-        self.samplings += samplings
-        self.calls += 1
-        return [self.reply(prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+        super().__init__()
 
     def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
         for tokens, mask in self.sequences:
@@ -59,18 +46,16 @@ class Scripted:
         raise AssertionError("the prompt is no prefix of any conversation")
 
 
-class Fixed:
-    """Writes the same tokens whatever it is asked."""
+class Fixed(Script):
+    """Writes the same turns whatever it is asked; the last of them again and again."""
 
     def __init__(self, *turns: list[int]) -> None:
         self.turns = turns
-        self.asked: list[list[list[int]]] = []
+        super().__init__()
 
-    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Reply]:
-        self.asked.append([list(prompt) for prompt in prompts])
-        turn = self.turns[min(len(self.asked), len(self.turns)) - 1]
-        cut = [turn[: sampling.max_new_tokens] for sampling in samplings]
-        return [Reply(tokens, [-1.0] * len(tokens), [0] * len(tokens)) for tokens in cut]
+    def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
+        tokens = self.turns[min(len(self.asked), len(self.turns)) - 1][: sampling.max_new_tokens]
+        return Reply(tokens, [-1.0] * len(tokens), [0] * len(tokens))
 
 
 def turn_tokens(message: Message, thinking: bool = True) -> list[int]:
@@ -83,7 +68,6 @@ def test_solutions_come_back_token_for_token_with_the_training_mask(split: Any) 
     tasks = MIX.generate(3, 40, split)
     policy = Scripted(tasks, MIX.solution)
     trajectories = rollout(tasks, policy, CHAT, seed=1)
-    assert policy.calls == 2  # all first turns together, then those that called the tool
     newline = len(CHAT.tokenizer.encode("\n"))
     for trajectory, (tokens, mask) in zip(trajectories, policy.sequences, strict=True):
         assert trajectory.score.reward == 1.0
@@ -119,7 +103,7 @@ def test_the_turn_limit_ends_a_policy_that_calls_forever() -> None:
     assert trajectory.score.reward == 0.0
     assert [message.content for message in trajectory.messages if message.role == "tool"] == ["2", "2"]
     # what the policy is asked with is what it wrote plus what came between, nothing else
-    assert policy.asked[1][0] == [*policy.asked[0][0], *call, *trajectory.nodes[2].tokens]
+    assert policy.asked[1] == [*policy.asked[0], *call, *trajectory.nodes[2].tokens]
 
 
 def test_the_token_limit_bounds_every_trajectory() -> None:

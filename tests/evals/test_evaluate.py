@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from ingot.tokens.chat import ChatFormat, Message
 from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.envs.script import Reply, Script
 
 from .conftest import World
 
@@ -33,17 +33,11 @@ SUITES = (
 CONFIG = EvalConfig(tasks=SUITES, temperature=1.0, max_new_tokens=200, max_tokens=800, kept_samples=2)
 
 
-@dataclass
-class Reply:
-    tokens: list[int]
-    logprobs: list[float]
-    versions: list[int]
-
-
-class Scripted:
+class Scripted(Script):
     """Plays the conversation that `answer` gives for (task, number of the sample) on the held-out tasks of CONFIG."""
 
     def __init__(self, chat: ChatFormat, answer: Callable[[Task, int], list[Message]]) -> None:
+        super().__init__()
         self.turns: dict[tuple[int, ...], list[list[int]]] = {}
         self.used: dict[tuple[int, ...], int] = {}
         for suite in SUITES:
@@ -56,15 +50,12 @@ class Scripted:
                             end = start + [*mask[start:], 0].index(0)
                             self.turns.setdefault(tuple(tokens[:start]), []).append(tokens[start:end])
 
-    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Reply]:
-        replies = []
-        for prompt in prompts:
-            key = tuple(prompt)
-            number = self.used.get(key, 0)
-            self.used[key] = number + 1
-            turn = self.turns[key][number]
-            replies.append(Reply(turn, [0.0] * len(turn), [0] * len(turn)))
-        return replies
+    def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
+        key = tuple(prompt)
+        number = self.used.get(key, 0)
+        self.used[key] = number + 1
+        turn = self.turns[key][number]
+        return Reply(turn, [0.0] * len(turn), [0] * len(turn))
 
 
 def test_a_solver_scores_one_everywhere(world: World) -> None:

@@ -246,6 +246,8 @@ def test_weights_that_changed_without_update_are_found(model: Transformer) -> No
         engine.complete([[1]], [sampling])
     with pytest.raises(CheckFailed, match="not those of version 0"):
         engine.stream([1], sampling)
+    with pytest.raises(CheckFailed, match="changed without an update"):
+        engine.submit([1], sampling)  # to an engine that is not busy
     engine.update(None, version=1)
     assert engine.complete([[1]], [sampling])[0].versions == [1, 1]
 

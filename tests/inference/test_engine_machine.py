@@ -91,6 +91,7 @@ def balance(engine: Engine) -> None:
     assert memory.snapshots._parents == Counter(name[0] for name in memory.snapshots._kept)
     waiting = list(engine._waiting)
     assert all(request.slot is None and not request.pages and request.finish is None for request in waiting)
+    assert [request.number for request in waiting] == sorted(request.number for request in waiting)
     assert len({*waiting, *inside}) == len(waiting) + len(inside)
     assert engine._timed == sum(request.deadline is not None for request in (*waiting, *inside))
     assert not memory._slot_copies and not memory._page_copies
@@ -140,13 +141,14 @@ class EngineMachine(RuleBasedStateMachine):
             self.requests.append(self.engine.submit(prompt, sampling))
 
     @precondition(lambda self: any(request.finish in ("stop", "length") for request in self.requests))
-    @rule(which=st.integers(0, 99), cut=st.integers(0, 2), more=st.sampled_from([1, 5, 16]))
-    def next_turn(self, which: int, cut: int, more: int) -> None:
+    @rule(which=st.integers(0, 99), cut=st.integers(0, 2), more=st.sampled_from([1, 5, 16]), keeps=st.booleans())
+    def next_turn(self, which: int, cut: int, more: int, keeps: bool) -> None:
         """A prompt that goes on from the text of one that has ended, or from a little before its end."""
         ended = [request for request in self.requests if request.finish in ("stop", "length")]
-        said = ended[which % len(ended)].context
-        prompt = (said[: len(said) - cut] + text(more, which))[:LENGTH]
-        self.requests.append(self.engine.submit(prompt, Sampling(max_new_tokens=9, seed=which)))
+        before = ended[which % len(ended)]
+        prompt = (before.context[: before.size - cut] + text(more, which))[:LENGTH]
+        sampling = Sampling(max_new_tokens=9, seed=which)
+        self.requests.append(self.engine.submit(prompt, sampling, follows=before if keeps else None))
 
     @rule(count=st.sampled_from([1, 1, 2, 5, 20]))
     def step(self, count: int) -> None:

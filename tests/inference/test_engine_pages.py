@@ -115,6 +115,19 @@ def test_a_running_request_keeps_its_cache_over_an_update(model: Transformer) ->
     assert follower.tokens == alone.tokens
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_next_turn_keeps_the_place_of_its_conversation(model: Transformer, keeps: bool) -> None:
+    """It comes before those who came later, and finds its past; at the end of the queue the others have overwritten it."""
+    engine = Engine(model, slots=1, length=64)  # four pages
+    prompts = [[token % VOCABULARY for token in text(40, seed)] for seed in range(4)]
+    first, *others = [engine.submit(prompt, Sampling(max_new_tokens=5, seed=1)) for prompt in prompts]
+    finish(engine, [first])
+    turn = engine.submit([*first.context, 1, 2], Sampling(max_new_tokens=5, seed=1), follows=first if keeps else None)
+    finish(engine, [turn])
+    assert [request.finish for request in others] == [None if keeps else "length"] * 3
+    assert turn.shared_tokens == (32 if keeps else 0)
+
+
 def test_a_deadline_ends_a_request_wherever_it_is(model: Transformer) -> None:
     engine = Engine(model, slots=1, length=64)
     active = engine.submit([1, 2], Sampling(max_new_tokens=60), deadline=0.2)

@@ -7,7 +7,8 @@ import torch
 from torch.nn.functional import linear
 
 from ingot.inference import products
-from ingot.inference.few_rows.multiply import IS_ARM, openmp
+from ingot.inference.few_rows.multiply import IS_ARM
+from ingot.inference.few_rows.team import openmp
 from ingot.inference.products import fast_products, multiply_few
 from ingot.model.linear import Linear
 
@@ -41,7 +42,7 @@ def test_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, arm: bool, dtype
 
 @needs_loops
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("rows", [2, 3, 7, 8, 13, 32])
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 7, 8, 9, 13, 21, 32])
 @pytest.mark.parametrize(("inputs", "outputs"), [(576, 960), (96, 5), (1536, 578), (32, 4)])
 def test_few_rows_equal_the_product_in_float64(rows: int, inputs: int, outputs: int, threads: int) -> None:
     """Within the bound of a sum of I products in float32 (Higham, Accuracy and Stability, 3.1): I·ε·Σ|x||w|."""

@@ -22,6 +22,8 @@ from ingot.model.norm import RmsNorm
 
 def block_can(block: Block, x_BTD: Tensor, cache: Cache | None) -> bool:
     """Whether `fused_block` computes this layer of these rows."""
+    if not x_BTD.is_cuda or x_BTD.dtype != torch.bfloat16:
+        return False
     mixer, feed_forward, rows = block.mixer, block.feed_forward, x_BTD.shape[0] * x_BTD.shape[1]
     if not (isinstance(mixer, Attention) and isinstance(feed_forward, FeedForward) and isinstance(cache, TokenCache)):
         return False
@@ -30,7 +32,7 @@ def block_can(block: Block, x_BTD: Tensor, cache: Cache | None) -> bool:
     if not is_swiglu(feed_forward.config) or feed_forward.config.output_multiplier != 1:
         return False
     layers = mixer.query_key_value, mixer.output, feed_forward.gate_up, feed_forward.down
-    return x_BTD.dtype == torch.bfloat16 and all(product_can(layer, rows) for layer in layers)
+    return all(product_can(layer, rows) for layer in layers)
 
 
 def fused_block(block: Block, stream: Stream, context: Context, cache: TokenCache, following: RmsNorm) -> Stream:

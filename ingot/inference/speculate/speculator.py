@@ -32,7 +32,7 @@ from ingot.inference.draw import draw_positions
 from ingot.inference.forward import states
 from ingot.inference.in_flight import InFlight
 from ingot.inference.memory import Memory, simple_caches
-from ingot.inference.request import Finish, Request
+from ingot.inference.request import Request
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.module import ModuleDrafter
 from ingot.inference.speculate.ngram import NgramDrafter
@@ -69,19 +69,18 @@ class Verified:
             self.drawn.append(list(zip(ids[start : end + 1], logprobs[start : end + 1], strict=True)))
         return [logprob for tokens in self.drawn for _, logprob in tokens]
 
-    def give(self) -> tuple[list[int], list[tuple[Request, Finish]]]:
-        """Give every request its tokens up to one that ends it. How many each has got, and which have ended."""
-        kept, ended = [], []
+    def give(self) -> list[int]:
+        """Give every request its tokens up to one that ends it. How many each has got."""
+        kept = []
         for row, request in enumerate(self.flight.requests):
             for place, (token, logprob) in enumerate(self.drawn[row]):
                 if self.flight.has_more:
                     self.flight.add_more(row * self.ids_BT.shape[1] + place, request)
-                finish = request.take(token, logprob, self.flight.version)
-                if finish is not None:
-                    ended.append((request, finish))
+                request.take(token, logprob, self.flight.version)
+                if request.finish is not None:
                     break
             kept.append(place + 1)
-        return kept, ended
+        return kept
 
 
 class Speculator:

@@ -2,12 +2,15 @@
 
 `join(a, b)` is a schema that a value satisfies just when it satisfies both: the tighter bound, the common types, for each
 property and item both schemas (as an `allOf`, which is joined when its turn comes). Two that cannot be joined exactly,
-such as two patterns, are an error. `disjoint(a, b)` proves that no value satisfies both; False means only that it found
-no proof. Both work on *flat* schemas: without $ref, allOf, anyOf and oneOf, and with `const` written as `enum`.
+such as two formats, are an error. `disjoint(a, b)` proves that no value satisfies both; False means only that it found
+no proof. Both work on *flat* schemas: without keywords that combine others, and in the normal form of `normal`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from ingot.inference.structure.errors import StructureError
@@ -17,6 +20,7 @@ Schema = dict[str, Any]
 LARGEST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 SMALLEST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+EXCLUDED = "not enum"  # in flat schemas: values that are not allowed
 
 
 def types_of(schema: Schema) -> tuple[str, ...]:
@@ -68,8 +72,12 @@ def join(left: Schema, right: Schema, place: str) -> Schema:
             joined[key] = [name for name in TYPES if has_both(name, types_of(left), types_of(right))]
         elif key == "enum":
             joined[key] = [value for value in a if any(same(value, other) for other in b)]
-        elif key == "required":
+        elif key in ("required", "pattern"):
             joined[key] = list(dict.fromkeys([*a, *b]))
+        elif key == EXCLUDED:
+            joined[key] = a + b
+        elif key == "multipleOf" and isinstance(a, int) and isinstance(b, int):
+            joined[key] = math.lcm(a, b)
         elif key not in ("properties", "additionalProperties", "items", "prefixItems") and a != b:
             raise StructureError(
                 f"{key!r} is given twice", place=f"{place}/{key}", fix="join the two by hand into one schema"
@@ -125,10 +133,10 @@ def disjoint(left: Schema, right: Schema) -> bool:
     if "enum" in left or "enum" in right:
         if "enum" not in left:
             left, right = right, left
-        allowed = [value for value in left["enum"] if has_type(value, types_of(left))]
+        allowed = [value for value in listed(left) if has_type(value, types_of(right))]
         if "enum" in right:
             return not any(same(value, other) for value in allowed for other in right["enum"])
-        return not any(has_type(value, types_of(right)) for value in allowed)
+        return not without(allowed, right.get(EXCLUDED, []))
     common = [name for name in TYPES if has_both(name, types_of(left), types_of(right))]
     return all(_disjoint_as(name, left, right) for name in common)
 
@@ -161,19 +169,56 @@ def _disjoint_objects(left: Schema, right: Schema) -> bool:
         theirs = right.get("properties", {}).get(name, right.get("additionalProperties", True))
         if theirs is False and "patternProperties" not in right:
             return True
-        if _is_flat(mine) and _is_flat(theirs) and disjoint(as_enum(mine), as_enum(theirs)):
+        if _is_flat(mine) and _is_flat(theirs) and disjoint(normal(mine), normal(theirs)):
             return True
     return False
 
 
 def _is_flat(schema: Any) -> bool:
-    return isinstance(schema, dict) and not schema.keys() & {"$ref", "allOf", "anyOf", "oneOf"}
+    return isinstance(schema, dict) and not schema.keys() & {"$ref", "allOf", "anyOf", "oneOf", "not", "if"}
 
 
-def as_enum(schema: Schema) -> Schema:
-    """The schema with `const` written as an `enum` of one value."""
-    if "const" not in schema:
-        return schema
-    rest = {key: value for key, value in schema.items() if key != "const"}
-    values = [value for value in rest.get("enum", [schema["const"]]) if same(value, schema["const"])]
-    return {**rest, "enum": values}
+def normal(schema: Schema) -> Schema:
+    """A flat schema in the form that `join` expects: `const` as an `enum` of one value, `pattern` as a list, counts given."""
+    rest = dict(schema)
+    if "const" in rest:
+        constant = rest.pop("const")
+        rest["enum"] = [value for value in rest.get("enum", [constant]) if same(value, constant)]
+    if isinstance(rest.get("pattern"), str):
+        rest["pattern"] = [rest["pattern"]]
+    if "contains" in rest:
+        rest.setdefault("minContains", 1)
+    else:
+        rest.pop("minContains", None), rest.pop("maxContains", None)
+    if rest.get("uniqueItems") is False:
+        del rest["uniqueItems"]
+    return rest
+
+
+def listed(schema: Schema) -> list[Any]:
+    """The values of a flat schema's `enum` that its type and its exclusions leave."""
+    return without([value for value in schema["enum"] if has_type(value, types_of(schema))], schema.get(EXCLUDED, []))
+
+
+def satisfies(value: Any, key: str, bound: Any) -> bool | None:
+    """Whether a value of the type that a bound speaks of keeps it; None if that keyword is not a bound."""
+    if key in ("minLength", "minItems"):
+        return len(value) >= bound
+    if key in ("maxLength", "maxItems"):
+        return len(value) <= bound
+    if key in ("minimum", "exclusiveMinimum"):
+        return bool(value > bound or (value == bound and key == "minimum"))
+    if key in ("maximum", "exclusiveMaximum"):
+        return bool(value < bound or (value == bound and key == "maximum"))
+    if key == "multipleOf":
+        return (Fraction(str(value)) / Fraction(str(bound))).denominator == 1
+    return None
+
+
+def without(values: Sequence[Any], excluded: Sequence[Any]) -> list[Any]:
+    """The values that are not excluded, each once."""
+    kept: list[Any] = []
+    for value in values:
+        if not any(same(value, other) for other in (*excluded, *kept)):
+            kept.append(value)
+    return kept

@@ -20,6 +20,10 @@ KEYWORDS_OF: dict[str, tuple[str, ...]] = {
     "allOf": TYPES,
     "anyOf": TYPES,
     "oneOf": TYPES,
+    "not": TYPES,
+    "if": TYPES,
+    "then": TYPES,
+    "else": TYPES,
     "properties": ("object",),
     "required": ("object",),
     "additionalProperties": ("object",),
@@ -30,6 +34,10 @@ KEYWORDS_OF: dict[str, tuple[str, ...]] = {
     "prefixItems": ("array",),
     "minItems": ("array",),
     "maxItems": ("array",),
+    "uniqueItems": ("array",),
+    "contains": ("array",),
+    "minContains": ("array",),
+    "maxContains": ("array",),
     "minLength": ("string",),
     "maxLength": ("string",),
     "pattern": ("string",),
@@ -38,10 +46,11 @@ KEYWORDS_OF: dict[str, tuple[str, ...]] = {
     "maximum": ("number", "integer"),
     "exclusiveMinimum": ("number", "integer"),
     "exclusiveMaximum": ("number", "integer"),
+    "multipleOf": ("number", "integer"),
 }
 """The keywords that assert something, and the types of value that they concern."""
 
-COMBINING = ("$ref", "allOf", "anyOf", "oneOf")
+COMBINING = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 
 ANNOTATIONS: tuple[str, ...] = (
     "$schema",
@@ -56,12 +65,21 @@ ANNOTATIONS: tuple[str, ...] = (
 )
 ANNOTATIONS += ("example", "examples", "readOnly", "writeOnly", "contentEncoding", "contentMediaType")
 ANNOTATIONS += ("discriminator", "strict")  # of OpenAPI, and of OpenAI's requests
-HARMLESS = {"uniqueItems": False, "nullable": False}  # keywords that assert nothing at this value
+HARMLESS = {"nullable": False}  # keywords that assert nothing at this value
 
 LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
 MAPS_OF_SCHEMAS = ("properties", "patternProperties")
-SCHEMAS = ("items", "additionalProperties")
-COUNTS = ("minProperties", "maxProperties", "minItems", "maxItems", "minLength", "maxLength")
+SCHEMAS = ("items", "additionalProperties", "not", "if", "then", "else", "contains")
+COUNTS = (
+    "minProperties",
+    "maxProperties",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minContains",
+    "maxContains",
+)
 NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 TEXTS = ("$ref", "pattern", "format")
 
@@ -96,6 +114,10 @@ def _well_formed(key: str, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if key in NUMBERS:
         return isinstance(value, int | float) and not isinstance(value, bool)
+    if key == "multipleOf":
+        return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if key == "uniqueItems":
+        return isinstance(value, bool)
     if key in TEXTS:
         return isinstance(value, str)
     if key == "type":

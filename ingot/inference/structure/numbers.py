@@ -14,6 +14,7 @@ doubles if they differ at all, so that none is rounded onto a bound that is excl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -65,9 +66,12 @@ def natural(low: int, high: int | None) -> str | None:
     return _either(options)
 
 
-def number(low: Bound | None, high: Bound | None) -> str | None:
-    """The numbers between the bounds, which are sharp, in decimal notation; None if there are none."""
-    bounds = [bound for bound in (low, high) if bound is not None]
+def number(low: Bound | None, high: Bound | None, beside: Sequence[Bound] = ()) -> str | None:
+    """The numbers between the bounds, which are sharp, in decimal notation; None if there are none.
+
+    All can be told from the values of `beside` by their digits, as from the bounds.
+    """
+    bounds = [bound for bound in (low, high, *beside) if bound is not None]
     if not bounds:
         return ANY_NUMBER
     before = max(bound.digits[0] for bound in bounds)
@@ -81,6 +85,13 @@ def number(low: Bound | None, high: Bound | None) -> str | None:
         magnitude = _magnitude(low if low and low.value >= 0 else Bound(Decimal(0)), high, places)
         options += [magnitude] if magnitude else []
     return _either(options)
+
+
+def equal_to(value: Decimal) -> str:
+    """Every text of a number in decimal notation."""
+    whole, digits = _split(abs(value))
+    sign = "-" if value < 0 else "-?" if value == 0 else ""
+    return sign + str(whole) + (rf"\.{digits}0*" if digits else r"(?:\.0+)?")
 
 
 def _magnitude(low: Bound, high: Bound | None, places: int) -> str | None:

@@ -5,11 +5,13 @@ Understood exactly:
     type (also a list), enum, const, true and false as schemas, $ref and $defs within the document, recursion too
     object    properties, required, additionalProperties, one of patternProperties, min/maxProperties where they only
               concern additional properties
-    array     items, prefixItems, minItems, maxItems
-    string    minLength, maxLength, or pattern (pattern.py), or format (formats.py)
-    integer, number   minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers.py says how numbers are written)
+    array     items, prefixItems, minItems, maxItems; contains with minContains and maxContains; uniqueItems where the items
+              are of some given values (arrays.py)
+    string    minLength, maxLength, pattern (pattern.py), format (formats.py), also together (words.py)
+    integer, number   minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers.py says how numbers are written), multipleOf
     anyOf; allOf and $ref beside other keywords, where they can be joined (conjunction.py); oneOf, where its schemas are
-    provably disjoint: by type, by value, by range, or by a required property such as a tag
+    provably disjoint: by type, by value, by range, or by a required property such as a tag; not, if, then and else, where
+    what is negated can be (alternatives.py)
 
 Every other keyword that asserts something is an error that names its JSON pointer; annotations are passed over.
 
@@ -23,21 +25,24 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
-from urllib.parse import unquote
 
+from ingot.inference.structure.alternatives import WIDE_TYPES, Alternatives
+from ingot.inference.structure.arrays import containing, unique
 from ingot.inference.structure.characters import Alphabet
-from ingot.inference.structure.conjunction import Schema, as_enum, disjoint, has_type, join, types_of
+from ingot.inference.structure.conjunction import EXCLUDED, Schema, has_type, listed, satisfies, types_of, without
 from ingot.inference.structure.errors import StructureError
 from ingot.inference.structure.formats import FORMATS
 from ingot.inference.structure.grammar import Node
-from ingot.inference.structure.keywords import COMBINING, KEYWORDS_OF, NUMBERS, check_keywords
-from ingot.inference.structure.numbers import Bound, integer, number
+from ingot.inference.structure.keywords import KEYWORDS_OF, NUMBERS, check_keywords
+from ingot.inference.structure.numbers import Bound, equal_to, integer, number
 from ingot.inference.structure.values import Others, Property, Values
+from ingot.inference.structure.words import Condition, Length, Matching, Multiple
 
-WIDEST = 1000  # alternatives of one schema, after anyOf and oneOf are multiplied out
 LONGEST_BOUND = 40  # characters of a bound in decimal notation
 
 
@@ -50,7 +55,7 @@ class _Reader:
     """Reads a schema document. Equal schemas are read once; one met within itself becomes a rule."""
 
     def __init__(self, document: Any, alphabet: Alphabet) -> None:
-        self.document, self.grammar, self.values = document, alphabet.grammar, Values(alphabet)
+        self.grammar, self.values, self.alternatives = alphabet.grammar, Values(alphabet), Alternatives(document)
         self._known: dict[str, Node | None] = {}  # None: being read
         self._writers: dict[str, Callable[[Schema, str], Node]] = {
             "object": self._object,
@@ -58,8 +63,8 @@ class _Reader:
             "string": self._string,
             "integer": self._integer,
             "number": self._number,
-            "boolean": lambda schema, place: self.values.boolean(),
-            "null": lambda schema, place: self.values.null(),
+            "boolean": lambda schema, place: self.values.constants(without([True, False], schema.get(EXCLUDED, []))),
+            "null": lambda schema, place: self.values.constants(without([None], schema.get(EXCLUDED, []))),
         }
 
     def value(self, schema: Any, place: str) -> Node:
@@ -77,77 +82,46 @@ class _Reader:
     def _read(self, schema: Schema, place: str) -> Node:
         asserted = schema.keys() & KEYWORDS_OF.keys()
         if asserted == {"$ref"}:  # kept whole, so that what it names is read only once and may be recursive
-            return self.value(*self._resolve(schema["$ref"], place))
+            return self.value(*self.alternatives.resolve(schema["$ref"], place))
         if asserted == {"anyOf"}:
             options = [self.value(one, f"{place}/anyOf/{index}") for index, one in enumerate(schema["anyOf"])]
             return self.grammar.choice(options)
-        return self.grammar.choice([self._flat(one, place) for one in self._alternatives(schema, place, ())])
-
-    def _alternatives(self, schema: Any, place: str, within: tuple[str, ...]) -> list[Schema]:
-        """Flat schemas, one of which a value satisfies just when it satisfies `schema`: the disjunctive normal form."""
-        if isinstance(schema, bool):
-            return [{}] if schema else []
-        check_keywords(schema, place)
-        found = [as_enum({key: schema[key] for key in schema if key in KEYWORDS_OF and key not in COMBINING})]
-        if "$ref" in schema:
-            target, pointer = self._resolve(schema["$ref"], place)
-            if pointer in within:
-                raise StructureError("refers to itself", place=f"{place}/$ref", fix="break the circle")
-            found = self._product(found, self._alternatives(target, pointer, (*within, pointer)), place)
-        for index, one in enumerate(schema.get("allOf", [])):
-            found = self._product(found, self._alternatives(one, f"{place}/allOf/{index}", within), place)
-        for key in ("anyOf", "oneOf"):
-            if key in schema:
-                options = [
-                    self._product(found, self._alternatives(one, f"{place}/{key}/{index}", within), place)
-                    for index, one in enumerate(schema[key])
-                ]
-                if key == "oneOf":
-                    _check_disjoint(options, f"{place}/oneOf")
-                found = [one for option in options for one in option]
-        return found
-
-    def _product(self, left: list[Schema], right: list[Schema], place: str) -> list[Schema]:
-        if len(left) * len(right) > WIDEST:
-            raise StructureError(f"more than {WIDEST} combinations of alternatives", place=place, fix="simplify it")
-        return [join(one, other, place) for one in left for other in right]
-
-    def _resolve(self, reference: str, place: str) -> tuple[Any, str]:
-        """What a reference within the document names, and its pointer."""
-        target = self.document
-        if reference != "#" and not reference.startswith("#/"):
-            raise StructureError(
-                f"{reference!r} is outside of the schema", place=f"{place}/$ref", fix="copy it to $defs"
-            )
-        for part in reference.split("/")[1:]:
-            name = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, dict) and name in target:
-                target = target[name]
-            elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
-                target = target[int(name)]
-            else:
-                raise StructureError(f"{reference!r} names nothing", place=f"{place}/$ref", fix="define it in $defs")
-        return target, reference
+        return self.grammar.choice([self._flat(one, place) for one in self.alternatives.of(schema, place)])
 
     def _flat(self, schema: Schema, place: str) -> Node:
         """The texts of a schema without combining keywords."""
         if "enum" in schema:
-            beside = schema.keys() - {"enum", "type"}
-            names = types_of(schema)
-            values = [value for value in schema["enum"] if has_type(value, names)]
-            if any(has_type(value, KEYWORDS_OF[key]) for key in beside for value in values):
-                raise StructureError(
-                    f"'enum' beside {sorted(beside)}", place=place, fix="list only the values that satisfy them"
-                )
-            return self.values.constants(values)
+            return self.values.constants(self._listed(schema, place))
         if not schema:
             return self.values.anything()
         if "type" not in schema:
-            spoken_of = [name for key in schema for name in KEYWORDS_OF[key] if name != "integer"]
-            schema = {**schema, "type": list(dict.fromkeys(spoken_of))}
+            spoken_of = [name for key in schema if key != EXCLUDED for name in KEYWORDS_OF[key] if name != "integer"]
+            schema = {**schema, "type": list(dict.fromkeys(spoken_of or WIDE_TYPES))}
         return self.grammar.choice([self._writers[name](schema, place) for name in types_of(schema)])
 
+    def _listed(self, schema: Schema, place: str) -> list[Any]:
+        """The values of an `enum` that satisfy all that is said beside it."""
+        values = listed(schema)
+        for key in sorted(schema.keys() - {"enum", "type", EXCLUDED}):
+            concerned = {
+                index: satisfies(value, key, schema[key])
+                for index, value in enumerate(values)
+                if has_type(value, KEYWORDS_OF[key])
+            }
+            if None in concerned.values():
+                raise StructureError(
+                    f"'enum' beside {key!r}", place=f"{place}/{key}", fix="list only the values that satisfy it"
+                )
+            values = [value for index, value in enumerate(values) if concerned.get(index, True)]
+        return values
+
+    def _excluded(self, schema: Schema, kind: str) -> list[Any]:
+        """The values of a type that are not allowed."""
+        return [value for value in schema.get(EXCLUDED, []) if has_type(value, (kind,))]
+
     def _object(self, schema: Schema, place: str) -> Node:
+        if self._excluded(schema, "object"):
+            raise _whole_value("object", place)
         declared: Schema = schema.get("properties", {})
         required: list[str] = schema.get("required", [])
         additional = schema.get("additionalProperties", not declared and "patternProperties" not in schema)
@@ -201,20 +175,41 @@ class _Reader:
         prefix = schema.get("prefixItems", [])
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         items = schema.get("items", not prefix or least > len(prefix))
+        if self._excluded(schema, "array"):
+            raise _whole_value("array", place)
+        if "uniqueItems" in schema and (most is None or most > 1):
+            return unique(self.values, self._finite(schema, items, place), least, most, f"{place}/uniqueItems")
+        if schema.get("minContains") or "maxContains" in schema:
+            if "maxContains" in schema:  # what cannot be negated is refused here, under its own pointer
+                self.alternatives.violating(schema["contains"], f"{place}/contains")
+            chosen = (*prefix, items)
+            return containing(self.values, schema, lambda n: chosen[min(n, len(prefix))], self.value, place)
         nodes = [self.value(one, f"{place}/prefixItems/{index}") for index, one in enumerate(prefix)]
         item = None if items is False else self.value(items, f"{place}/items")
         return self.values.array(nodes, item, least, most)
 
-    def _string(self, schema: Schema, place: str) -> Node:
-        given = [key for key in ("pattern", "format") if key in schema]
-        bounded = [key for key in ("minLength", "maxLength") if key in schema]
-        if len(given) > 1 or (given and bounded):
-            key = (given + bounded)[1]
+    def _finite(self, schema: Schema, items: Any, place: str) -> list[Any]:
+        """The values that the elements of an array may have, each once, if they are finitely many."""
+        found: list[Any] = []
+        for one in self.alternatives.of(items, f"{place}/items"):
+            if "enum" in one:
+                found += self._listed(one, f"{place}/items")
+            elif "type" in one and set(types_of(one)) <= {"boolean", "null"}:
+                named = [value for value in (True, False, None) if has_type(value, types_of(one))]
+                found += without(named, one.get(EXCLUDED, []))
+            else:
+                found = []
+                break
+        if not found or schema.keys() & {"prefixItems", "contains"}:
             raise StructureError(
-                f"{key!r} beside {given[0]!r}", place=f"{place}/{key}", fix="say it in the pattern alone, as with {2,8}"
+                "supported only where 'items' allows some given values, without 'prefixItems' and 'contains'",
+                place=f"{place}/uniqueItems",
+                fix="leave it out and check the result",
             )
-        if "pattern" in schema:
-            return self.values.matching(schema["pattern"], f"{place}/pattern", search=True)
+        return without(found, [])
+
+    def _string(self, schema: Schema, place: str) -> Node:
+        patterns = [(pattern, f"{place}/pattern", True) for pattern in schema.get("pattern", [])]
         if "format" in schema:
             if schema["format"] not in FORMATS:
                 raise StructureError(
@@ -222,8 +217,20 @@ class _Reader:
                     place=f"{place}/format",
                     fix=f"one of {', '.join(FORMATS)}, or a pattern",
                 )
-            return self.values.matching(FORMATS[schema["format"]], f"{place}/format", search=False)
-        return self.values.string(schema.get("minLength", 0), schema.get("maxLength"))
+            patterns.append((FORMATS[schema["format"]], f"{place}/format", False))
+        least, most, excluded = schema.get("minLength", 0), schema.get("maxLength"), self._excluded(schema, "string")
+        bounded = least > 0 or most is not None
+        if not patterns and not excluded:
+            return self.values.string(least, most)
+        if not patterns and not bounded:
+            return self.values.string_but(excluded)
+        if len(patterns) == 1 and not bounded and not excluded:
+            [(pattern, pointer, search)] = patterns
+            return self.values.matching(pattern, pointer, search=search)
+        conditions: list[Condition] = [Matching(pattern, where, search=search) for pattern, where, search in patterns]
+        conditions += [Length(least, most)] if bounded else []
+        conditions += [Matching("|".join(map(re.escape, excluded)), place, holds=False)] if excluded else []
+        return self.values.string_of(conditions, place)
 
     def _integer(self, schema: Schema, place: str) -> Node:
         lows, highs = self._bounds(schema, place)
@@ -233,17 +240,19 @@ class _Reader:
         high = min(
             (math.ceil(bound.value) - 1 if bound.strict else math.floor(bound.value) for bound in highs), default=None
         )
-        return self._written(integer(low, high))
+        return self._written(integer(low, high), schema, self._excluded(schema, "integer"), place)
 
     def _number(self, schema: Schema, place: str) -> Node:
         lows, highs = self._bounds(schema, place)
-        if not all(bound.sharp for bound in lows + highs):
+        excluded = self._excluded(schema, "number")
+        beside = [Bound(Decimal(str(value)), strict=True) for value in excluded]
+        if not all(bound.sharp for bound in lows + highs + beside):
             raise StructureError(
                 "an exclusive bound of more than 15 digits", place=place, fix="round it, or include it"
             )
         low = max(lows, key=lambda bound: (bound.value, bound.strict), default=None)
         high = min(highs, key=lambda bound: (bound.value, not bound.strict), default=None)
-        return self._written(number(low, high))
+        return self._written(number(low, high, beside), schema, excluded, place)
 
     def _bounds(self, schema: Schema, place: str) -> tuple[list[Bound], list[Bound]]:
         """The lower and the upper bounds."""
@@ -258,23 +267,29 @@ class _Reader:
         highs = [Bound(Decimal(str(schema[key])), key != "maximum") for key in NUMBERS[2:] if key in schema]
         return lows, highs
 
-    def _written(self, pattern: str | None) -> Node:
-        return self.grammar.nothing if pattern is None else self.values.written(pattern)
-
-
-def _check_disjoint(options: list[list[Schema]], place: str) -> None:
-    for index, option in enumerate(options):
-        for other in options[:index]:
-            if not all(disjoint(one, another) for one in option for another in other):
-                raise StructureError(
-                    "two of its schemas may hold at once, or it cannot be told",
-                    place=place,
-                    fix="use 'anyOf', or tell the schemas apart by type or by a required property with a 'const'",
-                )
+    def _written(self, pattern: str | None, schema: Schema, excluded: list[Any], place: str) -> Node:
+        """The numbers of a pattern that are multiples, if they must be, and not excluded."""
+        if pattern is None:
+            return self.grammar.nothing
+        conditions: list[Condition] = [Matching(pattern, place)]
+        if "multipleOf" in schema:
+            conditions.append(Multiple(Fraction(str(schema["multipleOf"]))))
+        if excluded:
+            texts = "|".join(equal_to(Decimal(str(value))) for value in excluded)
+            conditions.append(Matching(texts, place, holds=False))
+        if len(conditions) == 1:
+            return self.values.written(pattern)
+        return self.values.number_of(conditions, f"{place}/multipleOf" if "multipleOf" in schema else place)
 
 
 def _uncounted(key: str, place: str) -> StructureError:
     return StructureError(f"{key!r} cannot be kept here", place=f"{place}/{key}", fix="use 'required' instead")
+
+
+def _whole_value(kind: str, place: str) -> StructureError:
+    return StructureError(
+        f"an {kind} that is excluded as a whole", place=place, fix="exclude it by its properties, its items or its type"
+    )
 
 
 def _pointer(place: str, key: str, name: str) -> str:

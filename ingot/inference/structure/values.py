@@ -17,6 +17,7 @@ from ingot.inference.structure.characters import EVERY, Alphabet, complement, in
 from ingot.inference.structure.grammar import EMPTY, Node
 from ingot.inference.structure.numbers import ANY_NUMBER
 from ingot.inference.structure.pattern import parse_pattern
+from ingot.inference.structure.words import Condition, words
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Values:
         spell = self.alphabet.quoted
         return self._quoted(parse_pattern(pattern, self.grammar, spell, search=search, place=place))
 
+    def string_of(self, conditions: Sequence[Condition], place: str) -> Node:
+        """A string that satisfies several conditions, in its shortest spelling."""
+        return self._quoted(words(conditions, self.grammar, self.alphabet.quoted, place))
+
     def string_but(self, names: Sequence[str]) -> Node:
         """A string other than these, in its shortest spelling."""
         if not names:
@@ -68,13 +73,9 @@ class Values:
         """A number given by a regular expression over its characters."""
         return parse_pattern(pattern, self.grammar, self.alphabet.plain)
 
-    def boolean(self) -> Node:
-        """true or false."""
-        return self.grammar.literals([b"true", b"false"])
-
-    def null(self) -> Node:
-        """null."""
-        return self.grammar.literal(b"null")
+    def number_of(self, conditions: Sequence[Condition], place: str) -> Node:
+        """A number whose characters satisfy several conditions."""
+        return words(conditions, self.grammar, self.alphabet.plain, place)
 
     def constants(self, values: Sequence[Any]) -> Node:
         """Any of these values. Strings and numbers share their beginnings."""
@@ -107,7 +108,15 @@ class Values:
             after = EMPTY if most is not None and index >= most else after
         inside = grammar.sequence([first, after])
         inside = inside if least else grammar.optional(inside)
-        return grammar.sequence([grammar.literal(b"["), inside, grammar.literal(b"]")])
+        return self.bracketed(inside)
+
+    def element(self, node: Node, *, first: bool) -> Node:
+        """An element of an array, with the comma before it."""
+        return node if first else self.grammar.sequence([self.comma, node])
+
+    def bracketed(self, elements: Node) -> Node:
+        """An array of these elements."""
+        return self.grammar.sequence([self.grammar.literal(b"["), elements, self.grammar.literal(b"]")])
 
     def object(self, properties: Sequence[Property], others: Others | None) -> Node:
         """An object of the properties, in this order, then of others.
@@ -141,7 +150,8 @@ class Values:
         if rule.body is None:
             number = self.written(ANY_NUMBER)
             array, mapping = self.array([], rule, 0, None), self.object([], Others(self.string(), rule))
-            rule.body = self.grammar.choice([mapping, array, self.string(), number, self.boolean(), self.null()])
+            names = self.constants([True, False, None])
+            rule.body = self.grammar.choice([mapping, array, self.string(), number, names])
         return rule
 
     def _member(self, name: Node, value: Node) -> Node:

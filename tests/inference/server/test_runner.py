@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ingot.inference.engine import Engine
-from ingot.inference.runner import FAILURES, Chunk, EngineRunner, NotTaking, QueueFull
+from ingot.inference.runner import FAILURES, Chunk, EngineRunner, Handle, NotTaking, QueueFull
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
@@ -170,6 +170,52 @@ def test_the_engine_stands_still_while_it_is_paused(model: Transformer) -> None:
             time.sleep(0.1)
             assert engine.stats.steps == before
         assert handle.done.result(PATIENCE).tokens == expected(model)
+
+
+def test_an_engine_that_is_held_too_long_is_given_up(model: Transformer) -> None:
+    """Those who wait are told, the one who holds it is told, and nobody steps an engine that somebody else may be changing."""
+    with EngineRunner(Engine(model, slots=1)) as runner:
+        handles: list[Handle] = []
+        said = r"held for more than 0\.01 seconds"
+        with pytest.raises(IngotError, match=said), runner.paused(PATIENCE, longest=0.01) as engine:
+            handles += [runner.submit(PROMPT, LONG) for _ in range(2)]
+            before = engine.stats.steps
+            for handle in handles:
+                assert isinstance(handle.done.exception(PATIENCE), IngotError)
+            assert engine.stats.steps == before
+        assert runner.open == 0 and not runner.taking
+        with pytest.raises(NotTaking, match=said):
+            runner.submit(PROMPT, LONG)
+
+
+def test_what_was_running_when_the_engine_was_held_too_long_ends(model: Transformer) -> None:
+    with EngineRunner(SlowEngine(model, slots=1)) as runner:
+        handle = runner.submit(PROMPT, LONG)
+        wait_until(lambda: runner.stats.generated_tokens >= 2)
+        with pytest.raises(IngotError, match="held for more"), runner.paused(PATIENCE, longest=0.01):
+            assert isinstance(handle.done.exception(PATIENCE), IngotError)
+
+
+class Stuck(Engine):
+    """Its steps wait for `go_on`."""
+
+    go_on: threading.Event
+
+    def step(self) -> None:
+        assert self.go_on.wait(PATIENCE)
+        super().step()
+
+
+def test_a_step_that_does_not_end_cannot_be_paused(model: Transformer) -> None:
+    engine = Stuck(model, slots=1)
+    engine.go_on = threading.Event()
+    with EngineRunner(engine) as runner:
+        handle = runner.submit(PROMPT, LONG)
+        wait_until(lambda: bool(runner._inside))
+        with pytest.raises(IngotError, match=r"step has not ended within 0\.01 seconds"), runner.paused(0.01):
+            raise AssertionError("the engine was handed out in the middle of a step")
+        engine.go_on.set()
+        assert handle.done.result(PATIENCE).tokens == expected(model)  # the pause that came too late holds nobody
 
 
 def test_a_drain_lets_what_runs_come_to_its_end(model: Transformer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.inference.structure.conditions import CONDITIONS
+
 NODE: dict[str, Any] = {
     "type": "object",
     "properties": {"value": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
@@ -298,6 +300,7 @@ CASES: dict[str, Case] = {
         [None],
         [{}, {"x": None}],
     ),
+    **CONDITIONS,
     "no type": ({"properties": {"a": {"minLength": 2}}, "required": ["a"]}, [{"a": "xy"}], [{}, {"a": "x"}]),
 }
 """Each with some values that satisfy it, in our form, and some that do not.

@@ -1,0 +1,88 @@
+"""A list of stages that all of torch's threads go through together, handed over in one call.
+
+A step of decoding is hundreds of operations of some ten microseconds: starting each of them from Python takes as long as what
+they do. A plan has them all:
+
+    function, n, n numbers,   function, n, n numbers,   …   0          (int64)
+
+Every thread calls void function(int64 *numbers, int64 thread, int64 threads) of a stage, which does a part of the work, and waits
+for the others before it goes on to the next. The threads are those of torch's own OpenMP library: no second team waits for the
+same cores. The team may be smaller than was asked for (OMP_DYNAMIC, OMP_THREAD_LIMIT).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+WAIT = "ingot_wait"  # void f(): until all threads of the team are here
+THREAD_NUMBER, TEAM_SIZE = "ingot_thread_number", "ingot_team_size"  # int32 f()
+SYMBOLS = {WAIT: "GOMP_barrier", THREAD_NUMBER: "omp_get_thread_num", TEAM_SIZE: "omp_get_num_threads"}
+
+Stage = tuple[int, Sequence[int]]  # the address of a function, and its numbers
+
+
+@cache
+def openmp() -> Any:
+    """The OpenMP library that torch itself uses, or None if it has not the entry points of GNU's."""
+    from llvmlite import binding  # only where there are loops to compile
+
+    library = ctypes.CDLL(torch._C.__file__)
+    if not all(hasattr(library, name) for name in ("GOMP_parallel", *SYMBOLS.values())):
+        return None
+    library.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    library.GOMP_parallel.restype = None
+    for symbol, name in SYMBOLS.items():
+        binding.add_symbol(symbol, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+    return library
+
+
+def run(stages: Sequence[Stage]) -> None:
+    """Go through all stages, with as many threads as torch uses."""
+    numbers: list[int] = []
+    for function, own in stages:
+        numbers += (function, len(own), *own)
+    plan = array("q", (*numbers, 0))
+    openmp().GOMP_parallel(_walk()[1], plan.buffer_info()[0], torch.get_num_threads(), 0)
+
+
+def bits(number: float) -> int:
+    """A float64 as a number of a stage."""
+    whole: int = struct.unpack("q", struct.pack("d", number))[0]
+    return whole
+
+
+@cache
+def _walk() -> tuple[Any, int]:
+    """void f(int64 *plan), compiled; every thread of the team runs it."""
+    from llvmlite import ir
+
+    from ingot.inference.few_rows.language import INT, LONG, call, compiled, long
+
+    module, numbers = ir.Module(), LONG.as_pointer()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [numbers]), "walk")
+    before, loop, stage, after = (function.append_basic_block() for _ in range(4))
+    build = ir.IRBuilder(before)
+    thread, threads = (build.zext(call(build, name, INT), LONG) for name in (THREAD_NUMBER, TEAM_SIZE))
+    build.branch(loop)
+    build.position_at_end(loop)
+    at = build.phi(numbers)
+    at.add_incoming(function.args[0], before)
+    address = build.load(at)
+    build.cbranch(build.icmp_signed("==", address, long(0)), after, stage)
+    build.position_at_end(stage)
+    own, count = build.gep(at, [long(2)]), build.load(build.gep(at, [long(1)]))
+    kind = ir.FunctionType(ir.VoidType(), [numbers, LONG, LONG])
+    build.call(build.inttoptr(address, kind.as_pointer()), [own, thread, threads])
+    call(build, WAIT, ir.VoidType())
+    at.add_incoming(build.gep(own, [count]), stage)
+    build.branch(loop)
+    build.position_at_end(after)
+    build.ret_void()
+    return compiled(module, "walk")

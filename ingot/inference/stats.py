@@ -1,0 +1,22 @@
+"""What an engine counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Stats:
+    """What the engine holds now, and what it has done so far."""
+
+    active: int = 0
+    waiting: int = 0
+    pages_used: int = 0
+    pages_total: int = 0
+    prompt_tokens: int = 0
+    shared_tokens: int = 0  # of the prompts, that were found instead of read
+    generated_tokens: int = 0
+    preemptions: int = 0
+    drafted_tokens: int = 0  # with speculation: read ahead of being drawn,
+    accepted_tokens: int = 0  # and of these, that were drawn
+    steps: int = 0
