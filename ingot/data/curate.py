@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ingot.data.annotate import annotate_across, annotate_each, matching
+from ingot.data.annotate import annotate_across, annotate_each
 from ingot.data.config import CurateConfig, labels
 from ingot.data.decide import VERDICTS, decide
 from ingot.data.decontaminate.config import DecontaminateStep
@@ -28,19 +28,17 @@ from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.identity import unique_ids
-from ingot.data.ingest import PROBLEMS, ingest
+from ingot.data.ingest import PROBLEMS, ingest, plan_sources
 from ingot.data.read.config import BASE_COLUMNS
 from ingot.data.rewritten import rewritten_samples
 from ingot.data.samples import collect_samples
-from ingot.data.step import AcrossDocuments, Report, Step
-from ingot.data.warm import warm_up
-from ingot.data.write import PART, Removal, publish, write_documents, write_removed
+from ingot.data.step import AcrossDocuments, Step
+from ingot.data.step_report import Reporting, reporting, reports_of, reports_phase
+from ingot.data.warm import load, warm_up
+from ingot.data.write import PART, Removal, documents_phase, part_bytes, publish, removed_phase
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import atomic_folder, write_json, write_jsonl
 from ingot.workspace.stage import Stage, StageFolder
-
-if TYPE_CHECKING:
-    import pyarrow
 
 WORK = "curation"
 
@@ -73,7 +71,7 @@ def make_pool(config: CurateConfig) -> Pool:
 
         return RayPool(config.workers, config.ray_address)
     workers = config.workers or available_processors()
-    return LocalPool(workers) if workers > 1 else SerialPool()
+    return LocalPool(workers, load) if workers > 1 else SerialPool()
 
 
 @dataclass(frozen=True)
@@ -112,17 +110,19 @@ class Judged:
 def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, Any]:
     """The whole flow."""
     say = folder.progress.say
+    sources = plan_sources(config)
+    work.expect(sources.bytes)
     names = labels(config.steps)
     steps = [step.build() for step in config.steps]
     warm_up(steps, work)
     funnel = Funnel()
-    shards = ingest(config, work, funnel)
+    shards = ingest(config, sources, work, funnel)
     if not shards:
         raise DataError("no document could be read:\n" + funnel.table(), place="curate", fix="look at the sources")
     shards, renamed = unique_ids(shards, config.on_duplicate_id, work)
 
     judged: list[Judged] = []
-    reports: dict[str, Report] = {}
+    reportings: list[Reporting] = []
     rewritten: list[dict[str, Any]] = []
     for each in runs_of(steps, names):
         for line in (line for step in each.steps for line in step.say()):
@@ -131,7 +131,8 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
         shards, decided, after, seconds = take_run(each, before, work)
         judged.append(Judged(each, before, decided))
         add_rows(funnel, judged[-1], seconds)
-        reports |= step_reports(each, before, after)
+        for step, name, views in zip(each.steps, each.names, after, strict=True):
+            reportings += reporting(step, name, views)
         if "text" in each.steps[-1].config.writes():  # only the last of a run can rewrite
             rewritten += rewritten_samples(each.names[-1], before, after[-1])
     if funnel.rows[-1].after[0] == 0:
@@ -143,8 +144,16 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
     if not any(isinstance(step, DecontaminateStep) for step in config.steps):
         say("not decontaminated: {step: decontaminate, against: [EVAL FILES]} compares with evals")
 
-    documents = write_documents(shards, sizes_left(shards, judged), output_columns(config), work)
-    removed = write_removed(removals(judged), shards, config.samples, work)
+    gone, left = removals(judged), sizes_left(shards, judged)
+    size = part_bytes(sum(left) + sum(removal.bytes for removal in gone))
+    documents, removed, reported = work.run_all(
+        [
+            documents_phase(shards, left, output_columns(config), size),
+            removed_phase(gone, shards, config.samples, size),
+            reports_phase(reportings),
+        ]
+    )
+    reports = reports_of(reportings, reported)
     samples = collect_samples(removed, {name: j.before for j in judged for name in j.run.names}, config.samples)
     with atomic_folder(folder.path / "removed") as target:
         publish(removed, target)
@@ -178,29 +187,6 @@ def take_run(
         after, seconds = annotate_each(each.steps, shards, work)
     left, decided = decide(each.steps, shards, after, work)
     return left, decided, after, seconds
-
-
-def step_reports(each: Run, before: Sequence[Shard], after: Sequence[Sequence[Shard]]) -> dict[str, Report]:
-    """What steps have to report on the documents that they looked at, by their names."""
-    found = {}
-    for step, name, views in zip(each.steps, each.names, after, strict=True):
-        if type(step).report is Step.report:
-            continue
-        tables = (looked_at(step, early, view) for early, view in zip(before, views, strict=True))
-        report = step.report(table for table in tables if len(table))
-        if report is not None:
-            found[name] = report
-    return found
-
-
-def looked_at(step: Step[Any], early: Shard, view: Shard) -> pyarrow.Table:
-    """Ids and the step's columns of the documents that it looked at."""
-    import pyarrow
-
-    config = step.config
-    table = view.read(["id", *config.writes(), *config.where], removed=True).take(early.rows_alive())
-    chosen = matching(config.where, {name: table.column(name) for name in config.where}, len(table))
-    return table.filter(pyarrow.array(chosen))
 
 
 def add_rows(funnel: Funnel, judged: Judged, seconds: Sequence[float]) -> None:

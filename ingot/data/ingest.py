@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ingot.data.read.plan import Plan
 
-LARGEST_SHARD = 8_000_000
+LARGEST_SHARD = 4_000_000  # a task holds some twenty times that, whatever the size of the corpus
 SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
@@ -56,16 +56,23 @@ class Reading:
 
 @dataclass(frozen=True)
 class Sources:
-    """What is to be read: a plan for each source, and the size of shards."""
+    """What is to be read: a plan for each source, the size of shards, and how long it took to find out."""
 
     plans: tuple[Plan, ...]
     shard_bytes: int
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of text to expect."""
+        return sum(plan.bytes_taken for plan in self.plans)
 
 
 def plan_sources(config: CurateConfig) -> Sources:
     """Find the files of every source; with a budget, each source in turn gets an equal share of what is left."""
     from ingot.data.read.plan import pieces_of, plan
 
+    began = time.monotonic()
     total = config.max_bytes
     if total is None:
         total = sum(piece.size for source in config.sources for piece in pieces_of(source, LARGEST_SHARD))
@@ -78,7 +85,7 @@ def plan_sources(config: CurateConfig) -> Sources:
         share = None if left is None else left // (len(config.sources) - number)
         plans.append(plan(source, share, shard_bytes))
         left = None if left is None else max(0, left - plans[-1].bytes_taken)
-    return Sources(tuple(plans), shard_bytes)
+    return Sources(tuple(plans), shard_bytes, time.monotonic() - began)
 
 
 def fingerprints(source: SourceConfig) -> dict[str, str]:
@@ -93,15 +100,13 @@ def fingerprints(source: SourceConfig) -> dict[str, str]:
     return {path: file_fingerprint(path) for path in paths}
 
 
-def ingest(config: CurateConfig, work: Work, funnel: Funnel) -> list[Shard]:
+def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -> list[Shard]:
     """The shards of all sources; the funnel gets the rows `select` and `read`."""
-    began = time.monotonic()
-    sources = plan_sources(config)
     found = (sum(plan.files for plan in sources.plans), sum(plan.bytes for plan in sources.plans))
     left_out = sum(plan.files_left_out for plan in sources.plans)
-    taken = (found[0] - left_out, sum(plan.bytes_taken for plan in sources.plans))
+    taken = (found[0] - left_out, sources.bytes)
     reasons = {"budget": left_out} if left_out else {}
-    funnel.add(FunnelRow("select", found, taken, time.monotonic() - began, reasons))
+    funnel.add(FunnelRow("select", found, taken, sources.seconds, reasons))
 
     before = work.seconds
     items = [

@@ -109,6 +109,17 @@ def load_8(data: np.ndarray, at: int) -> np.uint64:
 
 
 @kernel
+def load_last(data: np.ndarray, at: int, end: int) -> np.uint64:
+    """The bytes [at, end), one to seven, as the low bytes of a word."""
+    if at + 8 <= data.shape[0]:  # one load, and what lies behind the span masked away
+        return load_8(data, at) & (~np.uint64(0) >> np.uint64(64 - 8 * (end - at)))
+    last = np.uint64(0)
+    for index in range(at, end):
+        last |= np.uint64(data[index]) << np.uint64(8 * (index - at))
+    return last
+
+
+@kernel
 def hash_span(data: np.ndarray, start: int, end: int, seed: np.uint64) -> np.uint64:
     """A 64-bit hash of the bytes [start, end)."""
     value = seed ^ (np.uint64(end - start) * PRIME_1)
@@ -117,11 +128,5 @@ def hash_span(data: np.ndarray, start: int, end: int, seed: np.uint64) -> np.uin
         value = join(value, load_8(data, at))
         at += 8
     if at < end:
-        if at + 8 <= data.shape[0]:  # one load, and what lies behind the span masked away
-            last = load_8(data, at) & (~np.uint64(0) >> np.uint64(64 - 8 * (end - at)))
-        else:
-            last = np.uint64(0)
-            for index in range(at, end):
-                last |= np.uint64(data[index]) << np.uint64(8 * (index - at))
-        value = join(value, last)
+        value = join(value, load_last(data, at, end))
     return finish(value)

@@ -1,17 +1,19 @@
-"""Kernels are compiled once a machine: each step's by one worker, not all of them by every worker.
+"""Before the first task: what every worker loads, and kernels compiled once a machine.
 
 Compilation takes about two seconds a step when it is new on a machine, much longer than a small corpus. Before the first
 run every step whose kernels were never compiled is tried on a few words, different steps in different workers; the
-compiled kernels lie beside their sources then, where all workers find them.
+compiled kernels lie in the cache folder then (native.py), where all workers find them.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ingot.data.engine.lean import load_lean
 from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step, StepConfig
 
@@ -20,7 +22,15 @@ CODE = (
     '"""Tools."""\n\nimport os\n\n\ndef join(first, second):\n    # a comment\n    return os.path.join(first, second)\n'
 )
 WORDS = [PROSE, PROSE, CODE, PROSE.replace("ships", "boats") * 4]
+LOADED = ("pyarrow.compute", "pyarrow.parquet", "ingot.data.read.read", "ingot.data.annotate", "ingot.data.native")
 KNOWN = {"id", "text", "source", "kind"}  # what is made up here; a step that reads more is left alone
+
+
+def load() -> None:
+    """What every worker needs, loaded while the main process plans (`prepare` of LocalPool)."""
+    load_lean()
+    for name in LOADED:
+        import_module(name)
 
 
 def warm_up(steps: Sequence[Step[Any]], work: Work) -> None:

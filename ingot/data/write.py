@@ -3,8 +3,9 @@
     documents/part-*.parquet   id, text, source, kind, quality, then one column per annotation (no name with a leading _)
     removed/part-*.parquet     id, text, source, step, rule, detail, spans, duplicate_of: every document that went
 
-A part holds what is left of consecutive shards, about 64 MB of text, in the order of the documents. Parts are tasks:
-the same documents give the same bytes.
+A part holds what is left of consecutive shards, 8 to 64 MB of text, in the order of the documents. Parts are tasks: the
+same documents give the same bytes. Their size depends on the amount of text only, so that a small corpus makes enough
+of them for all processors.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ingot.data.annotate import content_name, input_key
 from ingot.data.engine.shard import Shard, place_of, shard_and_row
 from ingot.data.engine.store import Done
-from ingot.data.engine.work import Work
+from ingot.data.engine.work import Phase
 from ingot.data.funnel import sample_key, sample_row
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import write_jsonl
@@ -31,7 +32,9 @@ from ingot.workspace.files import write_jsonl
 if TYPE_CHECKING:
     import pyarrow
 
-PART_BYTES = 64_000_000
+LARGEST_PART = 64_000_000
+SMALLEST_PART = 8_000_000
+WANTED_PARTS = 16
 ROW_GROUP = 1024
 PART, SAMPLES = "part.parquet", "samples.jsonl"
 VERSION = 3  # of the removed parts; raised by whoever changes what they hold
@@ -70,16 +73,42 @@ class RemovedPart:
     bytes: int
 
 
-def write_documents(shards: Sequence[Shard], sizes: Sequence[int], columns: Sequence[str], work: Work) -> list[Done]:
+Grouped = TypeVar("Grouped", Shard, Removal)
+
+
+def part_bytes(total: int) -> int:
+    """The size of parts for so many bytes of documents, those that stay and those that go."""
+    return min(LARGEST_PART, max(SMALLEST_PART, total // WANTED_PARTS))
+
+
+def documents_phase(shards: Sequence[Shard], sizes: Sequence[int], columns: Sequence[str], size: int) -> Phase:
     """The parts of the documents that are left; `sizes` are their bytes by shard, `columns` what they have."""
     schema = schema_of(shards, columns)
-    items = [
-        DocumentsPart(
-            content_hash([[input_key(s, schema.names) for s in group], schema.to_string()], 24), group, schema, n
-        )
-        for group, n in parts(shards, sizes)
+    items = [documents_item(group, schema, total) for group, total in parts(shards, sizes, size)]
+    return Phase("documents", documents_part, items)
+
+
+def removed_phase(removals: Sequence[Removal], shards: Sequence[Shard], samples: int, size: int) -> Phase:
+    """The parts of the removed documents, with at most so many samples for each reason."""
+    sizes = [removal.bytes for removal in removals]
+    items = [removed_item(group, shards, total) for group, total in parts(removals, sizes, size)]
+    return Phase("removed", removed_part, items, {"samples": samples}, VERSION)
+
+
+def documents_item(shards: tuple[Shard, ...], schema: pyarrow.Schema, size: int) -> DocumentsPart:
+    """A part of the documents, with its key."""
+    key = content_hash([[input_key(shard, schema.names) for shard in shards], schema.to_string()], 24)
+    return DocumentsPart(key, shards, schema, size)
+
+
+def removed_item(removals: tuple[Removal, ...], shards: Sequence[Shard], size: int) -> RemovedPart:
+    """A part of the removed documents, with its key."""
+    made_of = [
+        [content_name(each.verdicts), list(each.steps), input_key(each.shard, ["id", "text", "source"])]
+        for each in removals
     ]
-    return work.run("documents", documents_part, items)
+    numbered = content_hash([content_name(shard.path_of("id")) for shard in shards], 24)
+    return RemovedPart(content_hash([made_of, numbered], 24), removals, tuple(shards), size)
 
 
 def schema_of(shards: Sequence[Shard], columns: Sequence[str]) -> pyarrow.Schema:
@@ -100,15 +129,15 @@ def schema_of(shards: Sequence[Shard], columns: Sequence[str]) -> pyarrow.Schema
     return pyarrow.schema(fields)
 
 
-def parts(shards: Sequence[Shard], sizes: Sequence[int]) -> Iterator[tuple[tuple[Shard, ...], int]]:
-    """Consecutive shards, together until their documents reach `PART_BYTES`."""
-    group: list[Shard] = []
+def parts(pieces: Sequence[Grouped], sizes: Sequence[int], enough: int) -> Iterator[tuple[tuple[Grouped, ...], int]]:
+    """Consecutive pieces that hold anything, together until they are large `enough`; and the bytes of each group."""
+    group: list[Grouped] = []
     total = 0
-    for shard, size in zip(shards, sizes, strict=True):
+    for piece, size in zip(pieces, sizes, strict=True):
         if size:
-            group.append(shard)
+            group.append(piece)
             total += size
-        if total >= PART_BYTES:
+        if total >= enough:
             yield tuple(group), total
             group, total = [], 0
     if group:
@@ -147,29 +176,6 @@ def open_part(path: Path, schema: pyarrow.Schema) -> pyarrow.parquet.ParquetWrit
 
     short = [name for name in schema.names if name in SHORT_COLUMNS]
     return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=short)
-
-
-def write_removed(removals: Sequence[Removal], shards: Sequence[Shard], samples: int, work: Work) -> list[Done]:
-    """The parts of the removed documents."""
-    items = []
-    groups: list[list[Removal]] = []
-    total = PART_BYTES
-    for removal in removals:
-        if removal.bytes == 0:
-            continue
-        if total >= PART_BYTES:
-            groups.append([])
-            total = 0
-        groups[-1].append(removal)
-        total += removal.bytes
-    for group in groups:
-        made_of = [
-            [content_name(r.verdicts), list(r.steps), input_key(r.shard, ["id", "text", "source"])] for r in group
-        ]
-        numbered = content_hash([content_name(shard.path_of("id")) for shard in shards], 24)
-        key = content_hash([made_of, numbered], 24)
-        items.append(RemovedPart(key, tuple(group), tuple(shards), sum(r.bytes for r in group)))
-    return work.run("removed", removed_part, items, {"samples": samples}, version=VERSION)
 
 
 def removed_schema() -> pyarrow.Schema:

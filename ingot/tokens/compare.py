@@ -1,4 +1,4 @@
-"""Several tokenizers on the same texts: what `ingot compare-tokenizers` prints.
+"""Several tokenizers on the same texts: what `ingot tokenizer compare` prints.
 
 A tokenizer is a folder with tokenizer.json, such a file (also gzipped), or tiktoken's ranks (NAME.tiktoken, also gzipped, where
 NAME says how text is cut: r50k_base, cl100k_base, o200k_base). Texts come from a documents artifact, Parquet, JSON lines or plain

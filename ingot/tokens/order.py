@@ -44,9 +44,10 @@ def gather(tokens: np.ndarray, starts: np.ndarray, counts: np.ndarray, out: np.n
     """Copy stretches of tokens, one after the other."""
     at = 0
     for number in range(len(starts)):
-        start = starts[number]
-        for offset in range(counts[number]):
-            out[at + offset] = tokens[start + offset]
+        source = tokens[starts[number] : starts[number] + counts[number]]
+        target = out[at : at + counts[number]]
+        for offset in range(len(source)):  # in this form the compiler calls memcpy
+            target[offset] = source[offset]
         at += counts[number]
 
 

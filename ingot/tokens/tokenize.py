@@ -44,8 +44,11 @@ WORK_FOLDER = "work"
 
 def bytes_of_tokens(tokenizer: Tokenizer) -> NDArray[np.int32]:
     """The bytes of text that each id stands for; special tokens stand for none."""
-    sizes = [len(tokenizer.decode_bytes((id,), skip_special=True)) for id in range(tokenizer.vocabulary_size)]
-    return np.asarray(sizes, dtype=np.int32)
+    sizes = np.zeros(tokenizer.vocabulary_size, np.int32)
+    for id, spelled in tokenizer.bytes_of_id.items():
+        sizes[id] = len(spelled)
+    sizes[list(tokenizer.special.values())] = 0
+    return sizes
 
 
 @lru_cache(maxsize=1)

@@ -69,6 +69,7 @@ TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG = (
 )
 FILES = (TOKENIZER_FILE, TEMPLATE_FILE, TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG)
 BULK_CHARACTERS = 200_000  # a batch from which on it pays to make the fast encoder ready
+LATIN_OF_CHARACTER = {ord(character): byte for character, byte in BYTE_OF_CHARACTER.items()}
 FALLBACK_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -243,7 +244,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int], skip_special: bool = False) -> bytes:
         """The exact bytes of `ids`; special tokens stand for their names, or for nothing with `skip_special`."""
-        pieces = self._bytes_of_id
+        pieces = self.bytes_of_id
         try:
             if skip_special:
                 return b"".join(pieces[id] for id in ids if id not in self._special_ids)
@@ -263,7 +264,8 @@ class Tokenizer:
         return frozenset(self.special.values())
 
     @cached_property
-    def _bytes_of_id(self) -> dict[int, bytes]:
+    def bytes_of_id(self) -> dict[int, bytes]:
+        """What each id spells; a special one its name."""
         vocabulary = self.backend.get_vocab(with_added_tokens=True)
         spell = _spell_bytes if self.byte_level else _spell_characters
         table = dict.fromkeys(range(self.vocabulary_size), b"")  # some vocabularies have ids without a token
@@ -296,7 +298,7 @@ def _json_object(files: Mapping[str, bytes], name: str, place: str = "the tokeni
 
 
 def _spell_bytes(token: str) -> bytes:
-    return bytes(BYTE_OF_CHARACTER[character] for character in token)
+    return token.translate(LATIN_OF_CHARACTER).encode("latin-1")
 
 
 def _spell_characters(token: str) -> bytes:

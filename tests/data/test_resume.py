@@ -1,4 +1,4 @@
-"""Killed at any moment and begun again: the same bytes. On Ray: the same bytes."""
+"""Killed at any moment and begun again: the same bytes."""
 
 from __future__ import annotations
 
@@ -95,11 +95,3 @@ def test_killed_three_times(tmp_path: Path, rows: Path) -> None:
 @pytest.mark.slow
 def test_killed_twenty_times(tmp_path: Path, rows: Path) -> None:
     killed_again_and_again(tmp_path, rows, 20)
-
-
-def test_ray_gives_the_same_bytes(tmp_path: Path, rows: Path) -> None:
-    pytest.importorskip("ray")
-    finish(start(tmp_path / "here" / "stage", rows, workers=1))
-    finish(start(tmp_path / "ray" / "stage", rows, engine="ray", workers=2))
-    folders = [stage_at(tmp_path / name / "stage", made=True) for name in ("here", "ray")]
-    assert results(folders[0]) == results(folders[1])

@@ -73,7 +73,8 @@ def test_the_command(tokenizer: Tokenizer, documents: Path, tmp_path: Path) -> N
     train_tokenizer(["a"], TokenizerConfig(vocabulary_size=272)).save(tmp_path / "bytes")
     (tmp_path / "plain.txt").write_text("for x in range(3):\n    pass\n", encoding="utf-8")
     arguments = [
-        "compare-tokenizers",
+        "tokenizer",
+        "compare",
         str(tmp_path / "ours"),
         str(tmp_path / "bytes"),
         "--on",
@@ -88,7 +89,7 @@ def test_the_command(tokenizer: Tokenizer, documents: Path, tmp_path: Path) -> N
     assert numbers["bytes"]["all"]["bytes_per_token"] == 1
     assert numbers["ours"]["code"]["bytes_per_token"] > 2
     assert numbers["ours"]["all"]["bytes"] == numbers["bytes"]["all"]["bytes"]
-    plain = CliRunner().invoke(app, [*arguments[:2], "--on", str(tmp_path / "plain.txt"), "--json"])
+    plain = CliRunner().invoke(app, [*arguments[:3], "--on", str(tmp_path / "plain.txt"), "--json"])
     assert json.loads(plain.output)["ours"]["all"]["words"] == 5
 
 

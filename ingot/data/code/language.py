@@ -4,13 +4,13 @@ Asked in the order of trust, as GitHub's linguist does:
     name       `Makefile`, `Dockerfile`
     extension  `.py`; one that several languages share (`.h`, `.m`, `.pl`, `.ts`) is settled by the text among those
     shebang    `#!/usr/bin/env python3`
-    content    lines that begin as only one language's do, counted in the first 8,000 bytes
+    content    a beginning that only one language has (`<?xml`, `{"`), else lines that begin as only one language's do,
+               counted in the first 8,000 bytes
 Where nothing answers, the column is null.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.code.config import CodeLanguageStep
-from ingot.data.code.languages import EXTENSIONS, FILE_NAMES, INTERPRETERS, SHEBANG, SIGNS, WEAK, WEAK_SHARE
+from ingot.data.code.languages import (
+    EXTENSIONS,
+    FILE_NAMES,
+    INTERPRETERS,
+    NO_COMMENT,
+    SHEBANG,
+    SIGNS,
+    STARTS,
+    USUAL_SHARE,
+    WEAK,
+    WEAK_SHARE,
+)
 from ingot.data.step import PerDocument, Rule
 from ingot.data.text.texts import Texts
 
@@ -27,10 +38,11 @@ if TYPE_CHECKING:
 
 HEAD = 8_000
 LEAST_SIGNS = 2
-HTML_START = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype html|html)", re.IGNORECASE | re.DOTALL)
 LANGUAGES = tuple(SIGNS)
+ANY = (*SIGNS, *STARTS)
 Answer = tuple[str | None, str | None]
-PARENTS = {"C++": "C", "TypeScript": "JavaScript"}  # what is C is C++ too, but not the other way round
+# What is C is C++ too, but not the other way round: a child with signs of its own has those of its parent too.
+PARENTS = {"C++": "C", "Cuda": "C++", "TypeScript": "JavaScript", "Cython": "Python"}
 
 
 def sign_counts(heads: list[str]) -> NDArray[np.int64]:
@@ -41,10 +53,10 @@ def sign_counts(heads: list[str]) -> NDArray[np.int64]:
     column = pyarrow.array(heads, pyarrow.large_string())
     counts = [pyarrow.compute.count_substring_regex(column, pattern=SIGNS[name]).to_numpy() for name in LANGUAGES]
     found = np.stack(counts, axis=1).astype(np.int64)
-    lines = pyarrow.compute.count_substring_regex(column, pattern=r"\S.*").to_numpy()
+    lines = pyarrow.compute.count_substring_regex(column, pattern=NO_COMMENT).to_numpy()
     for name in WEAK:
         place = LANGUAGES.index(name)
-        found[found[:, place] < WEAK_SHARE * lines, place] = 0
+        found[found[:, place] < WEAK_SHARE.get(name, USUAL_SHARE) * lines, place] = 0
     for child, parent in PARENTS.items():
         own = found[:, LANGUAGES.index(child)]
         own += np.where(own >= LEAST_SIGNS, found[:, LANGUAGES.index(parent)], 0)
@@ -56,12 +68,11 @@ def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> 
     answers: list[str | None] = []
     for index, counts in enumerate(sign_counts(heads)):
         head = heads[index]
-        wanted = among[index] if among else LANGUAGES
-        if HTML_START.match(head) and "HTML" in wanted:
-            answers.append("HTML")
+        wanted = among[index] if among else ANY
+        start = next((name for name, pattern in STARTS.items() if name in wanted and pattern.match(head)), None)
+        if start is not None:
+            answers.append(start)
             continue
-        if head.lstrip()[:1] not in ("{", "["):
-            counts[LANGUAGES.index("JSON")] = 0
         signs = {name: counts[LANGUAGES.index(name)] for name in wanted if name in SIGNS}
         best = max(signs, key=lambda name: signs[name], default=None)
         answers.append(best if best is not None and signs[best] >= LEAST_SIGNS else None)
@@ -98,7 +109,7 @@ def languages_of(paths: list[str | None], heads: list[str]) -> list[Answer]:
         else:
             answers[index] = (languages[0] if languages else None, by)
             asked.append(index)
-            among.append(languages or LANGUAGES)
+            among.append(languages or ANY)
     for index, found in zip(asked, by_content([heads[index] for index in asked], among), strict=True):
         if found:
             answers[index] = (found, answers[index][1] or "content")

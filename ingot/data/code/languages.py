@@ -156,17 +156,37 @@ INTERPRETERS = {
     "fish": "fish",
     "julia": "Julia",
     "ocaml": "OCaml",
+    "pwsh": "PowerShell",
     "stack": "Haskell",
     "runhaskell": "Haskell",
 }
 
 SHEBANG = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*(?:\S+=\S+\s+)*)?(?:\S*/)?([A-Za-z]+)")
 
+# What only one language begins with; asked in this order.
+COMMENT = r"<!--(?:[^-]|-(?!->))*-->"  # ends at its first -->: with `.*?` a row of comments could be cut in 2ⁿ ways
+PROLOGUE = rf"\s*(?:<\?xml[^>]*>\s*)?(?:{COMMENT}\s*)*"
+STARTS: dict[str, re.Pattern[str]] = {
+    language: re.compile(pattern, re.IGNORECASE)
+    for language, pattern in {
+        "HTML": rf"{PROLOGUE}<(?:!doctype html|html)",
+        "SVG": rf"{PROLOGUE}(?:<!doctype svg[^>]*>\s*)?(?:{COMMENT}\s*)*<(?:\w+:)?svg\b",
+        "XML": rf"\s*<\?xml|{PROLOGUE}<!doctype ",
+        "PHP": r"\s*<\?php",
+        "JSON": r"\s*(?:\{\s*[\"}]|\[\s*(?:[\"{\]]|-?\d|\[\s*[\"{\d-]))",
+        "CSS": r"\s*(?:/\*(?:[^*]|\*(?!/))*\*/\s*)*(?:@(?:charset|import|font-face|media)\b|"
+        r"(?:html|body|:root|\*|(?!#(?:define|if|include|pragma)\b)[.#][\w-]+)[^{};()=\n]*\{)",
+        "Diff": r"(?:diff --git |Index: \S+\n=|--- \S.*\n\+\+\+ )",
+    }.items()
+}
+
 # A sign at a line's start is worth one; a language is named if it has the most, and at least two. Text and data formats
-# have weak signs that code has too: they need them in a good part of the lines.
-WEAK = frozenset(("JSON", "YAML", "INI", "TOML", "Makefile", "Markdown", "CSS", "XML", "reStructuredText", "Assembly"))
-WEAK_SHARE = 0.25
-# The expressions are RE2's, for whole lines.
+# have weak signs that code has too: they need them in a good part of the lines that are no comments.
+WEAK = frozenset(("YAML", "INI", "TOML", "Makefile", "Markdown", "CSS", "XML", "reStructuredText", "Assembly"))
+WEAK_SHARE = {"YAML": 0.6, "Markdown": 0.1, "reStructuredText": 0.05}
+USUAL_SHARE = 0.25
+NO_COMMENT = r"(?m)^[ \t]*[^#*/;%\s].*"
+# The expressions are RE2's, for whole lines: a class such as [^;] must exclude \\n too, or one match would take many lines.
 SIGNS: dict[str, str] = {
     language: f"(?m)(?:{pattern}).*"
     for language, pattern in {
@@ -178,8 +198,8 @@ SIGNS: dict[str, str] = {
         r"typedef |struct \w+|"
         r"static |extern |unsigned |void \w|char \*|int \w+\()",
         "C++": r"^[ \t]*(?:#\s*include\s*<\w+>|namespace \w|template ?<|using namespace|(?:public|private|"
-        r"protected):|class \w+[^;:]*"
-        r"(?:\{|$)|.*\bstd::|virtual |constexpr |\w+::\w+\(|.*\b(?:nullptr|static_cast|dynamic_cast)\b)",
+        r"protected):|class \w+[^;:\n]*"
+        r"(?:\{|$)|.*\bstd::|virtual |constexpr |\w+::\w+\(|.*[A-Z>]::$|.*\b(?:nullptr|static_cast|dynamic_cast)\b)",
         "Objective-C": r"^[ \t]*(?:#import |@(?:interface|implementation|property|end|class|protocol)\b|[-+] ?\(\w+)",
         "Java": r"^[ \t]*(?:package [\w.]+;|import (?:static )?[\w.]+(?:\.\*)?;|(?:public|private|"
         r"protected)(?: \w+)* "
@@ -196,7 +216,7 @@ SIGNS: dict[str, str] = {
         "Go": r"^(?:package \w+$|import \(|import \"|func (?:\(\w+ \*?\w+\) )?\w+\(|\s*\w+(?:, \w+)* := |"
         r"type \w+ (?:struct|interface))",
         "Rust": r"^[ \t]*(?:use (?:\w+::|crate|super|std)|(?:pub(?:\(\w+\))? )?(?:fn|struct|enum|mod|trait|impl|"
-        r"const)\b|let (?:mut )?\w+|"
+        r"const [A-Z_]+:)\b|let mut \w+|"
         r"#!?\[\w+|impl\b|match |.*\) -> .*\{$)",
         "Ruby": r"^[ \t]*(?:require(?:_relative)? ['\"]|def \w+[\w?!]*(?:\(.*\))?$|end$|module \w+$|"
         r"class \w+(?: < [\w:]+)?$|attr_\w+ :|"
@@ -222,23 +242,37 @@ SIGNS: dict[str, str] = {
         r"implicit none|integer ::|real|call \w+\(|use \w+)",
         "HTML": r"(?i)^[ \t]*</?(?:!doctype html|html|head|body|div|p|script|a |table|li|ul|span|meta|link|h[1-6])\b",
         "XML": r"^[ \t]*<(?:\?xml|!DOCTYPE [a-gi-z]|\w+:\w+|/?[\w.-]+(?: [\w:.-]+=\"[^\"\n]*\")*\s*/?>)",
-        "CSS": r"^[ \t]*(?:[.#@]?[\w-]+(?:[ ,.:>#][^;{]*)?\{\s*$|[\w-]+:\s*[^;{}]+;\s*$|@(?:media|import|font-face))",
-        "JSON": r"^[ \t]*(?:[{\[]\s*$|\"[^\"\n]*\":\s|[}\]],?\s*$)",
-        "YAML": r"^(?:---|\s*- \w|\s*[\w.-]+:(?: [^;{]*)?$)",
+        "CSS": r"^[ \t]*(?:[.#@*:]?[\w-]+(?:[ ,.:>#\[][^;{\n]*)?(?:\{\s*$|\{[\w-]+:)|[\w-]+\s*:\s*[^;{}\n]+;|"
+        r"@(?:media|import|font-face|charset))",
+        "YAML": r"^(?:---|\s*- [\w\"'{]|\s*(?:- )?[\w./\"'-]+:(?: [^;{\n]*)?$)",
         "TOML": r"^(?:\[\[?[\w.\"-]+\]\]?$|[\w-]+ = (?:[\"\[{]|\d|true|false))",
-        "INI": r"^(?:\[[^\]]+\]$|[\w.]+ ?= ?[^\"\[{(]*[^;{(]$|;)",
-        "Makefile": r"^(?:\t[@$-]?\w|\.PHONY|\w+ ?[:+?]= |ifn?eq |\$\(\w+\):)",
+        "INI": r"^(?:\[[^\]\n]+\]$|[\w.]+ ?= ?[^\"\[{(\n]*[^;{(\n]$|;)",
+        "Makefile": r"^(?:\t[@$-]|\.PHONY|\w+\s*[:+?]=|\w+\s*=.*\$\(|ifn?eq |ifn?def |-?include |\S*\$\(\w+\).*:|"
+        r"[\w.%/-]+ ?:[\w.%/ -]*\n\t)",
         "CMake": r"(?i)^[ \t]*(?:cmake_minimum_required|add_\w+|set\s?\([A-Z]|endif|target_\w+|find_package|"
         r"include_directories)\s?\(?",
         "TeX": r"^[ \t]*(?:\\(?:documentclass|begin|end|section|usepackage|newcommand|def|item)\b|%)",
-        "Assembly": r"^[ \t]*(?:\.(?:text|globl|global|section|align|type|size|data|long|byte)\b|(?:mov|push|pop|"
-        r"ret|jmp|call|ldr|str|add)\w*\s)",
+        "Assembly": r"^[ \t]*(?:\.(?:text|globl|global|section|align|type|size|data|long|byte)\b|(?:mov\w?|push|pop|"
+        r"jmp|call|ldr|str|add)[ \t]+[%$xr\[])",
         "Protocol Buffer": r"^[ \t]*(?:syntax = |message \w+ \{|(?:optional|repeated|required) \w|rpc \w+|"
         r"enum \w+ \{|package [\w.]+;)",
-        "Vim Script": r"^[ \t]*(?:let [gbs]:|endif$|endfunction|function! |set \w+[=+]|syn(?:tax)? \w|"
-        r"hi(?:ghlight)? |if exists\()",
-        "reStructuredText": r"^(?:\.\. [\w-]+::|[=\-~^]{4,}$|:\w[\w -]*:|\.\. _)",
-        "Markdown": r"^(?:#{1,6} \w.*[^.]$|```|[*-] \w|\d+\. \w|\[[^\]\n]+\]: |\|.*\|$)",
+        "Vim Script": r"^[ \t]*(?:let [gbswl]:|let \w+ ?=|\" |endif$|endfor$|endfunc|finish$|func(?:tion)?! |set(?:local)? \w+|"
+        r"syn(?:tax)? \w|hi(?:ghlight)? |(?:else)?if (?:exists|has)\(|if &|runtime |call \w+[#(]|"
+        r"[nvi]?(?:nore)?map |au(?:tocmd)? |exe(?:cute)? )",
+        "reStructuredText": r"^(?:\s*\.\. [\w:-]+::|[=\-~^\"*+#]{4,}$|:\w[\w -]*: |\.\. [_\[]|.*:[a-z]+:`|.*[a-z)]::$|"
+        r".*``[^`\n]+``)",
+        "Markdown": r"^(?:#{2,6} \S.*[^.]$|\s*```|[*+-] +[^:\n]+$|\d+\. +\w|\[[^\]\n]+\]: |\|.*\|\s*$|> |"
+        r".*\[[^\]\n]+\]\([^)\n]+\))",
         "Diff": r"^(?:diff --git|@@ -\d|\+\+\+ |--- [ab/])",
+        "Cython": r"^[ \t]*(?:cdef |cpdef |ctypedef |cimport |from [\w.]+ cimport |# ?cython:)|.*\bnogil\b",
+        "Cuda": r".*(?:\b__(?:global|device|host|shared|forceinline)__\b|<<<|\bcuda[A-Z]\w+|\b(?:blockIdx|threadIdx)\.)",
+        "PowerShell": r"^[ \t]*(?:\$\w+ ?= ?|param ?\(|function [A-Z]\w+-\w+|\[CmdletBinding|#requires |Set-\w|"
+        r"(?:if|elseif) \(.*-(?:not|eq|ne|lt|gt|like|match|contains)\b|(?:Write|New|Get|Test|Remove|Add|Join|Out)-[A-Z]\w+|"
+        r"\.(?:SYNOPSIS|PARAMETER|DESCRIPTION)|.*\$(?:env|script|global|PS\w+|_)\b)",
+        "Batchfile": r"(?i)^[ \t]*(?:@?echo (?:off|on)\b|@?rem\b|@?set \"?\w+=|goto |:\w+\s*$|::|.*%(?:~\w|\w+%)|"
+        r"@?(?:set|end)local|call |@?if (?:not )?(?:\"|exist|errorlevel|defined|/i))",
+        "AWK": r"^[ \t]*(?:(?:BEGIN|END)\s*\{|(?:NR|NF|FNR)\b|\$\d|/.*/\s*\{|function \w+\(.*\)\s*\{?$|"
+        r"printf ?\(?\"|.*\b(?:substr|gsub|sub|getline|split|length|toupper|tolower)\(.*\$\d)",
+        "Jinja": r"^.*\{%-? ?(?:if|elif|else|endif|for|endfor|macro|endmacro|set|block|endblock|extends|include|import|from)\b",
     }.items()
 }

@@ -33,9 +33,7 @@ BAND = np.dtype([("key", "<u8"), ("place", "<i8")])
 EDGE = np.dtype([("place", "<i8"), ("root", "<i8")])
 CANDIDATE = np.dtype([("place", "<i8"), ("component", "<i8"), ("batch", "<i8")])
 
-BATCH_DOCUMENTS = (
-    4_000  # candidates that one task of verification looks at, unless a component is larger: tens of megabytes
-)
+BATCH_DOCUMENTS = 2_000  # candidates of one task of verification, unless a component is larger: 50 MB of mapped files
 
 
 def write_band_keys(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:

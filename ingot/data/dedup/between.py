@@ -90,12 +90,13 @@ def rows_of(places: Places, shard: Shard) -> Places:
 
 
 def write_columns(path: Path, columns: dict[str, Any]) -> None:
-    """Annotations of a shard as Parquet."""
+    """Annotations of a shard as Parquet. Texts are not compressed: that would take longer than all else about them."""
     import pyarrow
     import pyarrow.parquet
 
+    compression = {name: "none" if name == "text" else "lz4" for name in columns}
     pyarrow.parquet.write_table(
-        pyarrow.table(columns), path, compression="lz4", use_dictionary=False, write_statistics=False
+        pyarrow.table(columns), path, compression=compression, use_dictionary=False, write_statistics=False
     )
 
 

@@ -20,7 +20,7 @@ from ingot.data.dedup.arrays import Hashes
 from ingot.data.dedup.between import RECORDS, Part, outputs_of, parts_of, task_options, write_by_shard
 from ingot.data.dedup.clusters import choose, write_member_columns
 from ingot.data.dedup.config import ExactDedupStep
-from ingot.data.dedup.hashing import first_equal, hash_pieces, loose_characters
+from ingot.data.dedup.hashing import first_equal, hash_pieces
 from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
@@ -53,9 +53,7 @@ class ExactDocuments(AcrossDocuments[ExactDedupStep]):
 
 def hash_texts(texts: Texts, *, exact: bool) -> tuple[Hashes, Hashes]:
     """The two 64-bit hashes of every text."""
-    high, low = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
-    hash_pieces(texts.data, texts.offsets[:-1], texts.offsets[1:], loose_characters(), exact, high, low)
-    return high, low
+    return hash_pieces(texts.data, texts.offsets[:-1], texts.offsets[1:], exact=exact)
 
 
 def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ from ingot.data.dedup.between import (
     write_columns,
 )
 from ingot.data.dedup.config import ExactDedupStep
-from ingot.data.dedup.hashing import first_equal, hash_pieces, loose_characters
+from ingot.data.dedup.hashing import first_equal, hash_pieces
 from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
-from ingot.data.native import kernel, load_8
+from ingot.data.native import load_8, loop
 from ingot.data.step import AcrossDocuments, Rule, numbers
 from ingot.data.text.texts import Texts
 
@@ -80,7 +80,7 @@ class ExactPieces(AcrossDocuments[ExactDedupStep]):
         return [Rule(f"share of repeated {self.config.scope}s", broken, share, limit, spans=spans)]
 
 
-@kernel
+@loop
 def after_newline(data: Bytes, at: int, end: int) -> int:
     """The byte after the next line break, or `end`: eight bytes at a time (a byte of the word becomes zero)."""
     while at + 8 <= end:
@@ -93,7 +93,7 @@ def after_newline(data: Bytes, at: int, end: int) -> int:
     return min(at + 1, end)
 
 
-@kernel
+@loop
 def cut_pieces(
     data: Bytes,
     offsets: Places,
@@ -138,7 +138,7 @@ def cut_pieces(
     return count
 
 
-@kernel
+@loop
 def append(kept: Bytes, size: int, data: Bytes, start: int, stop: int) -> int:
     """Copy the bytes [start, stop) to where `kept` ends so far; where it ends then."""
     target, source = kept[size : size + stop - start], data[start:stop]
@@ -147,7 +147,7 @@ def append(kept: Bytes, size: int, data: Bytes, start: int, stop: int) -> int:
     return size + len(source)
 
 
-@kernel
+@loop
 def characters_in(data: Bytes, start: int, stop: int) -> int:
     """How many characters begin in [start, stop)."""
     at, count = start, 0
@@ -161,7 +161,7 @@ def characters_in(data: Bytes, start: int, stop: int) -> int:
     return count
 
 
-@kernel
+@loop
 def cut_out(
     data: Bytes,
     offsets: Places,
@@ -211,8 +211,7 @@ def hash_shard_pieces(folder: Path, shard: Shard, options: dict[str, Any]) -> di
     rows, starts, stops, firsts, lasts = pieces_of(
         texts, paragraphs=config.scope == "paragraph", minimum=config.min_bytes
     )
-    high, low = np.empty(len(rows), np.uint64), np.empty(len(rows), np.uint64)
-    hash_pieces(texts.data, firsts, lasts, loose_characters(), config.compare == "exact", high, low)
+    high, low = hash_pieces(texts.data, firsts, lasts, exact=config.compare == "exact")
     is_first = first_equal(high, low) == np.arange(len(rows))
     where = shard.places()[rows], starts - texts.offsets[rows], stops - texts.offsets[rows]
     np.save(folder / "repeats.npy", filled(REPEAT, *(column[~is_first] for column in where)))
@@ -248,7 +247,10 @@ def cut_repeats(folder: Path, output: Output, options: None) -> dict[str, Any]:
     shard = output.shard
     assert output.also is not None
     repeats = np.concatenate([np.load(output.also), output.part.read(REPEAT)])
-    repeats = repeats[np.lexsort((repeats["start"], repeats["place"]))]
+    order = np.argsort(
+        repeats["place"] << 32 | repeats["start"], kind="stable"
+    )  # by row and start: all are of one shard
+    repeats = repeats[order]
     texts = Texts.of(shard.read(["text"]).column("text"))
     rows = rows_of(repeats["place"], shard)
     kept, kept_offsets = np.empty(texts.bytes, np.uint8), np.empty(len(texts) + 1, np.int64)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ingot.workspace.errors import ArtifactError
 
 MAGIC = b"INGOTEX1"
-PARTITION_BYTES = 32_000_000  # what one task reads at once; what it computes from them takes several times that
+PARTITION_BYTES = 16_000_000  # what one task reads at once; what it computes from them takes several times that
 
 
 def partitions_for(total_bytes: int) -> int:

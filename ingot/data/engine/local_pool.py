@@ -17,7 +17,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -30,10 +30,10 @@ END_SECONDS = 5.0  # what a worker that was told to end gets before it is killed
 class Worker:
     """A process, the pipe to it, and the call it is busy with."""
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Callable[[], None] | None) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, far_end = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=serve, args=(far_end,), daemon=True)
+        self.process: SpawnProcess = context.Process(target=serve, args=(far_end, prepare), daemon=True)
         with hidden_main_module(), one_thread_each():
             self.process.start()
         far_end.close()
@@ -56,12 +56,21 @@ class Worker:
 
 
 class LocalPool(Pool):
-    """`workers` processes, started when the first calls come."""
+    """`workers` processes. Each calls `prepare` when it starts: a function at the top of a module."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, prepare: Callable[[], None] | None = None) -> None:
         self.width = workers
+        self.prepare = prepare
         self.workers: list[Worker] = []
         self.waiting: deque[Call] = deque()
+
+    @property
+    def running(self) -> bool:
+        return bool(self.workers)
+
+    def start(self) -> None:
+        while len(self.workers) < self.width:
+            self.workers.append(Worker(self.prepare))
 
     def submit(self, call: Call) -> None:
         self.waiting.append(call)
@@ -72,7 +81,7 @@ class LocalPool(Pool):
             if self.waiting and worker.busy is None:
                 worker.begin(self.waiting.popleft())
         while self.waiting and len(self.workers) < self.width:
-            self.workers.append(Worker())
+            self.workers.append(Worker(self.prepare))
             self.workers[-1].begin(self.waiting.popleft())
 
     def wait(self, seconds: float) -> list[Answer]:
@@ -140,11 +149,13 @@ def one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, prepare: Callable[[], None] | None) -> None:
     """What a worker does: calls, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
+    if prepare is not None:
+        prepare()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)  # readers make millions of small objects without a cycle among them
     while True:
@@ -154,16 +165,6 @@ def serve(pipe: Connection) -> None:
             return
         pipe.send(answer(call))
         del call
-        release_memory()
-
-
-def release_memory() -> None:
-    """Give back what a call has left behind: a worker's size is then that of its largest call, not of all together.
-
-    No collection of cycles here: with a compiler's objects around it takes longer than many a call.
-    """
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 def end_with_parent() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
 
+from ingot.data.engine.memory import release_memory
 from ingot.workspace.errors import IngotError
 
 
@@ -57,6 +58,8 @@ def answer(call: Call) -> Answer:
     except Exception as error:  # noqa: BLE001  - raised again where the call came from
         trace = "" if isinstance(error, IngotError) else traceback.format_exc()
         return Answer(call.number, error=portable(error), trace=trace)
+    finally:
+        release_memory()
 
 
 def portable(error: BaseException) -> BaseException:
@@ -73,6 +76,15 @@ class Pool(ABC):
 
     width: int = 1
     """How many calls to have under way at once."""
+
+    @property
+    def running(self) -> bool:
+        """Whether there are processes that only wait for calls."""
+        return True
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the processes, if there are none; else the first calls do."""
 
     @abstractmethod
     def submit(self, call: Call) -> None:
@@ -100,6 +112,9 @@ class SerialPool(Pool):
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()
+
+    def start(self) -> None:
+        pass
 
     def submit(self, call: Call) -> None:
         self.calls.append(call)

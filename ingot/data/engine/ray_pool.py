@@ -26,7 +26,7 @@ class RayPool(Pool):
         self.started = not ray.is_initialized()
         if self.started:
             ray.init(
-                address=address,
+                address=address or "local",  # without an address Ray would join whatever cluster it finds running here
                 num_cpus=workers if address is None else None,
                 include_dashboard=False,
                 log_to_driver=False,
@@ -36,6 +36,9 @@ class RayPool(Pool):
         self.width = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.remote = ray.remote(num_cpus=1, max_retries=0)(answer)
         self.numbers: dict[Any, int] = {}
+
+    def start(self) -> None:
+        pass  # the cluster runs
 
     def submit(self, call: Call) -> None:
         self.numbers[self.remote.remote(call)] = call.number

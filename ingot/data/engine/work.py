@@ -1,6 +1,7 @@
 """Content-addressed tasks: the one way in which curation computes anything.
 
     work.run("signatures", signatures, items, options)   ->   one `Done` an item, in the order of the items
+    work.run_all([Phase("documents", …), Phase("removed", …)])   the same for several that do not need one another
 
 A task is a function at the top of a module, `function(folder, item, options) -> report`, that writes files into
 `folder` (temporary, renamed when the function returns) and returns a small JSON-like report. Its key is the hash of the
@@ -28,7 +29,7 @@ from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 
-__all__ = ["ATTEMPTS", "Done", "Item", "Job", "Work"]
+__all__ = ["ATTEMPTS", "Done", "Item", "Job", "Phase", "Work"]
 
 ATTEMPTS = 3
 SMALL_BYTES = 1_000_000  # work of so many bytes in all is done here, before a process would have started
@@ -48,6 +49,23 @@ class Item(Protocol):
 
 
 Function = Callable[[Path, Any, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A function and the items that it is run on. `options` must be JSON-like or a config."""
+
+    name: str
+    function: Function
+    items: Sequence[Item]
+    options: Any = None
+    version: int = 1
+
+    def targets(self, folder: Path) -> list[Path]:
+        """Where the results go: named by what they are made from."""
+        called = f"{self.function.__module__}.{self.function.__qualname__}"
+        made_of = [self.name, called, self.version, content_hash(self.options, 24)]
+        return [folder / self.name / content_hash([*made_of, item.key], 24) for item in self.items]
 
 
 @dataclass(frozen=True)
@@ -87,16 +105,31 @@ class Work:
     def run(
         self, name: str, function: Function, items: Sequence[Item], options: Any = None, *, version: int = 1
     ) -> list[Done]:
-        """Run `function` on every item that was not done before. `options` must be JSON-like or a config."""
-        made_of = [name, f"{function.__module__}.{function.__qualname__}", version, content_hash(options, 24)]
-        targets = [self.folder / name / content_hash([*made_of, item.key], 24) for item in items]
+        """Run `function` on every item that was not done before."""
+        [done] = self.run_all([Phase(name, function, items, options, version)])
+        return done
+
+    def run_all(self, phases: Sequence[Phase]) -> list[list[Done]]:
+        """Run phases that do not need one another at the same time; the results of each."""
+        targets = [phase.targets(self.folder) for phase in phases]
         jobs = [
-            Job(run_task, (target, function, item, options), f"{name} {item.key}", getattr(item, "bytes", None))
-            for target, item in zip(targets, items, strict=True)
+            Job(
+                run_task,
+                (target, phase.function, item, phase.options),
+                f"{phase.name} {item.key}",
+                getattr(item, "bytes", None),
+            )
+            for phase, places in zip(phases, targets, strict=True)
+            for target, item in zip(places, phase.items, strict=True)
             if self.result(target) is None
         ]
-        self.execute(name, jobs)
-        return [self.needed(target) for target in targets]
+        self.execute(", ".join(phase.name for phase in phases), jobs)
+        return [[self.needed(target) for target in places] for places in targets]
+
+    def expect(self, size: int) -> None:
+        """So many bytes of work will come: processes that will be needed start now, beside what is done here first."""
+        if size >= SMALL_BYTES:
+            self.pool.start()
 
     def result(self, target: Path) -> Done | None:
         """What lies in `target`, if it is whole. A damaged result is named and removed."""
@@ -121,7 +154,8 @@ class Work:
             return
         sizes = [job.bytes for job in jobs if job.bytes is not None]
         known = len(sizes) == len(jobs)
-        pool = self.here if len(jobs) == 1 or (known and sum(sizes) < SMALL_BYTES) else self.pool
+        small = (known and sum(sizes) < SMALL_BYTES) or (len(jobs) == 1 and not self.pool.running)
+        pool = self.here if small else self.pool
         waiting = sorted(range(len(jobs)), key=lambda number: (jobs[number].bytes or 0, -number))  # taken from the end
         attempts = [0] * len(jobs)
         under_way: set[int] = set()

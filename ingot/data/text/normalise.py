@@ -48,12 +48,15 @@ def _table(normal: Normal) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArra
     table = np.full(0x110000, SAME, np.int32)
     pool = bytearray()
     for block in ASSIGNED:
-        characters = "".join(map(chr, block))
-        replaced = list(map(str.lower, characters)) if normal.lower else list(characters)
+        characters = list(map(chr, block))
+        replaced = list(map(str.lower, characters)) if normal.lower else characters
         if normal.accents:
             replaced = [unicodedata.normalize("NFD", text) for text in replaced]
-        for point, (before, after) in enumerate(zip(characters, replaced, strict=True), block.start):
-            if normal.accents and not after.isascii():
+        kinds = map(unicodedata.category, characters)
+        for point, (before, after, kind) in enumerate(zip(characters, replaced, kinds, strict=True), block.start):
+            if before == after and kind != "Mn":
+                continue  # nearly all of them
+            if normal.accents:
                 after = "".join(part for part in after if unicodedata.category(part) != "Mn")
             if before != after:
                 table[point] = len(pool)
@@ -62,7 +65,9 @@ def _table(normal: Normal) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArra
     table[flags & SPACE != 0] = SEPARATOR
     table[[ord(mark) for mark in normal.punctuation]] = SEPARATOR
     if normal.numbers:
-        table[[point for block in ASSIGNED for point in block if chr(point).isdecimal()]] = NUMBER
+        for block in ASSIGNED:
+            decimal = np.fromiter(map(str.isdecimal, map(chr, block)), bool, len(block))
+            table[block.start : block.stop][decimal] = NUMBER
     marks = np.zeros(0x110000, bool)
     marks[[ord(mark) for mark in DECIMAL_MARKS]] = True
     return table, np.frombuffer(bytes(pool) or b"\0", np.uint8), marks

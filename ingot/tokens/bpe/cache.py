@@ -20,12 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import PRIME_1, PRIME_2, hash_span, load_8, loop
+from ingot.data.native import PRIME_1, PRIME_2, hash_span, inline, load_8, loop
 
 SHORT, LONGEST = 15, 255
 MARK_LONG = 0xFF
 PLACE_BITS = 40
 PLACE_MASK = np.uint64((1 << PLACE_BITS) - 1)
+MASKS = np.array(
+    [((1 << 8 * min(size, 8)) - 1, (1 << 8 * max(size - 8, 0)) - 1) for size in range(SHORT + 1)], np.uint64
+)
 ENTRIES, BYTES, IDS = range(3)  # what `used` counts
 
 
@@ -57,14 +60,21 @@ def copy_of(cache: Cache) -> Cache:
     return Cache(cache.table.copy(), cache.long.copy(), cache.ids.copy(), cache.used.copy())
 
 
-def copy_into(cache: Cache, source: Cache) -> None:
-    """Make the cache what `source` is."""
-    targets: list[NDArray[Any]] = list(cache)
-    for target, content in zip(targets, source, strict=True):
-        target[...] = content
-
-
 @loop
+def restore(cache: Cache, fresh: Cache) -> None:
+    """Empty the cache but for what it held when `fresh` was copied from it; a `fresh` of another size holds nothing.
+
+    The bytes and ids of those entries lie in front of all later ones, so they are still there.
+    """
+    same = len(fresh.table) == len(cache.table)
+    for slot in range(len(cache.table)):
+        for word in range(3):
+            cache.table[slot, word] = fresh.table[slot, word] if same else np.uint64(0)
+    for kind in range(3):
+        cache.used[kind] = fresh.used[kind] if same else 0
+
+
+@inline
 def key_of(data: np.ndarray, start: int, end: int) -> tuple[np.uint64, np.uint64]:
     """The two words that an entry begins with; of a long pretoken without the place of its bytes."""
     length = end - start
@@ -78,15 +88,12 @@ def key_of(data: np.ndarray, start: int, end: int) -> tuple[np.uint64, np.uint64
         for at in range(start + 8, end):
             high |= np.uint64(data[at]) << np.uint64(8 * (at - start - 8))
         return low, high
-    one, low = np.uint64(1), load_8(data, start)
-    if length < 8:
-        low &= (one << np.uint64(8 * length)) - one
-        return low, np.uint64(length) << np.uint64(56)
-    high = load_8(data, start + 8) & (one << np.uint64(8 * (length - 8))) - one
-    return low, high | np.uint64(length) << np.uint64(56)
+    low_mask, high_mask = MASKS[length, 0], MASKS[length, 1]
+    high = load_8(data, start + 8) & high_mask
+    return load_8(data, start) & low_mask, high | np.uint64(length) << np.uint64(56)
 
 
-@loop
+@inline
 def find(cache: Cache, data: np.ndarray, start: int, end: int, low: np.uint64, high: np.uint64) -> Any:
     """The slot of the pretoken, or the empty slot where it would go (its second word is 0)."""
     table = cache.table

@@ -21,13 +21,13 @@ from ingot.tokens.bpe.cache import (
     PLACE_BITS,
     PLACE_MASK,
     Cache,
-    copy_into,
     copy_of,
     find,
     has_room,
     key_of,
     make_cache,
     put,
+    restore,
 )
 from ingot.tokens.bpe.merges import NONE, PIECE, ROWS, merge, merges_of_ranks, pair_table
 from ingot.tokens.bpe.pretokens import pretokens
@@ -57,50 +57,57 @@ class Encoded:
 @loop
 def encode_pretokens(
     data: np.ndarray,
-    start: int,
+    offsets: np.ndarray,
     ends: np.ndarray,
-    first: int,
+    firsts: np.ndarray,
     cache: Cache,
+    fresh: Cache,
     bytes_ids: np.ndarray,
     pairs: np.ndarray,
     scratch: np.ndarray,
+    last: int,
     out: np.ndarray,
     written: int,
-    befores: np.ndarray,
-) -> tuple[int, int]:
-    """Encode the pretokens from number `first` on, of which the first begins at `start`, until all are done or the cache is
-    full. The ids go to `out` from `written` on, and to `befores` how many were there before each; gives the next pretoken and
-    the next place."""
-    for number in range(first, len(ends)):
-        befores[number] = written
-        end = ends[number]
-        length = end - start
-        low, high, slot = np.uint64(0), np.uint64(0), np.int64(0)
-        kept = length <= LONGEST
-        if kept:
-            low, high = key_of(data, start, end)
-            slot = find(cache, data, start, end, low, high)
-        if not kept or cache.table[slot, 1] == 0:
-            count = merge(data, start, end, bytes_ids, pairs, scratch)
-            ids = scratch[PIECE]
+    stops: np.ndarray,
+) -> int:
+    """Encode the pretokens of each text, followed by the id `last` unless that is NONE. The ids go to `out` from `written`
+    on, and to `stops` where those of each text end; gives the next place."""
+    for text in range(len(offsets) - 1):
+        start = offsets[text]
+        for number in range(firsts[text], firsts[text + 1]):
+            end = ends[number]
+            length = end - start
+            low, high, slot = np.uint64(0), np.uint64(0), np.int64(0)
+            kept = length <= LONGEST
             if kept:
-                if not has_room(cache, length, count):
-                    return number, written
-                put(cache, slot, data, start, end, low, high, ids, count)
-            for index in range(count):
-                out[written + index] = ids[index]
-        else:
-            value = cache.table[slot, 2]
-            count = np.int64(value >> np.uint64(PLACE_BITS))
-            place = np.int64(value & PLACE_MASK)
-            if count == 1:
-                out[written] = place
-            else:
+                low, high = key_of(data, start, end)
+                slot = find(cache, data, start, end, low, high)
+            if not kept or cache.table[slot, 1] == 0:
+                count = merge(data, start, end, bytes_ids, pairs, scratch)
+                ids = scratch[PIECE]
+                if kept:
+                    if not has_room(cache, length, count):
+                        restore(cache, fresh)
+                        slot = find(cache, data, start, end, low, high)
+                    put(cache, slot, data, start, end, low, high, ids, count)
                 for index in range(count):
-                    out[written + index] = cache.ids[place + index]
-        written += count
-        start = end
-    return len(ends), written
+                    out[written + index] = ids[index]
+            else:
+                value = cache.table[slot, 2]
+                count = np.int64(value >> np.uint64(PLACE_BITS))
+                place = np.int64(value & PLACE_MASK)
+                if count == 1:
+                    out[written] = place
+                else:
+                    for index in range(count):
+                        out[written + index] = cache.ids[place + index]
+            written += count
+            start = end
+        if last != NONE:
+            out[written] = last
+            written += 1
+        stops[text] = written
+    return written
 
 
 @loop
@@ -149,39 +156,20 @@ class FastEncoder:
         """The ids of each text, followed by `end` if it is given."""
         texts = _with_blank(texts) if self.rules.blank_in_front else texts
         texts = Texts(_read_only(texts.data), _read_only(texts.offsets))
-        ids, counts = [], [np.zeros(1, np.int64)]
-        for batch in _batches(texts):
-            found, count = self._encode_batch(batch)
-            if end is not None:
-                found, count = np.insert(found, np.cumsum(count), end), count + 1
-            ids.append(found)
-            counts.append(count)
-        joined = np.concatenate(ids) if ids else np.zeros(0, np.uint32)
-        return Encoded(joined, np.cumsum(np.concatenate(counts)))
-
-    def _encode_batch(self, texts: Texts) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The ids of all texts end to end, and how many each has."""
-        ends, firsts = pretokens(texts, self.rules)
-        out, befores = np.empty(texts.bytes, np.uint32), np.empty(len(ends) + 1, np.int64)
-        longest = int(np.diff(ends, prepend=texts.offsets[0]).max(initial=0))
-        scratch = np.empty((ROWS, 2 * longest), np.int64)
+        # As many ids as bytes at most: what is not written to takes no memory.
+        out, offsets = np.empty(texts.bytes + len(texts), np.uint32), np.zeros(len(texts) + 1, np.int64)
         done = written = 0
-        while done < len(ends):
-            start = int(ends[done - 1]) if done else int(texts.offsets[0])
-            done, written = encode_pretokens(
-                texts.data, start, ends, done, self._cache, self._bytes_ids, self._pairs, scratch, out, written, befores
+        for batch in _batches(texts):
+            ends, firsts = pretokens(batch, self.rules)
+            longest = int(np.diff(ends, prepend=batch.offsets[0]).max(initial=0))
+            written = encode_pretokens(
+                *(batch.data, batch.offsets, ends, firsts, self._cache, self._fresh, self._bytes_ids, self._pairs),
+                np.empty((ROWS, 2 * longest), np.int64),
+                NONE if end is None else end,
+                *(out, written, offsets[done + 1 : done + 1 + len(batch)]),
             )
-            if done < len(ends):
-                self._empty_cache()
-        befores[len(ends)] = written
-        return out[:written], np.diff(befores[firsts])
-
-    def _empty_cache(self) -> None:
-        if len(self._fresh.table) == len(self._cache.table):
-            copy_into(self._cache, self._fresh)
-        else:
-            self._cache.table[...] = 0
-            self._cache.used[...] = 0
+            done += len(batch)
+        return Encoded(out[:written], offsets)
 
 
 def _with_blank(texts: Texts) -> Texts:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.dedup.exact import hash_texts
-from ingot.data.dedup.hashing import first_equal
+from ingot.data.dedup.hashing import SEED_HIGH, SEED_LOW, first_equal, hash_pieces
+from ingot.data.native import hash_span
 from ingot.data.text.texts import Texts
 
 TEXT = st.text(st.sampled_from("aAbB éÉ\t\n\u00a0\u3000ßЖж漢𝔸😀."), max_size=30)
@@ -65,3 +66,14 @@ def test_first_equal_is_the_first_of_its_kind(pairs: list[tuple[int, int]]) -> N
     high = np.array([pair[0] for pair in pairs], np.uint64)
     low = np.array([pair[1] for pair in pairs], np.uint64)
     assert first_equal(high, low).tolist() == [pairs.index(pair) for pair in pairs]
+
+
+def test_both_words_are_hash_span_of_the_bytes() -> None:
+    """Spans of every length and place, up to the last byte of the array, where eight bytes cannot be loaded."""
+    data = np.random.default_rng(1).integers(0, 256, 40).astype(np.uint8)
+    starts, ends = (places.astype(np.int64) for places in np.triu_indices(41))
+    high, low = hash_pieces(data, starts, ends, exact=True)
+    spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    assert high.tolist() == [hash_span(data, start, end, SEED_HIGH) for start, end in spans]
+    assert low.tolist() == [hash_span(data, start, end, SEED_LOW) for start, end in spans]
+    assert hash_span(data, 3, 9, SEED_LOW) == hash_span(data[3:9].copy(), 0, 6, SEED_LOW), "what lies behind counts not"

@@ -1,30 +1,60 @@
-"""The same tasks through Ray: the same bytes as here, and a killed worker is replaced."""
+"""The same tasks and a whole curation through Ray: the same bytes as here, and a killed worker is replaced.
+
+What a lost node does is in ../test_ray_node.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ingot.data.config import CurateConfig
+from ingot.data.curate import STAGE
+from ingot.data.engine.pool import Pool
 from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.work import Work
 
 from ..conftest import Recorder
+from ..dirty import write_rows
+from ..test_curate import results, stage_at
 from .tasks import Text, die_once, upper
 
 pytest.importorskip("ray")
 
 
-def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder) -> None:
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """Ray takes its time to start: one of this machine for all tests here; pools that are made later join it."""
+    with RayPool(2) as started:
+        yield started
+
+
+def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder, pool: Pool) -> None:
     items = [Text(f"item{number}", "deadly" if number == 2 else "word " * number) for number in range(5)]
     marks = tmp_path / "marks"
     marks.mkdir()
-    with RayPool(2) as pool:
-        there = Work(tmp_path / "ray", recorder, pool=pool)
-        far = there.run("upper", upper, items)
-        survived = there.run("die", die_once, items, {"marks": str(marks)})
+    there = Work(tmp_path / "ray", recorder, pool=pool)
+    far = there.run("upper", upper, items)
+    survived = there.run("die", die_once, items, {"marks": str(marks)})
     near = Work(tmp_path / "here").run("upper", upper, items)
     assert [task.files for task in far] == [task.files for task in near]  # sizes and checksums
     assert [task.key for task in far] == [task.key for task in near]
     assert [task.files for task in survived] == [task.files for task in near]
     assert any("trying again" in line for line in recorder.lines)
+
+
+def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: Pool) -> None:
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    for number in range(3):
+        write_rows(rows / f"rows-{number}.jsonl", 1, seed=number)
+    steps = [{"step": "split"}, {"step": "exact_dedup"}, {"step": "gopher_quality"}, {"step": "near_dedup"}]
+    options = {"sources": [{"files": f"{rows}/*.jsonl"}], "steps": steps}
+    folders = {}
+    for engine, workers in (("local", 1), ("ray", 2)):
+        folders[engine] = stage_at(tmp_path / engine / "stage")
+        config = CurateConfig.model_validate({**options, "engine": engine, "workers": workers})
+        STAGE.run(config, {}, folders[engine])
+    assert results(folders["ray"]) == results(folders["local"])

@@ -12,7 +12,7 @@ import pytest
 from ingot.data.engine.local_pool import LocalPool
 from ingot.data.engine.pool import Pool, SerialPool
 from ingot.data.engine.store import REPORT, commit, finished
-from ingot.data.engine.work import ATTEMPTS, Work
+from ingot.data.engine.work import ATTEMPTS, Phase, Work
 from ingot.workspace.errors import DataError, Interrupted
 from ingot.workspace.interrupt import StopSignal
 
@@ -144,6 +144,36 @@ def test_small_work_stays_here(tmp_path: Path) -> None:
         assert {task.report["process"] for task in done} == {os.getpid()}
         assert isinstance(pool, LocalPool)
         assert pool.workers == []
+
+
+def test_processes_start_when_work_is_expected_and_then_take_single_tasks(tmp_path: Path) -> None:
+    pool = LocalPool(2)
+    with pool:
+        work = Work(tmp_path, pool=pool)
+        work.expect(1000)
+        [here] = work.run("upper", upper, ITEMS[:1])
+        assert here.report["process"] == os.getpid()
+        assert len(pool.workers) == 0
+        work.expect(10_000_000)
+        assert len(pool.workers) == 2
+        [there] = work.run("upper", upper, ITEMS[1:2])
+        assert there.report["process"] in {worker.process.pid for worker in pool.workers}
+
+
+@pytest.mark.parametrize("make_pool", [SerialPool, local])
+def test_phases_at_the_same_time_are_the_phases_by_themselves(tmp_path: Path, make_pool: Callable[[], Pool]) -> None:
+    with make_pool() as pool:
+        work = Work(tmp_path, pool=pool)
+        loud = Phase("loud", upper, ITEMS[:3], {"suffix": "!"}, version=2)
+        together = work.run_all([Phase("upper", upper, ITEMS[2:5]), loud, Phase("nothing", upper, [])])
+        assert [[task.file("out.txt").read_text() for task in done] for done in together] == [
+            [item.text.upper() for item in ITEMS[2:5]],
+            [item.text.upper() + "!" for item in ITEMS[:3]],
+            [],
+        ]
+        assert work.run("upper", upper, ITEMS[2:5]) == together[0]
+        assert work.run("loud", upper, ITEMS[:3], {"suffix": "!"}, version=2) == together[1]
+        assert work.tasks_run == 6
 
 
 def test_two_that_finish_the_same_task_do_not_disturb_each_other(tmp_path: Path) -> None:

@@ -23,7 +23,17 @@ AWKWARD = [
     "  \n  ", "1234",
 ]  # fmt: skip
 
-any_text = st.one_of(st.text(), st.lists(st.sampled_from(AWKWARD), max_size=30).map("".join))
+# Words are cut eight bytes at a time: lengths on both sides of that, and all that may stand around a word.
+WORDS = [
+    "a", "Zebra", "sevenab", "eightabc", "nineabcde", "sixteenabcdefghi",
+    " ", " ", "  ", "\n", "-", "'", "'s", "7", "é", "\u0301", "@", "[",
+]  # fmt: skip
+
+any_text = st.one_of(
+    st.text(),
+    st.lists(st.sampled_from(AWKWARD), max_size=30).map("".join),
+    st.lists(st.sampled_from(WORDS), max_size=30).map("".join),
+)
 
 
 @pytest.fixture(scope="session")
