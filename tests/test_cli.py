@@ -162,6 +162,9 @@ def test_one_kind_of_stage(run: Ingot) -> None:
     code, out, err = run("tokenizer", "text.yaml", "--input", "documents=given", "--dry-run", "--json", "--seed", "3")
     assert (code, err) == (0, "")
     assert [stage["name"] for stage in json.loads(out)["stages"]] == ["tokenizer"]
+    for spelt in (("train", "text.yaml", "--dry-run", "--json"), ("--json", "--dry-run", "text.yaml")):
+        code, again, err = run("tokenizer", *spelt, "--input", "documents=given", "--seed", "3")
+        assert code == 0 and again == out, err
     code, _, err = run("tokenizer", "text.yaml", "--input", "documents")
     assert err == "error: --input documents: an input needs a role and a path\n  fix: write --input ROLE=PATH\n"
 

@@ -74,7 +74,8 @@ def default(field: FieldInfo) -> str:
     if field.default_factory is not None:
         return "see below"
     if field.default is PydanticUndefined:
-        return "**required**"
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        return f"**required**, or `{extra['instead']}`" if "instead" in extra else "**required**"
     if isinstance(field.default, BaseModel):
         return "its defaults"
     items = list(field.default.values()) if isinstance(field.default, dict) else field.default

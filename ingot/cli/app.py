@@ -17,7 +17,7 @@ from ingot.cli.convert import export_command, import_command
 from ingot.cli.model import model_app
 from ingot.cli.serve import serve_command
 from ingot.cli.show import print_json, result_as_json, show_checks, show_curation_plans, show_result
-from ingot.cli.tokenizer import compare_command
+from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
@@ -48,6 +48,7 @@ RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where r
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")]
 RUNS = Path("runs")
+STAGES_PANEL = "One kind of stage by itself"
 
 
 def _show_version(wanted: bool) -> None:
@@ -180,12 +181,11 @@ app.command("ui")(ui_command)
 app.command("serve")(serve_command)
 app.command("import")(import_command)
 app.command("export")(export_command)
-app.command("compare-tokenizers")(compare_command)
 app.command("watch", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(watch_command)
 
 
-def _add_stage_command(kind: StageKind) -> None:
-    """`ingot KIND FILE` for one kind of stage."""
+def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
+    """`ingot KIND FILE` for one kind of stage, as the command `name` of `to`."""
 
     def command(
         file: Annotated[Path, typer.Argument(help="A recipe, or a file of this stage's options.", show_default=False)],
@@ -207,10 +207,11 @@ def _add_stage_command(kind: StageKind) -> None:
 
     takes = [role + (" (optional)" if role in kind.optional else "") for role in kind.needs]
     help_text = f"{kind.does} Takes: {', '.join(takes) or 'nothing'}. Makes: {', '.join(kind.makes)}."
-    app.command(kind.kind, help=help_text, short_help=kind.does, rich_help_panel="One kind of stage by itself")(command)
+    panel = STAGES_PANEL if to is app else None
+    to.command(name, help=help_text, short_help=kind.does, rich_help_panel=panel)(command)
 
 
-@app.command(rich_help_panel="One kind of stage by itself", short_help=STAGES["curate"].does)
+@app.command(rich_help_panel=STAGES_PANEL, short_help=STAGES["curate"].does)
 def curate(
     file: Annotated[Path, typer.Argument(help="A recipe, or a file of this stage's options.", show_default=False)],
     set: SetOption = None,
@@ -235,8 +236,11 @@ def curate(
 
 
 for _kind in STAGES.values():
-    if _kind.kind != "curate":  # it has a command of its own above
-        _add_stage_command(_kind)
+    if _kind.kind == "tokenizer":
+        _add_stage_command(_kind, tokenizer_app, "train")
+    elif _kind.kind != "curate":  # it has a command of its own above
+        _add_stage_command(_kind, app, _kind.kind)
+app.add_typer(tokenizer_app, rich_help_panel=STAGES_PANEL)
 
 
 def _split_input(text: str) -> tuple[str, str]:

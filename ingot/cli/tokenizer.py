@@ -1,11 +1,12 @@
-"""`ingot compare-tokenizers`: how well several tokenizers fit the same texts."""
+"""`ingot tokenizer`: train one, which is a stage by itself (app.py adds it), or see how well several fit the same texts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ingot.cli.show import print_json
 from ingot.workspace.errors import DataError
@@ -13,6 +14,20 @@ from ingot.workspace.errors import DataError
 SHOWN = {"bytes_per_token": "bytes/token", "fertility": "tokens/word", "continued_word_share": "words continued"}
 
 
+class TokenizerGroup(TyperGroup):
+    """`ingot tokenizer FILE` is `ingot tokenizer train FILE`, as `ingot KIND FILE` runs any other kind of stage."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and args[0] in {*self.commands, *ctx.help_option_names}
+        return super().parse_args(ctx, args if named or not args else ["train", *args])
+
+
+tokenizer_app = typer.Typer(
+    name="tokenizer", help="Train a tokenizer, or compare several.", no_args_is_help=True, cls=TokenizerGroup
+)
+
+
+@tokenizer_app.command("compare")
 def compare_command(
     tokenizers: Annotated[
         list[Path], typer.Argument(metavar="TOKENIZER…", help="Folders, tokenizer.json or .tiktoken files.")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ingot.evals.config import VerdictConfig
+from ingot.recipe.branch import check_branches
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
 from ingot.recipe.problems import Problems, suggestion
@@ -43,6 +44,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
     declared = _read_stages(entries.get("stages"), root.place, seed, table, problems)
     inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
     _check_claims(declared, inputs, problems)
+    check_branches(declared, inputs, problems)
     problems.raise_if_any()
     stages = [
         RecipeStage(stage.name, stage.kind.kind, stage.config, stage.seed, inputs[stage.name], stage.written_as)

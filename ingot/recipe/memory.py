@@ -4,7 +4,8 @@
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
                   step on; in a step of one pass they grow while activations are freed, and count only where they exceed them
     optimizer     8 B · parameters (AdamW, two moments); Muon keeps one momentum, 4 B, of the matrices of the blocks
-    copies        2 B · parameters of the blocks whose weights are cast to bfloat16 at the same time
+    copies        2 B · parameters of the blocks whose weights are cast to bfloat16 at the same time; with float8 and a scale per
+                  tensor 1 B of every rounded weight, which waits for the backward pass
     activations   bytes per token and block (shape.py, by `activations.keep`) · tokens of a pass · passes in flight
                   + what one block computes again or holds while its gradient is taken
     loss          a chunk of logits and its gradient; the states and their gradient; the head's gradient in float32
@@ -95,7 +96,7 @@ def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: b
     in_flight = min(stages, passes or stages) + ((stages - 1) / mesh.pipeline_stages if mesh.pipeline_stages > 1 else 0)
     keep, budget = config.activations.keep, config.activations.budget
     per_token = sum(block.kept(keep, budget, mesh.tensor) * block.count for block in shape.blocks)
-    kept = value * tokens * per_token * share * in_flight
+    kept = tokens * (value * per_token - _saved_by_float8(shape, config, mesh)) * share * in_flight
     largest = max(block.kept("all", tensor=mesh.tensor) for block in shape.blocks)
     whole = _in_use(shape, mesh, shape.depth * share) + ends  # what FSDP gathers of this device's layers
     gradients = GRADIENT * (whole if stages > 1 and ranks > 1 else held)
@@ -105,7 +106,7 @@ def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: b
         MASTER * held,
         gradients,
         2 * MOMENT * held - MOMENT * muon,
-        0 if float32 else 2 * _copies(shape, mesh, share, ends, ranks),
+        0 if float32 else 2 * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share,
         kept + TRANSIENT * value * tokens * largest,
         _loss(shape, tokens, value, vocabulary),
     )
@@ -124,6 +125,20 @@ def _copies(shape: Shape, mesh: MeshConfig, share: float, ends: float, ranks: in
         return _in_use(shape, mesh, shape.depth * share) + ends
     in_use = _in_use(shape, mesh, BLOCKS_GATHERED)
     return in_use + ends if ranks > 1 else max(COPIES_KEPT * shape.block_parameters, in_use)
+
+
+def _saved_by_float8(shape: Shape, config: TrainingConfig, mesh: MeshConfig) -> float:
+    """Bytes per token. What recomputation keeps are results of products, which are in bfloat16 in any case."""
+    if config.precision != "float8" or config.activations.keep != "all":
+        return 0.0
+    return sum(block.saved_by_float8(config.float8_scaling, mesh.tensor) * block.count for block in shape.blocks)
+
+
+def _rounded_weights(shape: Shape, config: TrainingConfig, mesh: MeshConfig) -> float:
+    """Bytes of the weights in float8 that all layers keep from the forward to the backward pass."""
+    if config.precision != "float8" or config.activations.keep != "all" or config.float8_scaling == "row":
+        return 0.0
+    return sum(block.float8.parameters * block.count for block in shape.blocks) / mesh.tensor
 
 
 def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:

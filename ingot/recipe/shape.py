@@ -10,6 +10,9 @@ What a compiled block keeps per token, D being the width of the stream and F the
     blocks     D: what enters the block
 
 A mixture of experts passes F = K·(expert width) + shared width, and keeps its K rows of the stream DISPATCH_COPIES times.
+
+With products in float8 (train/float8.py) `all` keeps less. What enters such a product is rounded anew in the backward pass from
+what made it (`row`), or kept as the rounded copy, a byte each (`tensor`). What left the mixing stays: its backward pass needs it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import mixing_flops
 from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig, MoeConfig
+from ingot.model.linear import Linear
 from ingot.model.mixers.config import (
     AttentionConfig,
     GatedDeltaConfig,
@@ -35,6 +39,7 @@ from ingot.model.mixers.config import (
 )
 from ingot.model.mixers.mixer import Site
 from ingot.recipe.cost import inner_width, mixed_width
+from ingot.train.float8 import SMALLEST, Scaling, fits
 
 DISPATCH_COPIES = 3
 """Times that a mixture keeps its chosen rows at the stream's width: gathered, multiplied, and put back in order."""
@@ -55,6 +60,16 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Float8:
+    """The products of a block that `precision: float8` rounds: their weights, and the numbers per token that enter them."""
+
+    parameters: int
+    stream: int  # from the stream, once for each half of the block
+    left: int  # from the mixing
+    inner: int  # from the inner channels
+
+
+@dataclass(frozen=True)
 class BlockShape:
     """One kind of block and how often it occurs."""
 
@@ -72,6 +87,7 @@ class BlockShape:
     routed: int  # experts per token, 0 without a mixture
     rows: int  # numbers per token in rows that are on their way to experts and back
     key_value_width: int  # what context parallelism gathers per token
+    float8: Float8
 
     def kept(self, keep: str, budget: float = 0.5, tensor: int = 1) -> float:
         """Numbers per token that wait for the backward pass; `tensor` divides what is inside the halves, not the stream."""
@@ -86,6 +102,12 @@ class BlockShape:
                 return self.width
             case _:
                 return budget * self.kept("all", tensor=tensor) + (1 - budget) * self.width
+
+    def saved_by_float8(self, scaling: Scaling, tensor: int = 1) -> float:
+        """How many bytes per token `all` keeps less when the block's large products are in float8 instead of bfloat16."""
+        made_again = self.float8.stream + self.float8.inner / tensor
+        copies = made_again + self.float8.left / tensor if scaling == "tensor" else 0
+        return 2 * made_again - copies
 
     def mixing_flops(self, length: int) -> float:
         """Forward FLOPs per token beside the matrices."""
@@ -163,7 +185,20 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
         routed=mixture.active if mixture is not None else 0,
         rows=mixture.active * DISPATCH_COPIES * (mixture.latent or site.width) if mixture is not None else 0,
         key_value_width=key_value_width(config.mixer),
+        float8=_float8(block),
     )
+
+
+def _float8(block: Block) -> Float8:
+    linear = {name: part for name, part in block.named_modules() if isinstance(part, Linear) and fits(part)}
+    large = {name: part.weight for name, part in linear.items() if min(part.weight.shape) >= SMALLEST}
+    stream = {
+        name.split(".")[0]: weight.shape[1] for name, weight in large.items() if not name.endswith((".output", ".down"))
+    }
+    left, inner = (
+        sum(weight.shape[1] for name, weight in large.items() if name.endswith(end)) for end in (".output", ".down")
+    )
+    return Float8(sum(weight.numel() for weight in large.values()), sum(stream.values()), left, inner)
 
 
 def _expert(part: ChannelConfig | None) -> FeedForwardConfig:

@@ -166,6 +166,24 @@ def test_what_is_kept_orders_the_memory() -> None:
     assert Memory(1, 2, 3, 4, 5, 6, 7).total == 28
 
 
+def test_what_float8_saves_by_hand() -> None:
+    """Normed streams and the gated product are kept no more; by tensor one byte of each instead, and of the mixing's result."""
+    (block,) = shape_of(llama()).blocks
+    assert block.saved_by_float8("row") == 2 * (2 * 2048 + 8192)
+    assert block.saved_by_float8("tensor") == 2 * (2 * 2048 + 8192) - (2 * 2048 + 8192 + 2048)
+    assert block.float8.parameters == 2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192
+    config = {"precision": "float8", "activations": {"keep": "products"}}
+    again, plain = (
+        memory(shape_of(llama()), stage(llama(), 8, 4096, **options), ONE)
+        for options in (config, {"activations": {"keep": "products"}})
+    )
+    assert again == plain
+    (routed,) = shape_of(mixture()).blocks
+    assert routed.float8.inner == 0 and routed.float8.left == 2048, "experts stay in bfloat16"
+    (narrow,) = shape_of(small()).blocks
+    assert narrow.float8.parameters == narrow.saved_by_float8("row") == 0, "matrices of 768 rows stay in bfloat16"
+
+
 def small() -> ModelConfig:
     block = {"mixer": {"heads": 12, "key_value_heads": 12, "head_width": 64}, "feed_forward": {"width": 2048}}
     given = {"vocabulary_size": 50_304, "width": 768, "layers": "layer*12", "blocks": {"layer": block}}
@@ -195,8 +213,10 @@ def mixture() -> ModelConfig:
         (llama(), 8, 4096, {"optimizer": {"kind": "muon"}}, 58.6),
         (small(), 16, 2048, {}, 15.8),
         (mixture(), 2, 4096, {"batch_tokens": 8 * 4096}, 106.5),
+        (llama(), 8, 4096, {"precision": "float8"}, 54.3),
+        (llama(), 8, 4096, {"precision": "float8", "float8_scaling": "row"}, 50.4),
     ],
-    ids=["1.24B", "1.24B at 8k", "Muon", "0.12B", "mixture"],
+    ids=["1.24B", "1.24B at 8k", "Muon", "0.12B", "mixture", "float8 by tensor", "float8 by row"],
 )
 def test_our_trainer_on_one_h200(
     model: ModelConfig, rows: int, length: int, options: dict[str, Any], measured: float

@@ -1,0 +1,58 @@
+"""Will the checkpoint that a stage begins from (`from_step`) exist? Asked when the recipe is loaded, not after hours of training.
+
+A stage of `steps` steps writes a checkpoint at the multiples of `every`, and at its end if that is one to keep. What outlives
+it are multiples of `keep_every` and, with `keep_best`, one that only the run can name: then any that is written may be it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ingot.recipe.declare import Declared
+from ingot.recipe.problems import Problems
+from ingot.recipe.recipe import FromPath, FromStage, Inputs
+from ingot.train.config import PretrainConfig, TrainingConfig
+
+STEP, COPIES = "steps/step-{:07d}", "steps/copies.json"  # as train/saving/steps.py has them, which imports torch
+
+
+def check_branches(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
+    """Every `from_step` against what the stage that it names keeps, or what lies at the path that it names."""
+    configs = {stage.name: stage.config for stage in declared}
+    for stage in declared:
+        if not isinstance(stage.config, PretrainConfig) or stage.config.from_step is None:
+            continue
+        step, source, fix = stage.config.from_step, inputs[stage.name].get("checkpoint"), None
+        match source:
+            case FromStage():
+                before = configs[source.stage]
+                fix = why_missing(step, before, source.stage) if isinstance(before, TrainingConfig) else None
+                problem = f"{source.stage} keeps no checkpoint of step {step}"
+            case FromPath():
+                fix = why_absent(step, source.path.parent)
+                problem = f"there is no checkpoint of step {step} beside {source.path}"
+        if fix is not None:
+            problems.add(f"{stage.name}.from_step: {problem}", place=stage.place, fix=fix)
+
+
+def why_missing(step: int, config: TrainingConfig, stage: str) -> str | None:
+    """What to do about it if a stage cannot keep the checkpoint of `step`; None if it can."""
+    plan = config.checkpoints
+    if step > config.steps:
+        return f"{stage} has {config.steps} steps: choose one of them"
+    if step < config.steps and step % plan.every:
+        return f"{stage} saves every {plan.every} steps: choose one of those, or set its checkpoints.every"
+    if plan.keep_best or (plan.keep_every is not None and step % plan.keep_every == 0):
+        return None
+    if plan.keep_every is None:
+        return f"set checkpoints.keep_every in {stage}: only what that keeps outlives it"
+    return f"{stage} keeps every {plan.keep_every} steps: choose one of those, or set its checkpoints.keep_every"
+
+
+def why_absent(step: int, folder: Path) -> str | None:
+    """The same for a stage folder on disk. What was copied to a URL, or is on another machine, may be there."""
+    if not folder.exists() or (folder / COPIES).exists() or (folder / STEP.format(step)).exists():
+        return None
+    there = sorted(path.name for path in folder.glob(STEP.split("{")[0] + "*[0-9]"))
+    return f"there are {', '.join(there)}" if there else "name a stage that ran with checkpoints.keep_every"
