@@ -129,6 +129,7 @@ class PretrainConfig(LanguageConfig):
 
     counts_tokens: ClassVar[bool] = True
 
+    steps: int = Field(gt=0, description="optimizer steps", json_schema_extra={"instead": "tokens"})
     model: ModelConfig | None = Field(None, description="the model to start; null to go on from the input checkpoint")
     from_step: int | None = Field(
         None,

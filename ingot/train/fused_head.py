@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ingot.model.team import run, team_can
+
 CHUNK_LOGITS = 1 << 29  # values of a chunk: 1 GiB in bfloat16, the smallest that still fills a large GPU
 CHUNK_LOGITS_CPU = 1 << 22  # shorter ones cost more in the products than the cache saves
 
@@ -47,16 +49,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradient_states = torch.empty_like(states_ND) if wants_states else None
         gradient_weight = torch.zeros_like(weight_VD, dtype=exact) if wants_weight else None
         cuda = states_ND.device.type == "cuda"
+        in_place = scale == 1.0 and softcap is None and team_can(states_ND, weight)
         size = max(1, (CHUNK_LOGITS if cuda else CHUNK_LOGITS_CPU) // len(weight_VD))
         if size > 128:
             size -= size % 128  # whole tiles of the matrix units
-        run = _compiled_chunk() if cuda else _chunk
+        differentiate = _compiled_chunk() if cuda else _chunk_in_place if in_place else _chunk
         for start in range(0, len(targets_N), size):
             part = slice(start, start + size)
             states = states_ND[part]
             logits = states @ weight.T
             factors = a_N[part], None if b_N is None else b_N[part]
-            logprobs_N[part], normalisers_N[part], gradient = run(logits, targets_N[part], *factors, scale, softcap)
+            chunk = differentiate(logits, targets_N[part], *factors, scale, softcap)
+            logprobs_N[part], normalisers_N[part], gradient = chunk
             if gradient_states is not None:
                 torch.mm(gradient, weight, out=gradient_states[part])
             if gradient_weight is not None:
@@ -123,6 +127,20 @@ def _chunk(
     if scale != 1.0:
         gradient = gradient * scale
     return logprobs_C, normalisers_C, gradient.to(logits_CV.dtype)
+
+
+def _chunk_in_place(
+    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None, scale: float, softcap: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for float32 on a CPU, with neither scale nor softcap: one pass over the logits, which become the gradient."""
+    from ingot.model.head_loops import differentiate
+
+    targets_C, a_C = targets_C.contiguous(), a_C.float().contiguous()
+    b_C = None if b_C is None else b_C.float().contiguous()
+    logprobs_C, normalisers_C = torch.empty_like(a_C), torch.empty_like(a_C)
+    given = (logits_CV, targets_C, a_C, 0 if b_C is None else b_C)
+    run(differentiate, *given, logprobs_C, normalisers_C, *logits_CV.shape)
+    return logprobs_C, normalisers_C, logits_CV
 
 
 @cache

@@ -8,9 +8,9 @@ from torch.nn.functional import linear
 
 from ingot.inference import products
 from ingot.inference.few_rows.multiply import IS_ARM
-from ingot.inference.few_rows.team import openmp
 from ingot.inference.products import fast_products, multiply_few
 from ingot.model.linear import Linear
+from ingot.model.team import openmp
 
 needs_loops = pytest.mark.skipif(not IS_ARM or openmp() is None, reason="the loops are used on ARM with GNU's OpenMP")
 

@@ -199,3 +199,12 @@ def test_the_loss_of_transformers(tied: bool, monkeypatch: pytest.MonkeyPatch) -
     for name, each in peer.named_parameters():
         assert each.grad is not None
         torch.testing.assert_close(each.grad, gradients[name], rtol=0, atol=1e-6 * float(gradients[name].abs().max()))
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_what_is_no_number_stays_none(wrong: float) -> None:
+    """In float32 on a CPU, where a compiled loop takes the logits: the guards of a run look for it."""
+    states, weight, targets, a, b = (each.float() if each.is_floating_point() else each for each in case())
+    states[4, 2] = wrong
+    _, logprobs, normalisers = linear_cross_entropy(states.requires_grad_(), weight, targets, a, b)
+    assert logprobs.isnan().nonzero().tolist() == [[4]] and normalisers.isnan().nonzero().tolist() == [[4]]

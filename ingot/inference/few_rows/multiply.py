@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ingot.inference.few_rows.task import OUTPUTS, PANEL, STEP, Kind, panels_for
-from ingot.inference.few_rows.team import openmp, run
+from ingot.inference.few_rows.team import run
+from ingot.model.team import openmp
 
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")
 

@@ -14,8 +14,8 @@ from llvmlite import ir
 
 from ingot.inference.few_rows.language import LANES, LONG, Loop, Value, call, compiled, long, smaller
 from ingot.inference.few_rows.task import LEAST_OF_PANEL, OUTPUTS, PANEL, TASK, Kind
-from ingot.inference.few_rows.team import WAIT, openmp
 from ingot.inference.few_rows.tiles import write_panel, write_panel_tile, write_tile
+from ingot.model.team import WAIT, openmp
 
 TILES = (4, 2, 1)  # rows: for what no panel has
 

@@ -23,7 +23,7 @@ from torch.nn import Module, Parameter
 
 from ingot.inference.few_rows.multiply import can_multiply, program
 from ingot.inference.few_rows.task import PANEL, panels_for
-from ingot.inference.few_rows.team import Stage, bits, run
+from ingot.inference.few_rows.team import Stage, run
 from ingot.inference.products import multiply_few
 from ingot.model.block import Block
 from ingot.model.context import Context
@@ -35,6 +35,7 @@ from ingot.model.mixers.cache import Cache, TokenCache
 from ingot.model.mixers.store import store_can
 from ingot.model.norm import RmsNorm
 from ingot.model.positions.rope import rotation
+from ingot.model.team import bits
 
 MOST_ROWS = 32  # tokens of a pass: libraries multiply more of them faster
 

@@ -12,8 +12,6 @@ same cores. The team may be smaller than was asked for (OMP_DYNAMIC, OMP_THREAD_
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from array import array
 from collections.abc import Sequence
 from functools import cache
@@ -21,26 +19,9 @@ from typing import Any
 
 import torch
 
-WAIT = "ingot_wait"  # void f(): until all threads of the team are here
-THREAD_NUMBER, TEAM_SIZE = "ingot_thread_number", "ingot_team_size"  # int32 f()
-SYMBOLS = {WAIT: "GOMP_barrier", THREAD_NUMBER: "omp_get_thread_num", TEAM_SIZE: "omp_get_num_threads"}
+from ingot.model.team import TEAM_SIZE, THREAD_NUMBER, WAIT, openmp
 
 Stage = tuple[int, Sequence[int]]  # the address of a function, and its numbers
-
-
-@cache
-def openmp() -> Any:
-    """The OpenMP library that torch itself uses, or None if it has not the entry points of GNU's."""
-    from llvmlite import binding  # only where there are loops to compile
-
-    library = ctypes.CDLL(torch._C.__file__)
-    if not all(hasattr(library, name) for name in ("GOMP_parallel", *SYMBOLS.values())):
-        return None
-    library.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    library.GOMP_parallel.restype = None
-    for symbol, name in SYMBOLS.items():
-        binding.add_symbol(symbol, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
-    return library
 
 
 def run(stages: Sequence[Stage]) -> None:
@@ -50,12 +31,6 @@ def run(stages: Sequence[Stage]) -> None:
         numbers += (function, len(own), *own)
     plan = array("q", (*numbers, 0))
     openmp().GOMP_parallel(_walk()[1], plan.buffer_info()[0], torch.get_num_threads(), 0)
-
-
-def bits(number: float) -> int:
-    """A float64 as a number of a stage."""
-    whole: int = struct.unpack("q", struct.pack("d", number))[0]
-    return whole
 
 
 @cache

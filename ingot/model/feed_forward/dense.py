@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
 from ingot.model.context import Context
+from ingot.model.feed_forward import gated_team
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.feed_forward.gated_numba import gated_silu as gated_silu_in_loops
 from ingot.model.feed_forward.gated_numba import gated_silu_can
@@ -52,6 +53,8 @@ def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
         from ingot.model.feed_forward.gated_triton import gated_silu
 
         return gated_silu(projected)
+    if is_swiglu(config) and gated_team.gated_can(projected):
+        return gated_team.gated_silu(projected)
     if is_swiglu(config) and gated_silu_can(projected):
         return gated_silu_in_loops(projected)
     activation = ACTIVATIONS[config.activation]

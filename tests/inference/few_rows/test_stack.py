@@ -11,11 +11,11 @@ from ingot.inference import forward
 from ingot.inference.engine import Engine
 from ingot.inference.few_rows import stack
 from ingot.inference.few_rows.multiply import IS_ARM
-from ingot.inference.few_rows.team import openmp
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
+from ingot.model.team import openmp
 from ingot.model.transformer import Transformer
 
 pytestmark = pytest.mark.skipif(not IS_ARM or openmp() is None, reason="the loops are used on ARM with GNU's OpenMP")

@@ -1,0 +1,60 @@
+"""Rotations of rope.py in one pass, for training in float32 on a CPU; the gradient turns the other way.
+
+Shapes: B rows, H heads, T tokens, W width, R turned pairs of channels.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ingot.model import team
+
+
+def rotate_can(x_BHTW: Tensor, cos: Tensor) -> bool:
+    """Whether the loop takes these: heads that turn with all their channels, and that somebody differentiates."""
+    whole = x_BHTW.dim() == 4 and x_BHTW.shape[-1] == 2 * cos.shape[-1]
+    return whole and torch.is_grad_enabled() and x_BHTW.requires_grad and team.team_can(x_BHTW, cos)
+
+
+def rotate(x_BHTW: Tensor, cos_B1TR: Tensor, sin_B1TR: Tensor, interleaved: bool) -> Tensor:
+    """The turned heads, in memory ordered as [B, T, H, W]."""
+    out: Tensor = _Rotate.apply(x_BHTW, cos_B1TR, sin_B1TR, interleaved)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+        shape = (len(x), 1, x.shape[2], cos.shape[-1])
+        cos, sin = (each.expand(shape).contiguous() for each in (cos, sin))
+        ctx.save_for_backward(cos, sin)
+        ctx.interleaved = interleaved
+        return _turn(x, cos, sin, interleaved, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        return _turn(up, cos, sin, ctx.interleaved, -1.0), None, None, None
+
+
+def _turn(x_BHTW: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, sign: float) -> Tensor:
+    x_BTHW = x_BHTW.transpose(1, 2)
+    x_BTHW = x_BTHW if x_BTHW.stride(-1) == 1 else x_BTHW.contiguous()
+    rows, tokens, heads, width = x_BTHW.shape
+    out_BTHW = x_BTHW.new_empty(x_BTHW.shape)
+    sizes = (rows, tokens, heads, width, *x_BTHW.stride()[:3])
+    team.run(_loop(), x_BTHW, cos, sin, out_BTHW, *sizes, int(interleaved), sign)
+    return out_BTHW.transpose(1, 2)
+
+
+@cache
+def _loop() -> Any:
+    from ingot.model.positions.rope_team_loops import turn
+
+    return turn
