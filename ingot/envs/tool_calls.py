@@ -86,10 +86,12 @@ class ToolCalls(Generic[Owner]):
 
         def work() -> None:
             try:
-                text = turn.tools[call.name](call.arguments)[:TEXT_LIMIT]
-            except Exception as error:  # noqa: BLE001 - whatever a tool raises is what the model must hear
-                text = f"error: {type(error).__name__}: {error}"[:TEXT_LIMIT]
-            self._arrived.put((turn, place, text))
+                text: object = turn.tools[call.name](call.arguments)
+                if not isinstance(text, str):
+                    text = f"error: the tool gave {type(text).__name__} instead of a text"
+            except BaseException as error:  # noqa: BLE001 - whatever a tool raises is what the model must hear
+                text = f"error: {type(error).__name__}: {error}"
+            self._arrived.put((turn, place, str(text)[:TEXT_LIMIT]))
 
         if call.name in turn.tools:
             threading.Thread(target=work, name=f"ingot-tool-{call.name}", daemon=True).start()

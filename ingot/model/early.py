@@ -25,4 +25,4 @@ def early(tensor: Tensor) -> dict[str, bool]:
 
 @cache
 def _can(device: int) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)

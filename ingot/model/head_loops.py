@@ -54,9 +54,9 @@ def differentiate(task: Task) -> None:
         target, factor, largest = targets_C[token], -a_C[token], _largest(z_V)
         hit = z_V[target]
         total = _exponentials(z_V, largest)
-        normaliser = largest + np.float32(math.log(total))
+        normaliser = np.float64(largest) + math.log(np.float64(total))  # differences of log-probabilities are small
         if task[3] != 0:
-            factor += np.float32(2) * vector(task[3], chunk)[token] * normaliser
+            factor += np.float32(2) * vector(task[3], chunk)[token] * np.float32(normaliser)
         _scale(z_V, factor / total)
         z_V[target] += a_C[token]
-        logprobs_C[token], normalisers_C[token] = hit - normaliser, normaliser
+        logprobs_C[token], normalisers_C[token] = np.float32(hit - normaliser), np.float32(normaliser)

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from ingot.model.team import run, team_can
+from ingot.workspace.errors import IngotError
 
 CHUNK_LOGITS = 1 << 29  # values of a chunk: 1 GiB in bfloat16, the smallest that still fills a large GPU
 CHUNK_LOGITS_CPU = 1 << 22  # shorter ones cost more in the products than the cache saves
@@ -49,7 +50,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradient_states = torch.empty_like(states_ND) if wants_states else None
         gradient_weight = torch.zeros_like(weight_VD, dtype=exact) if wants_weight else None
         cuda = states_ND.device.type == "cuda"
-        in_place = scale == 1.0 and softcap is None and team_can(states_ND, weight)
+        in_place = scale == 1.0 and softcap is None and _can_in_place(states_ND, weight, targets_N)
         size = max(1, (CHUNK_LOGITS if cuda else CHUNK_LOGITS_CPU) // len(weight_VD))
         if size > 128:
             size -= size % 128  # whole tiles of the matrix units
@@ -127,6 +128,22 @@ def _chunk(
     if scale != 1.0:
         gradient = gradient * scale
     return logprobs_C, normalisers_C, gradient.to(logits_CV.dtype)
+
+
+def _can_in_place(states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> bool:
+    """Whether the compiled loop takes these. It indexes memory itself, so nothing but tokens of the vocabulary may come to it."""
+    if not team_can(states_ND, weight_VD) or torch.is_autocast_enabled("cpu") or targets_N.dtype != torch.int64:
+        return False
+    if len(targets_N):
+        lowest, highest = targets_N.aminmax()
+        if lowest < 0 or highest >= len(weight_VD):
+            wrong = int(lowest if lowest < 0 else highest)
+            raise IngotError(
+                f"{wrong} is not a token of a vocabulary of {len(weight_VD)}",
+                place="the targets of the loss",
+                fix="use the tokenizer that the model was made for; mask tokens that shall not count by their weight",
+            )
+    return True
 
 
 def _chunk_in_place(

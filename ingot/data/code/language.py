@@ -88,9 +88,12 @@ def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
     return languages, "extension" if languages else None
 
 
+LONGEST_SHEBANG = 200  # characters: some expressions take the square of what they read
+
+
 def by_shebang(head: str) -> str | None:
     """The language of the interpreter in the first line."""
-    mark = SHEBANG.match(head)
+    mark = SHEBANG.match(head[:LONGEST_SHEBANG])
     return INTERPRETERS.get(mark[1].lower()) if mark else None
 
 

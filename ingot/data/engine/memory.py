@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 KEPT_BYTES = 48_000_000
+SIZES = Path("/proc/self/statm")  # of Linux
 
 _least = 0  # resident bytes when memory was given back the last time
 
@@ -35,10 +36,10 @@ def release_memory() -> None:
 
 @cache
 def malloc_trim() -> Callable[[int], int] | None:
-    """The function of the GNU C library; None where there is another library."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+    """The function of the GNU C library; None where there is another library, or nothing that tells a process's size."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if SIZES.exists() else None
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that this process has now."""
+    return int(SIZES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -63,9 +63,10 @@ def _block_can(block: Module, cache: Cache | None, x_BTD: Tensor) -> bool:
 
 def _can(layer: Linear) -> bool:
     """Whether the layer is a product with a matrix that the loops take, and nothing else."""
-    weight, bias = layer.weight, layer._parameters["bias"]
     if type(layer) is not Linear or layer.multiply is not multiply_few or layer.rounding is not None:
         return False
+    weight = layer.weight
+    bias: Tensor | None = layer.bias
     if bias is not None or _is_hooked(layer):
         return False
     whole = type(weight) is Parameter  # not divided over ranks
@@ -177,7 +178,7 @@ class Plan:
         """Memory of that name; the next layer has the same, if it needs as much."""
         key = (name, size)
         if key not in self._rooms:
-            self._rooms[key] = torch.empty(size)
+            self._rooms[key] = torch.empty(size, dtype=torch.float32, device="cpu")
         return self._rooms[key]
 
     def _address(self, tensor: Tensor) -> int:

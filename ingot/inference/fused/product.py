@@ -6,9 +6,9 @@
 
 for up to 64 rows. With a library's products a layer is ten kernels that are each as short as a kernel can be; with these it is
 seven, each of which starts before the last has ended. The residual stream travels as a `Stream`: the next norm's share of the
-work is done where the stream is written (product_kernel.py). All of a layer but its attention, µs on an H200 with 64 rows:
+work is done where the stream is written (product_kernel.py). All of a layer but its attention, µs on an H200:
 
-    width 576: 22.6 → 14.7      width 1024: 28.2 → 22.2      width 2048: 53 → 83
+    64 rows, width 576: 22.6 → 14.7      64 rows, width 1024: 28.2 → 22.2      32 rows, width 2048: 52 → 83
 
 Large matrices keep the memory busy by themselves, and there a library's tiles are better: they are left to it.
 
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import linear
 
 from ingot.model.early import early
@@ -54,6 +55,8 @@ def product_can(layer: Linear, rows: int) -> bool:
     weight = layer.weight
     return (
         type(layer) is Linear
+        and type(weight) is Parameter  # not divided over ranks
+        and not (layer._forward_hooks or layer._forward_pre_hooks)
         and layer.rounding is None
         and layer.multiply is linear
         and weight.is_cuda

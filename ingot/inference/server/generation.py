@@ -117,6 +117,7 @@ class Generation:
         now, count = time.monotonic(), len(chunk.tokens)
         if count and not self._last[choice]:
             self._metrics.first_token.observe(now - self._began)
+            self._metrics.between_tokens.observe(0.0, count - 1)  # those that came with it
         elif count:
             self._metrics.between_tokens.observe((now - self._last[choice]) / count, count)
         self._last[choice] = now

@@ -7,7 +7,8 @@ are lists of alternatives, and
 
 `not` is carried down to the keywords by De Morgan's rules. Each keyword speaks of values of its own types only, so what violates
 it is of such a type: what is not at least 3 is a number below 3. These can be negated exactly: type, enum and const, bounds of
-numbers, lengths and counts, required, properties, and all combinations of these but oneOf. The rest is refused, with its pointer.
+numbers, lengths and counts, required, properties, and all combinations of these but oneOf and if. The rest is refused, with its
+pointer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from ingot.inference.structure.errors import StructureError
 from ingot.inference.structure.keywords import COMBINING, KEYWORDS_OF, check_keywords
 
 WIDEST = 1000  # alternatives of one schema
+DEEPEST = (
+    20_000  # schemas that are looked at for a document: what refers twice to what refers twice … grows without end
+)
 WIDE_TYPES = ("object", "array", "string", "number", "boolean", "null")  # every value is of one of these
 OPPOSITES = {  # of bounds: the keyword of what violates it, and what is added to the bound
     "minimum": ("exclusiveMaximum", 0),
@@ -38,12 +42,13 @@ class Alternatives:
 
     def __init__(self, document: Any) -> None:
         self.document = document
+        self._looked = 0
 
     def of(self, schema: Any, place: str, within: tuple[str, ...] = ()) -> list[Schema]:
         """The alternatives of a schema. `within` are the references on the way to it."""
         if isinstance(schema, bool):
             return [{}] if schema else []
-        check_keywords(schema, place)
+        self._look(schema, place)
         found = [normal({key: schema[key] for key in schema if key in KEYWORDS_OF and key not in COMBINING})]
         if "$ref" in schema:
             target, pointer = self._follow(schema["$ref"], place, within)
@@ -69,7 +74,7 @@ class Alternatives:
         """The alternatives of not satisfying a schema: of violating one of its keywords."""
         if isinstance(schema, bool):
             return [] if schema else [{}]
-        check_keywords(schema, place)
+        self._look(schema, place)
         found: list[Schema] = []
         for key in (key for key in schema if key in KEYWORDS_OF and key not in ("then", "else")):
             pointer, value = f"{place}/{key}", schema[key]
@@ -87,7 +92,14 @@ class Alternatives:
                 found += every
             else:
                 found += _violating(key, value, pointer)
+            _check_width(len(found), place)
         return found
+
+    def _look(self, schema: Schema, place: str) -> None:
+        check_keywords(schema, place)
+        self._looked += 1
+        if self._looked > DEEPEST:
+            raise StructureError(f"more than {DEEPEST} schemas within it", place=place, fix="refer less often")
 
     def _conditional(self, schema: Schema, place: str, within: tuple[str, ...]) -> list[Schema]:
         sides = []
@@ -97,8 +109,7 @@ class Alternatives:
         return sides
 
     def _product(self, left: list[Schema], right: list[Schema], place: str) -> list[Schema]:
-        if len(left) * len(right) > WIDEST:
-            raise StructureError(f"more than {WIDEST} combinations of alternatives", place=place, fix="simplify it")
+        _check_width(len(left) * len(right), place)
         joined = [join(one, other, place) for one in left for other in right]
         return [one for one in joined if not self._is_impossible(one, place)]
 
@@ -133,6 +144,11 @@ class Alternatives:
             else:
                 raise StructureError(f"{reference!r} names nothing", place=f"{place}/$ref", fix="define it in $defs")
         return target, reference
+
+
+def _check_width(count: int, place: str) -> None:
+    if count > WIDEST:
+        raise StructureError(f"more than {WIDEST} combinations of alternatives", place=place, fix="simplify it")
 
 
 def _is_plain(schema: Any) -> bool:

@@ -54,7 +54,7 @@ def both(left: Any, right: Any) -> Any:
     """The schema of what satisfies two, each perhaps `true` or `false`."""
     if left is False or right is False:
         return False
-    if left is True or left == right:
+    if left is True or same(left, right):
         return right
     return left if right is True else {"allOf": [left, right]}
 
@@ -78,7 +78,7 @@ def join(left: Schema, right: Schema, place: str) -> Schema:
             joined[key] = a + b
         elif key == "multipleOf" and isinstance(a, int) and isinstance(b, int):
             joined[key] = math.lcm(a, b)
-        elif key not in ("properties", "additionalProperties", "items", "prefixItems") and a != b:
+        elif key not in ("properties", "additionalProperties", "items", "prefixItems") and not same(a, b):
             raise StructureError(
                 f"{key!r} is given twice", place=f"{place}/{key}", fix="join the two by hand into one schema"
             )
@@ -96,14 +96,13 @@ def has_both(name: str, left: tuple[str, ...], right: tuple[str, ...]) -> bool:
 
 def _join_properties(left: Schema, right: Schema, joined: Schema, place: str) -> None:
     """Each named property satisfies what either says of it, by name or as an additional one."""
-    if any("patternProperties" in schema for schema in (left, right)):
-        if left.keys() & {"properties", "additionalProperties"} and right.keys() & {
-            "properties",
-            "additionalProperties",
-        }:
+    for one, other in ((left, right), (right, left)):
+        # what one calls additional, the other may name by its pattern
+        if "patternProperties" in one and other.keys() & {"properties", "additionalProperties"}:
             raise StructureError(
                 "'patternProperties' cannot be joined", place=f"{place}/patternProperties", fix="write one schema"
             )
+    if "patternProperties" in joined:
         return
     names = dict.fromkeys([*left.get("properties", {}), *right.get("properties", {})])
     sides = [(schema.get("properties", {}), schema.get("additionalProperties", True)) for schema in (left, right)]

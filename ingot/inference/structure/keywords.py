@@ -124,5 +124,5 @@ def _well_formed(key: str, value: Any) -> bool:
         names = [value] if isinstance(value, str) else value
         return isinstance(names, list) and bool(names) and all(name in TYPES for name in names)
     if key == "required":
-        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+        return isinstance(value, list) and all(isinstance(name, str) for name in value) and len({*value}) == len(value)
     return key == "const" or isinstance(value, list)  # enum

@@ -124,7 +124,8 @@ class _Reader:
             raise _whole_value("object", place)
         declared: Schema = schema.get("properties", {})
         required: list[str] = schema.get("required", [])
-        additional = schema.get("additionalProperties", not declared and "patternProperties" not in schema)
+        closed = any(one is not False for one in declared.values()) or "patternProperties" in schema
+        additional = schema.get("additionalProperties", not closed)  # names that are only forbidden declare nothing
         extra = schema.get("additionalProperties", True)  # required, but not declared
         declared = declared | {name: extra for name in required if name not in declared}
         if "patternProperties" in schema:
@@ -174,7 +175,7 @@ class _Reader:
     def _array(self, schema: Schema, place: str) -> Node:
         prefix = schema.get("prefixItems", [])
         least, most = schema.get("minItems", 0), schema.get("maxItems")
-        items = schema.get("items", not prefix or least > len(prefix))
+        items = schema.get("items", not prefix or least > len(prefix) or bool(schema.get("minContains")))
         if self._excluded(schema, "array"):
             raise _whole_value("array", place)
         if "uniqueItems" in schema and (most is None or most > 1):

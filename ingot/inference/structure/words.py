@@ -17,9 +17,12 @@ from typing import Any, Protocol
 
 from ingot.inference.structure.automaton import DEAD, Automaton
 from ingot.inference.structure.characters import EVERY, LAST, Ranges, Spell, intersect, single, union
+from ingot.inference.structure.errors import StructureError
 from ingot.inference.structure.grammar import Grammar, Node
 from ingot.inference.structure.machine import machine
 from ingot.inference.structure.pattern import parse_pattern
+
+MOST_SETS = 300
 
 
 class Condition(Protocol):
@@ -131,7 +134,7 @@ class Multiple:
 
 def words(conditions: Sequence[Condition], grammar: Grammar, spell: Spell, place: str) -> Node:
     """The words that satisfy all the conditions; `spell` writes a set of characters (characters.py)."""
-    atoms = split(ranges for condition in conditions for ranges in condition.sets)
+    atoms = split((ranges for condition in conditions for ranges in condition.sets), place)
     start = tuple(condition.begin(atoms) for condition in conditions)
 
     def moves(states: tuple[Any, ...]) -> list[tuple[Node, tuple[Any, ...]]]:
@@ -148,9 +151,11 @@ def words(conditions: Sequence[Condition], grammar: Grammar, spell: Spell, place
     return machine(grammar, start, moves, ends, place)
 
 
-def split(sets: Iterable[Ranges]) -> list[Ranges]:
+def split(sets: Iterable[Ranges], place: str) -> list[Ranges]:
     """All characters in disjoint sets, as few as there can be, of which each of the given sets is a union."""
     known = list(dict.fromkeys(sets))
+    if len(known) > MOST_SETS:  # the work grows with their square
+        raise StructureError(f"more than {MOST_SETS} sets of characters", place=place, fix="use classes such as [a-z]")
     borders = {edge for ranges in (*known, EVERY) for low, high in ranges for edge in (low, high + 1)}
     groups: dict[tuple[bool, ...], list[tuple[int, int]]] = {}
     for low, after in pairwise(sorted(borders | {0, LAST + 1})):

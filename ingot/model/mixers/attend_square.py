@@ -25,9 +25,10 @@ SHORTEST = 64  # rows of fewer tokens are faster in torch's kernel
 
 
 def square_can(query_BHTW: Tensor, key_BKTW: Tensor, value_BKTW: Tensor) -> bool:
-    """Whether the loops take these: not too short, and to be differentiated."""
+    """Whether the loops take these: not too short, to be differentiated, and a row's key head for every thread."""
     tokens, width = query_BHTW.shape[2:]
-    fitting = IS_ARM and width % WIDTHS == 0 and tokens >= SHORTEST
+    enough = key_BKTW.shape[0] * key_BKTW.shape[1] >= torch.get_num_threads()
+    fitting = IS_ARM and width % WIDTHS == 0 and tokens >= SHORTEST and enough
     return (
         fitting
         and torch.is_grad_enabled()
@@ -76,7 +77,7 @@ def _run(loop: Any, tensors: list[Tensor], lse: Tensor, scale: float) -> None:
     key_heads, queries = tensors[1].shape[1], _loops().QUERIES
     whole = -(-tokens // queries) * queries
     room = 5 * whole * width + 2 * queries * (whole + width) + queries
-    space = torch.empty(torch.get_num_threads() * room)
+    space = lse.new_empty(torch.get_num_threads() * room)
     numbers = [number for each in tensors for number in (each.data_ptr(), *each.stride()[:3])]
     team.run(loop, *numbers, lse, space, room, rows, key_heads, heads // key_heads, tokens, width, float(scale))
 

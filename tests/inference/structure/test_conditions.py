@@ -66,7 +66,7 @@ def test_patterns_lengths_and_exclusions(
 
 def test_atoms_are_disjoint_and_as_few_as_can_be() -> None:
     sets: list[Ranges] = [((97, 122),), ((100, 110), (0xE000, 0xE005)), EVERY]
-    atoms = split(sets)
+    atoms = split(sets, "here")
     assert sorted(atoms) == [
         ((0, 96), (123, 0xD7FF), (0xE006, 0x10FFFF)),
         ((97, 99), (111, 122)),
@@ -200,3 +200,57 @@ def test_exactly_what_jsonschema_accepts(number: int, single_bytes: Tokenizer) -
     expected = {text for text, value in texts.items() if validator.is_valid(value)}
     assert allowed(schema, list(texts), single_bytes) == expected
     assert len(expected) < len(texts) or number in (17, 19)  # two that assert nothing
+
+
+TRUE_IS_NOT_ONE = {
+    "type": "object",
+    "required": ["a"],
+    "allOf": [{"properties": {"a": {"const": 1}}}, {"properties": {"a": {"const": True}}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "texts"),
+    [
+        (TRUE_IS_NOT_ONE, ['{"a": true}', '{"a": 1}']),
+        (
+            {"type": "array", "allOf": [{"items": {"enum": [0]}}, {"items": {"enum": [False]}}]},
+            ["[]", "[0]", "[false]"],
+        ),
+        ({"type": "object", "not": {"required": ["p"]}}, ["{}", '{"b": 1}', '{"p": 1}']),
+        (
+            {"type": "object", "if": {"required": ["a"]}, "then": {"required": ["b"]}, "additionalProperties": True},
+            ['{"c": 1}', '{"a": 1}', '{"a": 1, "b": 2}'],
+        ),
+        (
+            {"type": "array", "prefixItems": [{"type": "integer"}], "contains": {"type": "string"}},
+            ['[1, "a"]', "[1]", '["a"]'],
+        ),
+    ],
+)
+def test_what_was_once_wrong(schema: Any, texts: list[str], single_bytes: Tokenizer) -> None:
+    judge = jsonschema.Draft202012Validator(schema)
+    expected = {text for text in texts if judge.is_valid(json.loads(text))}
+    assert allowed(schema, texts, single_bytes) == expected
+
+
+def _twice(depth: int) -> Any:
+    """What refers twice to what refers twice …"""
+    names = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
+    return {"$ref": "#/$defs/a0", "$defs": names | {f"a{depth}": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _twice(30),
+        {"not": _twice(30) | {"type": "string"}, "$defs": _twice(30)["$defs"]},
+        {"type": "string", "maxLength": 20, "pattern": f"^(?:{'|'.join(map(chr, range(0x4E00, 0x4E00 + 8000)))})*$"},
+        {"allOf": [{"patternProperties": {"^a": {"type": "integer"}}}, {"additionalProperties": False}]},
+        {"type": "object", "required": ["a", "a"], "minProperties": 2},
+    ],
+    ids=["references", "negated references", "characters", "patterns and additional ones", "required twice"],
+)
+def test_what_would_take_for_ever_or_be_wrong_is_refused(schema: Any, single_bytes: Tokenizer) -> None:
+    with pytest.raises(StructureError):
+        compile_schema(schema, single_bytes)
