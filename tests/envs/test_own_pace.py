@@ -188,6 +188,18 @@ def test_a_tool_that_raises_is_heard() -> None:
     assert tool_texts(trajectory) == [("error: ValueError: not this one" + "!" * 5000)[:2000], "fine"]
 
 
+def test_a_tool_that_exits_or_gives_no_text_is_heard() -> None:
+    def tool(arguments: Mapping[str, Any]) -> Any:
+        if arguments["expression"] == "1":
+            raise SystemExit(3)
+        return [408]
+
+    [task] = Calculator().generate(0, 1, "train")
+    policy = Fixed(call_turn("1", "2"), [END])
+    [trajectory] = rollout([task], policy, CHAT, tools={"calculator": tool}, max_new_tokens=500)
+    assert tool_texts(trajectory) == ["error: SystemExit: 3", "error: the tool gave list instead of a text"]
+
+
 def test_a_tool_that_does_not_end_is_left_behind() -> None:
     never = threading.Event()
 
