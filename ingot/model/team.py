@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
 
 WAIT = "ingot_wait"  # void f(), known to compiled code: until all threads of the team are here
 THREAD_NUMBER, TEAM_SIZE = "ingot_thread_number", "ingot_team_size"  # int32 f()
@@ -39,8 +38,7 @@ def openmp() -> Any:
 def team_can(*tensors: Tensor) -> bool:
     """Whether these are tensors for the loops: float32 on a CPU, in a program that runs them rather than traces them."""
     fitting = all(each.dtype == torch.float32 and each.device.type == "cpu" and type(each) in PLAIN for each in tensors)
-    transformed = torch.compiler.is_compiling() or _are_functorch_transforms_active()
-    return fitting and not transformed and openmp() is not None
+    return fitting and not torch.compiler.is_compiling() and openmp() is not None
 
 
 PLAIN = (Tensor, torch.nn.Parameter)  # not a tensor that is divided over ranks, or made up

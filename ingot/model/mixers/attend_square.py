@@ -27,13 +27,14 @@ SHORTEST = 64  # rows of fewer tokens are faster in torch's kernel
 def square_can(query_BHTW: Tensor, key_BKTW: Tensor, value_BKTW: Tensor) -> bool:
     """Whether the loops take these: not too short, to be differentiated, and a row's key head for every thread."""
     tokens, width = query_BHTW.shape[2:]
-    enough = key_BKTW.shape[0] * key_BKTW.shape[1] >= torch.get_num_threads()
-    fitting = IS_ARM and width % WIDTHS == 0 and tokens >= SHORTEST and enough
     return (
-        fitting
+        IS_ARM
+        and width % WIDTHS == 0
+        and tokens >= SHORTEST
         and torch.is_grad_enabled()
         and query_BHTW.requires_grad
-        and team.team_can(query_BHTW, key_BKTW, value_BKTW)
+        and team.team_can(query_BHTW, key_BKTW, value_BKTW)  # nobody compiles: a compiler stops at the next line
+        and key_BKTW.shape[0] * key_BKTW.shape[1] >= torch.get_num_threads()
     )
 
 
