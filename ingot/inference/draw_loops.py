@@ -14,18 +14,10 @@ import numba
 import numpy as np
 
 from ingot.data import native
-from ingot.model.loops import ZERO, Array, contracted, exponential, fast, pointer, reordered
+from ingot.model.loops import ZERO, Array, contracted, exponential, largest_of, pointer, reordered
 
 BLOCK = 512  # tokens
 LOWEST = np.float32(-87)  # the logarithm of the smallest weight that is not zero
-
-
-@fast
-def _largest(x_V: Array) -> np.float32:
-    largest = x_V[0]
-    for v in range(x_V.shape[0]):
-        largest = max(largest, x_V[v])
-    return largest
 
 
 @reordered
@@ -106,7 +98,7 @@ def draw_plain_rows(
     chosen_P = numba.carray(pointer(chosen, np.int64(0)), (count,))
     for row in chosen_P:
         x_V, scale = logits_BV[row], np.float32(scales_B[row])
-        largest = _largest(x_V)
+        largest = largest_of(x_V)
         if _has_nan(x_V) or math.isinf(largest):
             ids_B[row], logprobs_B[row] = 0, math.nan
             continue

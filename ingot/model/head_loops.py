@@ -12,16 +12,8 @@ import math
 import numba
 import numpy as np
 
-from ingot.model.loops import ZERO, Array, exponential, fast, pointer, reordered
+from ingot.model.loops import ZERO, Array, exponential, largest_of, pointer, reordered
 from ingot.model.team_loops import Task, for_team, share, vector
-
-
-@fast
-def _largest(z_V: Array) -> np.float32:
-    largest = z_V[0]
-    for v in range(z_V.shape[0]):
-        largest = max(largest, z_V[v])
-    return largest
 
 
 @reordered
@@ -51,7 +43,7 @@ def differentiate(task: Task) -> None:
     first, last = share(chunk)
     for token in range(first, last):
         z_V = vector(task[0] + 4 * vocabulary * token, vocabulary)
-        target, factor, largest = targets_C[token], -a_C[token], _largest(z_V)
+        target, factor, largest = targets_C[token], -a_C[token], largest_of(z_V)
         hit = z_V[target]
         total = _exponentials(z_V, largest)
         normaliser = np.float64(largest) + math.log(np.float64(total))  # differences of log-probabilities are small

@@ -72,3 +72,12 @@ def exponential(x: np.float32) -> np.float32:
     power = power * (r * r) + r
     bits = np.float32(power + np.float32(1)).view(np.int32) + (np.float32(rounded).view(np.int32) << 23)
     return np.int32(bits).view(np.float32)
+
+
+@fast
+def largest_of(x: Array) -> np.float32:
+    """The largest of some numbers; what is none may be passed over."""
+    largest = x[0]
+    for i in range(x.shape[0]):
+        largest = max(largest, x[i])
+    return largest

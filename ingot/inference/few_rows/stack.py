@@ -19,20 +19,20 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 
 from ingot.inference.few_rows.multiply import can_multiply, program
 from ingot.inference.few_rows.task import PANEL, panels_for
 from ingot.inference.few_rows.team import Stage, run
 from ingot.inference.products import multiply_few
+from ingot.inference.usual_layer import is_plain, products_of
 from ingot.model.block import Block
 from ingot.model.context import Context
-from ingot.model.feed_forward.dense import FeedForward, is_swiglu
+from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.linear import Linear
 from ingot.model.mixers.attend_paged_numba import MOST_TOKENS
 from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache, TokenCache
-from ingot.model.mixers.store import store_can
 from ingot.model.norm import RmsNorm
 from ingot.model.positions.rope import rotation
 from ingot.model.team import bits
@@ -50,31 +50,18 @@ def stack_can(blocks: Iterable[Module], caches: Sequence[Cache | None], x_BTD: T
 
 def _block_can(block: Module, cache: Cache | None, x_BTD: Tensor) -> bool:
     assert isinstance(block, Block)
-    mixer, feed_forward = block.mixer, block.feed_forward
-    if not (isinstance(mixer, Attention) and isinstance(feed_forward, FeedForward) and isinstance(cache, TokenCache)):
+    layers = products_of(block, x_BTD, cache)
+    if layers is None or not isinstance(block.mixer, Attention) or block.mixer.config.temperature is not None:
         return False
-    if block.config.residual != "pre" or mixer.config.gate is not None or mixer.config.temperature is not None:
-        return False
-    if not is_swiglu(feed_forward.config) or feed_forward.config.output_multiplier != 1:
-        return False
-    layers = mixer.query_key_value, mixer.output, feed_forward.gate_up, feed_forward.down
-    return store_can(mixer, x_BTD, cache) and not any(map(_is_hooked, (mixer, feed_forward))) and all(map(_can, layers))
+    return all(map(_can, layers))
 
 
 def _can(layer: Linear) -> bool:
-    """Whether the layer is a product with a matrix that the loops take, and nothing else."""
-    if type(layer) is not Linear or layer.multiply is not multiply_few or layer.rounding is not None:
+    """Whether the loops multiply with this layer."""
+    bias: Tensor | None = layer._parameters.get("bias")  # packed layers have none of that name
+    if not is_plain(layer) or layer.multiply is not multiply_few or bias is not None:
         return False
-    weight = layer.weight
-    bias: Tensor | None = layer.bias
-    if bias is not None or _is_hooked(layer):
-        return False
-    whole = type(weight) is Parameter  # not divided over ranks
-    return whole and weight.is_contiguous() and can_multiply(weight, layer.in_features, layer.out_features)
-
-
-def _is_hooked(module: Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    return can_multiply(layer.weight, layer.in_features, layer.out_features)
 
 
 def stack_states(

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ingot.inference.fused.product import Stream, add_product, product_can, project, project_gated
+from ingot.inference.usual_layer import products_of
 from ingot.model.block import Block
 from ingot.model.context import Context
-from ingot.model.feed_forward.dense import FeedForward, is_swiglu
+from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache, TokenCache
-from ingot.model.mixers.store import store_can
 from ingot.model.norm import RmsNorm
 
 
@@ -24,15 +24,8 @@ def block_can(block: Block, x_BTD: Tensor, cache: Cache | None) -> bool:
     """Whether `fused_block` computes this layer of these rows."""
     if not x_BTD.is_cuda or x_BTD.dtype != torch.bfloat16:
         return False
-    mixer, feed_forward, rows = block.mixer, block.feed_forward, x_BTD.shape[0] * x_BTD.shape[1]
-    if not (isinstance(mixer, Attention) and isinstance(feed_forward, FeedForward) and isinstance(cache, TokenCache)):
-        return False
-    if block.config.residual != "pre" or mixer.config.gate is not None or not store_can(mixer, x_BTD, cache):
-        return False
-    if not is_swiglu(feed_forward.config) or feed_forward.config.output_multiplier != 1:
-        return False
-    layers = mixer.query_key_value, mixer.output, feed_forward.gate_up, feed_forward.down
-    return all(product_can(layer, rows) for layer in layers)
+    layers, rows = products_of(block, x_BTD, cache), x_BTD.shape[0] * x_BTD.shape[1]
+    return layers is not None and all(product_can(layer, rows) for layer in layers)
 
 
 def fused_block(block: Block, stream: Stream, context: Context, cache: TokenCache, following: RmsNorm) -> Stream:

@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.nn.functional import linear
 
+from ingot.inference.usual_layer import is_plain
 from ingot.model.early import early
 from ingot.model.linear import Linear
 from ingot.model.mixers.attend_paged_triton import has_triton, on_device_of, power_of_two
@@ -54,14 +54,10 @@ def product_can(layer: Linear, rows: int) -> bool:
     """Whether the kernels multiply with this layer."""
     weight = layer.weight
     return (
-        type(layer) is Linear
-        and type(weight) is Parameter  # not divided over ranks
-        and not (layer._forward_hooks or layer._forward_pre_hooks)
-        and layer.rounding is None
+        is_plain(layer)
         and layer.multiply is linear
         and weight.is_cuda
         and weight.dtype == torch.bfloat16
-        and weight.is_contiguous()
         and weight.shape[1] % ALIGNMENT == 0
         and weight.numel() <= LARGEST
         and rows <= MOST_ROWS

@@ -22,7 +22,7 @@ import numba
 import numpy as np
 
 from ingot.data import native
-from ingot.model.loops import ZERO, Array, contracted, exponential, fast, pointer
+from ingot.model.loops import ZERO, Array, contracted, exponential, fast, largest_of, pointer
 
 
 @fast
@@ -130,14 +130,6 @@ def _mix_for_one(weights_S: Array, i: int, values_PV: Array, j: int, end: int, o
 
 
 @fast
-def _largest(x: Array) -> np.float32:
-    largest = x[0]
-    for i in range(x.shape[0]):
-        largest = max(largest, x[i])
-    return largest
-
-
-@fast
 def _exponentials(x: Array, largest: np.float32) -> np.float32:
     """x <- e^(x − largest), and their sum."""
     total = ZERO
@@ -177,7 +169,7 @@ def _soften(scores_S: Array, softcap: float, sinks: Array) -> np.float32:
     if softcap > 0:
         for i in range(scores_S.shape[0]):
             scores_S[i] = np.float32(softcap) * math.tanh(scores_S[i] / np.float32(softcap))
-    largest, total = _largest(scores_S), ZERO
+    largest, total = largest_of(scores_S), ZERO
     if sinks.shape[0] > 0:
         largest = max(largest, sinks[0])
         total = np.float32(math.exp(sinks[0] - largest))

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from ingot.data import native
-from ingot.model.loops import ZERO, Array, exponential, fast, reordered
+from ingot.model.loops import ZERO, Array, exponential, fast, largest_of, reordered
 from ingot.model.team_loops import Task, as_float, for_team, matrix, share, thread_number, vector
 from ingot.model.tile_loops import COLUMNS, ROWS, tile, tile_transposed
 
@@ -74,14 +74,6 @@ def _add_transposed(a: int, a_step: int, b: int, b_step: int, c: int, rows: int,
             )
 
 
-@fast
-def _largest(scores_S: Array, seen: int) -> np.float32:
-    largest = scores_S[0]
-    for j in range(1, seen):
-        largest = max(largest, scores_S[j])
-    return largest
-
-
 @reordered
 def _weigh(scores_S: Array, seen: int, largest: np.float32) -> np.float32:
     """Scores become exp(s − largest), those beyond `seen` zero; returns the sum, which is not a number if some score is not."""
@@ -127,16 +119,18 @@ def _step(task: Task, tensor: int) -> int:
     return task[4 * tensor + 3]
 
 
+@fast
+def _numbers(task: Task) -> tuple[int, int, int, int, int, int, int, np.float32]:
+    """lse, the thread's working memory, B, K, G, T, W and the scale."""
+    room = task[LSE + 1] + 4 * task[LSE + 2] * thread_number()
+    shape = task[LSE + 3], task[LSE + 4], task[LSE + 5], task[LSE + 6], task[LSE + 7]
+    return task[LSE], room, shape[0], shape[1], shape[2], shape[3], shape[4], as_float(task[LSE + 8])
+
+
 @for_team
 def forward(task: Task) -> None:
     """o and lse; the task is that of `backward`, whose gradients are not read."""
-    lse, room, rows, key_heads = (
-        task[LSE],
-        task[LSE + 1] + 4 * task[LSE + 2] * thread_number(),
-        task[LSE + 3],
-        task[LSE + 4],
-    )
-    group, tokens, width, scale = task[LSE + 5], task[LSE + 6], task[LSE + 7], as_float(task[LSE + 8])
+    lse, room, rows, key_heads, group, tokens, width, scale = _numbers(task)
     one, whole = np.float32(1), -(-tokens // QUERIES) * QUERIES
     size, block = 4 * whole * width, 4 * QUERIES * width
     value, key_t, query, out = room, room + size, room + 2 * size, room + 2 * size + block
@@ -159,7 +153,7 @@ def forward(task: Task) -> None:
                 _product(query, width, key_t, whole, scores, whole, QUERIES, end, width)
                 for i in range(QUERIES):
                     scores_S = vector(scores + 4 * i * whole, end)
-                    largest = _largest(scores_S, start + i + 1)
+                    largest = largest_of(scores_S[: start + i + 1])
                     total = _weigh(scores_S, start + i + 1, largest)
                     totals_Q[i] = one / total
                     if i < count:
@@ -174,13 +168,7 @@ def forward(task: Task) -> None:
 def backward(task: Task) -> None:
     """dq, dk and dv. Task: (address, strides of row, head and token) of q, k, v, o, do, dq, dk, dv; then lse [B, H, T], working
     memory and its floats for each thread, B, K, G, T, W, scale."""
-    lse, room, rows, key_heads = (
-        task[LSE],
-        task[LSE + 1] + 4 * task[LSE + 2] * thread_number(),
-        task[LSE + 3],
-        task[LSE + 4],
-    )
-    group, tokens, width, scale = task[LSE + 5], task[LSE + 6], task[LSE + 7], as_float(task[LSE + 8])
+    lse, room, rows, key_heads, group, tokens, width, scale = _numbers(task)
     one, whole = np.float32(1), -(-tokens // QUERIES) * QUERIES
     size, block = 4 * whole * width, 4 * QUERIES * width
     key, key_t, value_t, d_key, d_value = room, room + size, room + 2 * size, room + 3 * size, room + 4 * size
