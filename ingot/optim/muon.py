@@ -17,7 +17,7 @@ pieces, is resharded so that every rank has some of them whole (one all-to-all),
 Along mesh axes that cut a stack of experts between experts nothing moves; along axes that hold copies the work is divided too.
 The result does not depend on the layout, beyond rounding.
 
-Parameters travel as bfloat16 on CUDA. `grad_scale` and `found_inf`: see adamw.py.
+On CUDA directions travel as bfloat16, changes as float16. `grad_scale` and `found_inf`: see adamw.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from ingot.model.matrices import Rows
 from ingot.model.order import Order
 from ingot.optim.adamw import AdamW, local, local_gradient
-from ingot.optim.newton_schulz import orthogonalise, polynomials
+from ingot.optim.newton_schulz import iteration_dtype, orthogonalise, polynomials
 
 AT_ONCE = 2**29  # entries of the matrices that are orthogonalised together: bounds the memory for intermediate results
 
@@ -100,17 +100,23 @@ class Muon(AdamW):
         here, order = local(whole), self.orders.get(example)
         if order is not None:
             here = here.index_select(-2, order.rows.argsort().to(here.device))
+        changes = torch.empty(here.shape, dtype=iteration_dtype(here), device=here.device)
+        few = max(1, AT_ONCE // example.numel())
         for part in self.rows.get(example) or (Rows(0, 1, example.shape[-2], example.shape[-2]),):
-            for some in here.split(max(1, AT_ONCE // example.numel())) if len(here) else ():
-                view = part.of(some)
-                matrices = view if group["split_heads"] else view.flatten(-3, -2)
-                stacked = matrices.reshape(-1, *matrices.shape[-2:])
-                _, height, width = stacked.shape
-                scale = update_scale(height, width, group["scale"])
-                view.copy_(orthogonalise(stacked, steps, scale).view(view.shape))
+            for some, into in zip(here.split(few), changes.split(few), strict=True) if len(here) else ():
+                given, view = _stacked(part.of(some), group["split_heads"]), part.of(into)
+                found = _stacked(view, group["split_heads"])
+                _, height, width = given.shape
+                orthogonalise(given, steps, update_scale(height, width, group["scale"]), out=found)
+                if found.data_ptr() != view.data_ptr():  # heads that lie apart have been stacked by a copy
+                    view.copy_(found.view(view.shape))
         if order is not None:
-            local(whole).copy_(here.index_select(-2, order.rows.to(here.device)))
-        return whole
+            changes = changes.index_select(-2, order.rows.to(here.device))
+        if not isinstance(whole, DTensor):
+            return changes
+        return DTensor.from_local(
+            changes, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
+        )
 
     def _apply(self, group: dict[str, Any], parameters: list[nn.Parameter], changes: Tensor) -> None:
         device = changes.device
@@ -119,6 +125,12 @@ class Muon(AdamW):
         rate = torch.as_tensor(group["lr"] * taken, dtype=precise, device=device)
         for parameter, change in zip(parameters, changes.unbind(), strict=True):
             _fast(_apply, device)(local(parameter).view(-1), change.reshape(-1), rate, group["weight_decay"])
+
+
+def _stacked(view: Tensor, split_heads: bool) -> Tensor:
+    """[..., heads, width, columns] as matrices [N, rows, columns]: of single heads, or of all together."""
+    matrices = view if split_heads else view.flatten(-3, -2)
+    return matrices.reshape(-1, *matrices.shape[-2:])
 
 
 def _advance(

@@ -28,8 +28,7 @@ Shapes: N matrices of R rows and C columns; M = min(R, C).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -64,66 +63,52 @@ def polynomials(kind: str, iterations: int) -> tuple[Polynomial, ...]:
     return (safe + (FIXED,) * iterations)[:iterations]
 
 
-def orthogonalise(x_NRC: Tensor, steps: Sequence[Polynomial], scale: float = 1.0) -> Tensor:
-    """`scale` · (nearly) U Vᵀ of each matrix [N, R, C]."""
+def iteration_dtype(x: Tensor) -> torch.dtype:
+    """What the iterations run in, and what their result is."""
+    return torch.float16 if x.is_cuda and x.dtype != torch.float64 else x.dtype
+
+
+def orthogonalise(x_NRC: Tensor, steps: Sequence[Polynomial], scale: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """`scale` · (nearly) U Vᵀ of each matrix [N, R, C], written to `out` where one is given."""
     small, large = sorted(x_NRC.shape[-2:])
     unit = 2.0 ** (small.bit_length() // 2)
     x = _normalised(x_NRC, unit, margin=1.0 if steps[0] == QUINTIC else SAFETY)
     steps = [(a, b / unit**2, c / unit**4) for a, b, c in steps]  # of X · unit
-    run = _gram if large >= GRAM_RATIO * small else _plain
-    return run(x, steps, scale / unit)
+    return _iterate(x, steps, RESTART if large >= GRAM_RATIO * small else 1, scale / unit, out)
 
 
 def _normalised(x_NRC: Tensor, unit: float, margin: float) -> Tensor:
     """X · unit / (margin · ‖X‖_F), in the dtype of the iterations."""
-    dtype = torch.float16 if x_NRC.is_cuda and x_NRC.dtype != torch.float64 else x_NRC.dtype
     precise = torch.promote_types(x_NRC.dtype, torch.float32)
     norm_N11 = torch.linalg.vector_norm(x_NRC, dim=(-2, -1), keepdim=True, dtype=precise)
     factor_N11 = unit / (margin * norm_N11).clamp_min(TINY)
-    return (_compiled_scale() if x_NRC.is_cuda else _scale)(x_NRC, factor_N11, dtype)
+    dtype = iteration_dtype(x_NRC)
+    if dtype == torch.float16 and x_NRC.is_cuda:
+        from ingot.optim.normalise_triton import scaled_triton
+
+        return scaled_triton(x_NRC, factor_N11, dtype)
+    return (x_NRC * factor_N11).to(dtype, memory_format=torch.contiguous_format)
 
 
-def _scale(x_NRC: Tensor, factor_N11: Tensor, dtype: torch.dtype) -> Tensor:
-    """x · factor, rounded once."""
-    return (x_NRC.to(factor_N11.dtype) * factor_N11).to(dtype, memory_format=torch.contiguous_format)
-
-
-@cache
-def _compiled_scale() -> Callable[[Tensor, Tensor, torch.dtype], Tensor]:
-    """One pass over memory; torch's own product of two dtypes takes five times as long."""
-    return torch.compile(_scale, dynamic=True)
-
-
-def _plain(x: Tensor, steps: Sequence[Polynomial], scale: float) -> Tensor:
-    for (a, b, c), factor in zip(steps, _scale_last(len(steps), scale), strict=True):
-        gram = _gram_matrix(x)
-        z = _symmetric(gram, gram, plus=gram, beta=b, alpha=c, of_symmetric=True)
-        x = _times(z, x, plus=a * factor, alpha=factor)
-    return x
-
-
-def _gram(x: Tensor, steps: Sequence[Polynomial], scale: float) -> Tensor:
-    stretches = [steps[start : start + RESTART] for start in range(0, len(steps), RESTART)]
-    for stretch, factor in zip(stretches, _scale_last(len(stretches), scale), strict=True):
+def _iterate(x: Tensor, steps: Sequence[Polynomial], restart: int, scale: float, out: Tensor | None = None) -> Tensor:
+    """The Gram form, made anew after every `restart` iterations; after every one it is the plain iteration."""
+    stretches = [steps[start : start + restart] for start in range(0, len(steps), restart)]
+    for number, stretch in enumerate(stretches, start=1):
         r, q = _gram_matrix(x), None
-        for place, (a, b, c) in enumerate(stretch):
-            z = _symmetric(r, r, plus=r, beta=b, alpha=c, of_symmetric=True)
-            if place + 1 < len(stretch):
-                rz = _symmetric(r, z, plus=r, beta=a, of_symmetric=True)
-                r = _symmetric(z, rz, plus=rz, beta=a, of_symmetric=True)
+        for place, (a, b, c) in enumerate(stretch, start=1):
+            z = _symmetric(r, r, plus=r, beta=b, alpha=c)
+            if place < len(stretch):
+                rz = _symmetric(r, z, plus=r, beta=a)
+                r = _symmetric(z, rz, plus=rz, beta=a)
             if q is None:
                 q = z  # nothing reads z any more
                 q.diagonal(dim1=-2, dim2=-1).add_(a)
             else:
-                q = _symmetric(q, z, plus=q, beta=a, of_symmetric=True)
+                q = _symmetric(q, z, plus=q, beta=a)
         assert q is not None
-        x = _times(q, x, plus=0.0, alpha=factor)
+        last = number == len(stretches)
+        x = _times(q, x, scale if last else 1.0, out if last else None)
     return x
-
-
-def _scale_last(count: int, scale: float) -> Iterator[float]:
-    """The output's factor costs nothing in the last product."""
-    return (scale if place + 1 == count else 1.0 for place in range(count))
 
 
 def _gram_matrix(x_NRC: Tensor) -> Tensor:
@@ -132,10 +117,11 @@ def _gram_matrix(x_NRC: Tensor) -> Tensor:
     return _symmetric(x_NRC, x_NRC.mT) if wide else _symmetric(x_NRC.mT, x_NRC)
 
 
-def _times(q_NMM: Tensor, x_NRC: Tensor, plus: float, alpha: float) -> Tensor:
-    """alpha · Q X + plus · X, from the side where Q fits."""
+def _times(q_NMM: Tensor, x_NRC: Tensor, alpha: float, out: Tensor | None) -> Tensor:
+    """alpha · Q X, from the side where Q fits."""
     left, right = (q_NMM, x_NRC) if x_NRC.shape[-2] <= x_NRC.shape[-1] else (x_NRC, q_NMM)
-    return torch.baddbmm(x_NRC, left, right, beta=plus, alpha=alpha)
+    out = torch.empty_like(x_NRC) if out is None else out
+    return torch.baddbmm(out, left, right, beta=0.0, alpha=alpha, out=out)
 
 
 def _symmetric(
@@ -145,14 +131,13 @@ def _symmetric(
     *,
     beta: float = 0.0,
     alpha: float = 1.0,
-    of_symmetric: bool = False,
 ) -> Tensor:
-    """alpha · left · right + beta · plus, which is known to be symmetric; `of_symmetric`: so is `left`."""
+    """alpha · left · right + beta · plus, which is known to be symmetric."""
     if left.is_cuda and left.dtype == torch.float16 and left.shape[1] >= KERNEL_ROWS:
-        from ingot.optim.symmetric_triton import symmetric_triton
+        from ingot.optim.symmetric_triton import fits, symmetric_triton
 
-        left = left.mT if of_symmetric else left  # the same numbers, and the kernel reads columns faster than rows
-        return symmetric_triton(left, right, plus, beta=beta, alpha=alpha)
+        if fits(left):
+            return symmetric_triton(left, right, plus, beta=beta, alpha=alpha)
     return symmetric_reference(left, right, plus, beta=beta, alpha=alpha)
 
 

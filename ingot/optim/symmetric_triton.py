@@ -3,7 +3,10 @@
 Only the tiles on and below the diagonal are computed; each is written twice, once as it is and once mirrored, by the program
 that computed it. The reference is `symmetric_reference` in newton_schulz.py; tests/optim/test_muon_cuda.py compares them.
 
-Shapes: N matrices; left [N, S, K], right [N, K, S], plus and the result [N, S, S]. Any strides; S and K of any size.
+Tiles are moved by the memory unit of Hopper (TMA), which takes descriptors of tensors instead of addresses, fills with zeros what
+lies outside and writes nothing there. It wants rows that begin at multiples of 16 bytes (`fits`).
+
+Shapes: N matrices; left [N, S, K], right [N, K, S], plus and the result [N, S, S].
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 TILE, DEPTH = 128, 64
+ALIGNED = 16  # bytes
 
 
 @triton.jit
@@ -22,54 +27,57 @@ def _tiles(
     right,
     plus,
     out,
-    size,
     depth,
     alpha,
     beta,
-    left_n,
-    left_s,
-    left_k,
-    right_n,
-    right_k,
-    right_s,
-    plus_n,
-    plus_s,
-    plus_t,
     HAS_PLUS: tl.constexpr,
+    LEFT_TURNED: tl.constexpr,
+    RIGHT_TURNED: tl.constexpr,
     TILE: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    matrix = tl.program_id(1).to(tl.int64)
+    matrix = tl.program_id(1)
     # program p of a matrix computes tile (row, column), row >= column, numbered along the rows: p = row(row + 1)/2 + column
     number = tl.program_id(0)
     row = ((tl.sqrt(8.0 * number + 1.0) - 1.0) * 0.5).to(tl.int32)
     row = tl.where(row * (row + 1) // 2 > number, row - 1, row)  # the root may be off by a rounding
     row = tl.where((row + 1) * (row + 2) // 2 <= number, row + 1, row)
     column = number - row * (row + 1) // 2
-    rows = row * TILE + tl.arange(0, TILE)
-    columns = column * TILE + tl.arange(0, TILE)
-    inner = tl.arange(0, DEPTH)
-    left_at = left + matrix * left_n + rows[:, None].to(tl.int64) * left_s + inner[None, :] * left_k
-    right_at = right + matrix * right_n + inner[:, None] * right_k + columns[None, :].to(tl.int64) * right_s
+    below = row != column
+    row *= TILE
+    column *= TILE
     total = tl.zeros((TILE, TILE), dtype=tl.float32)
-    for start in range(0, depth, DEPTH):
-        here = inner < depth - start
-        a = tl.load(left_at, mask=(rows[:, None] < size) & here[None, :], other=0.0)
-        b = tl.load(right_at, mask=here[:, None] & (columns[None, :] < size), other=0.0)
+    for k in range(0, depth, DEPTH):
+        if LEFT_TURNED:
+            a = left.load([matrix, k, row]).reshape(DEPTH, TILE).T
+        else:
+            a = left.load([matrix, row, k]).reshape(TILE, DEPTH)
+        if RIGHT_TURNED:
+            b = right.load([matrix, column, k]).reshape(TILE, DEPTH).T
+        else:
+            b = right.load([matrix, k, column]).reshape(DEPTH, TILE)
         total = tl.dot(a, b, total)
-        left_at += DEPTH * left_k
-        right_at += DEPTH * right_k
     total *= alpha
-    inside = (rows[:, None] < size) & (columns[None, :] < size)
     if HAS_PLUS:
-        plus_at = plus + matrix * plus_n + rows[:, None].to(tl.int64) * plus_s + columns[None, :] * plus_t
-        total += beta * tl.load(plus_at, mask=inside, other=0.0).to(tl.float32)
-    result = total.to(out.dtype.element_ty)
-    base = out + matrix * size * size
-    tl.store(base + rows[:, None].to(tl.int64) * size + columns[None, :], result, mask=inside)
-    if row != column:
-        mirrored = (columns[:, None] < size) & (rows[None, :] < size)
-        tl.store(base + columns[:, None].to(tl.int64) * size + rows[None, :], tl.trans(result), mask=mirrored)
+        total += beta * plus.load([matrix, row, column]).reshape(TILE, TILE).to(tl.float32)
+    result = total.to(out.dtype)
+    out.store([matrix, row, column], result.reshape(1, TILE, TILE))
+    if below:
+        out.store([matrix, column, row], tl.trans(result).reshape(1, TILE, TILE))
+
+
+def fits(x: Tensor) -> bool:
+    """Whether descriptors can name a matrix like these, and its transpose."""
+    step = ALIGNED // x.element_size()
+    return x.shape[-1] % step == 0 and x.shape[-2] % step == 0
+
+
+def _descriptor(x: Tensor, rows: int, columns: int) -> tuple[TensorDescriptor, bool]:
+    """Of x [N, R, C] in blocks, and whether it lies turned, column after column; a copy where it lies otherwise."""
+    turned = x.stride(-1) != 1 and x.stride(-2) == 1
+    y, block = (x.mT, [1, columns, rows]) if turned else (x, [1, rows, columns])
+    y = y if y.stride(-1) == 1 else y.contiguous()
+    return TensorDescriptor(y, list(y.shape), list(y.stride()), block), turned
 
 
 def symmetric_triton(
@@ -78,25 +86,26 @@ def symmetric_triton(
     """The symmetric product on a CUDA device."""
     count, size, depth = left_NSK.shape
     out = torch.empty(count, size, size, dtype=left_NSK.dtype, device=left_NSK.device)
+    left, left_turned = _descriptor(left_NSK, TILE, DEPTH)
+    right, right_turned = _descriptor(right_NKS, DEPTH, TILE)
+    into, _ = _descriptor(out, TILE, TILE)
+    plus = into if plus_NSS is None else _descriptor(plus_NSS.contiguous(), TILE, TILE)[0]
     side = triton.cdiv(size, TILE)
-    given = out if plus_NSS is None else plus_NSS
-    with torch.cuda.device(out.device):
+    with torch.cuda.device_of(out):
         _tiles[(side * (side + 1) // 2, count)](
-            left_NSK,
-            right_NKS,
-            given,
-            out,
-            size,
+            left,
+            right,
+            plus,
+            into,
             depth,
             alpha,
             beta,
-            *left_NSK.stride(),
-            *right_NKS.stride(),
-            *given.stride(),
             HAS_PLUS=plus_NSS is not None,
+            LEFT_TURNED=left_turned,
+            RIGHT_TURNED=right_turned,
             TILE=TILE,
             DEPTH=DEPTH,
-            num_warps=8,
+            num_warps=4,
             num_stages=3,
         )
     return out

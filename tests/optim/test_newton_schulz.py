@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.optim._muon import _zeropower_via_newtonschulz
 
 from ingot.optim import newton_schulz
-from ingot.optim.newton_schulz import QUINTIC, orthogonalise, polynomials
+from ingot.optim.newton_schulz import POLAR_EXPRESS, QUINTIC, Polynomial, orthogonalise, polynomials
 
 SHAPES = [(8, 8), (12, 16), (16, 12), (8, 40), (40, 8), (1, 5)]
 
@@ -51,6 +51,33 @@ def test_polar_express_converges_to_the_polar_factor(shape: tuple[int, int]) -> 
     torch.testing.assert_close(found, left @ right, rtol=0, atol=1e-7)
     classic = torch.linalg.svdvals(orthogonalise(stack, polynomials("quintic", 5)))
     assert classic.min() > 0.5 and classic.max() < 1.25  # it is not meant to converge
+
+
+def best_quintic(low: float, high: float) -> Polynomial:
+    """The odd polynomial of degree five nearest to 1 on [low, high], by Remez: its error has one size and four signs."""
+    inner, error = (0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high), float("inf")
+    while True:
+        points = torch.tensor([low, *inner, high], dtype=torch.float64)
+        signs = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+        system = torch.stack([points, points**3, points**5, signs], dim=1)
+        a, b, c, now = torch.linalg.solve(system, torch.ones(4, dtype=torch.float64)).tolist()
+        if abs(now - error) < 1e-15:
+            return a, b, c
+        root = (9 * b * b - 20 * a * c) ** 0.5  # a + 3 b x² + 5 c x⁴ vanishes at the two points within
+        inner, error = (((-3 * b - root) / (10 * c)) ** 0.5, ((-3 * b + root) / (10 * c)) ** 0.5), now
+
+
+def test_polar_express_is_the_best_composition_of_quintics() -> None:
+    """From [10⁻³, 1] on, no polynomial steeper than the best one for [0.024, 1]: the paper's algorithm 1 and its numbers."""
+    low, high = 1e-3, 1.0
+    for place, expected in enumerate(POLAR_EXPRESS):
+        cushion = 0.02407327424182761 * high
+        a, b, c = best_quintic(max(low, cushion), high)
+        ends = [a * x + b * x**3 + c * x**5 for x in (low, high)]
+        centre = 2 / sum(ends) if cushion > low else 1.0
+        torch.testing.assert_close((centre * a, centre * b, centre * c), expected, rtol=1e-9, atol=0, msg=str(place))
+        low = centre * ends[0]
+        high = 2 - low
 
 
 def test_five_polar_iterations_beat_the_quintic() -> None:
@@ -105,7 +132,9 @@ def test_sixteen_bits_lose_no_more_than_the_plain_iteration_in_bfloat16(spectrum
     steps = polynomials("quintic", 5)
     unit = 8.0
     scaled = [(a, b / unit**2, c / unit**4) for a, b, c in steps]
-    half = newton_schulz._gram((matrix * unit / matrix.norm()).half()[None], scaled, 1 / unit)[0]
+    half = newton_schulz._iterate(
+        (matrix * unit / matrix.norm()).half()[None], scaled, newton_schulz.RESTART, 1 / unit
+    )[0]
     theirs = _zeropower_via_newtonschulz(matrix.float(), QUINTIC, 5, 1e-7)
     mine_error, their_error = (float((x.double() - expected).norm()) for x in (half, theirs))
     assert mine_error < their_error
