@@ -33,6 +33,7 @@ from ingot.model.mixers.store import store, store_can
 from ingot.model.norm import RmsNorm
 from ingot.model.order import local
 from ingot.model.positions.config import LongRopeScaling
+from ingot.model.positions.place import place, place_can
 from ingot.model.positions.rope import rotate, rotation
 
 
@@ -71,14 +72,9 @@ class Attention(Mixer):
         if cache is not None and store_can(self, x_BTD, cache):
             mixed_BHTW = self.attend_stored(self.query_key_value(x_BTD), context, cache)
         else:
-            query, key, value = self._project(x_BTD)
+            query, key, value = self._heads(self.query_key_value(x_BTD), context)
             if config.gate is not None and config.gate.place == "value":
                 value = value * self._gate(x_BTD)
-            if config.dual_chunk is None:
-                query, key = self._place(query, key, context)
-            else:
-                assert config.rope is not None
-                key = turn_keys(key, context, config.rope, config.dual_chunk)  # the queries turn later, three times
             mixed_BHTW = self._mix(self._cooled(query, context), key, value, context, cache)
         if config.gate is not None and config.gate.place == "output":
             mixed_BHTW = mixed_BHTW * self._gate(x_BTD)
@@ -100,12 +96,33 @@ class Attention(Mixer):
         limits = [limit for limit in (self.config.window, self.config.chunk) if limit is not None]
         return TokenCache({"keys": stream, "values": stream}, room, dtype, device, min(limits, default=None))
 
-    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, H, T, W], keys and values [B, K, T, W], with the norms that come before the rotation."""
+    def _heads(self, projected_BTF: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, W], keys and values [B, K, T, W], normed and at their positions."""
+        rope, dual_chunk = self.config.rope, self.config.dual_chunk
+        if rope is not None and place_can(self.config, projected_BTF):
+            return place(
+                projected_BTF,
+                rotation(context, rope, self.config.head_width),
+                self._gains(),
+                rope,
+                heads=self.config.heads,
+                key_heads=self.config.key_value_heads,
+                epsilon=self._epsilon(),
+            )
+        query, key, value = self._project(projected_BTF)
+        if dual_chunk is None:
+            query, key = self._place(query, key, context)
+        else:
+            assert rope is not None
+            key = turn_keys(key, context, rope, dual_chunk)  # the queries turn later, three times
+        return query, key, value
+
+    def _project(self, projected_BTF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The projection cut into heads, with the norms that come before the rotation."""
         config = self.config
         heads, key_heads, width = config.heads, config.key_value_heads, config.head_width
         sizes = (heads * width, key_heads * width, key_heads * width)
-        query, key, value = self.query_key_value(x_BTD).split(sizes, dim=-1)
+        query, key, value = projected_BTF.split(sizes, dim=-1)
         if config.query_key_norm == "full":
             query, key = self.query_norm(query), self.key_norm(key)
         query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in (query, key, value))
@@ -157,11 +174,7 @@ class Attention(Mixer):
 
     def _store(self, projected_BTF: Tensor, context: Context, cache: TokenCache) -> Tensor:
         """Queries [B, H, T, W]; keys and values go to the cache: `_project`, `_place` and `cache.write` in one kernel."""
-        config, gains = self.config, None
-        if config.query_key_norm == "head":
-            query_gain, key_gain = self.query_norm.used_gain(), self.key_norm.used_gain()
-            assert query_gain is not None and key_gain is not None
-            gains = (query_gain, key_gain)
+        config, gains = self.config, self._gains()
         page_BT, offset_BT = cache.places(context)
         query_NHW = store(
             projected_BTF.flatten(0, 1),
@@ -172,11 +185,22 @@ class Attention(Mixer):
             None if config.rope is None else rotation(context, config.rope, config.head_width),
             gains,
             heads=config.heads,
-            epsilon=self.query_norm.epsilon if gains is not None else 0.0,
+            epsilon=self._epsilon(),
             interleaved=config.rope is not None and config.rope.pairing == "interleaved",
             gain_after_cast=gains is None or self.query_norm.config.cast == "before_gain",
         )
         return query_NHW.unflatten(0, projected_BTF.shape[:2]).transpose(1, 2)
+
+    def _gains(self) -> tuple[Tensor, Tensor] | None:
+        """Those of the norms per head that come before the rotation, for the queries and for the keys."""
+        if self.config.query_key_norm != "head":
+            return None
+        query_gain, key_gain = self.query_norm.used_gain(), self.key_norm.used_gain()
+        assert query_gain is not None and key_gain is not None
+        return query_gain, key_gain
+
+    def _epsilon(self) -> float:
+        return self.query_norm.epsilon if self.config.query_key_norm == "head" else 0.0
 
     def _gate(self, x_BTD: Tensor) -> Tensor:
         """[B, heads, T, W], or [B, heads, T, 1] with one gate per head."""

@@ -48,7 +48,7 @@ def check_store(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) 
         if fused:
             query = layer._store(layer.query_key_value(x), context, cache)
         else:
-            query, key, value = layer._project(x)
+            query, key, value = layer._project(layer.query_key_value(x))
             query, key = layer._place(query, key, context)
             cache.write(context, keys=key, values=value)
         results.append([query, *(cache.streams[name][1:] for name in ("keys", "values"))])  # page 0 is nobody's

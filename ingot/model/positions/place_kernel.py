@@ -1,0 +1,182 @@
+"""The kernel of place_triton.py.
+
+A program has a block of tokens and up to HEADS heads of one section, one head after the other, so that it reads cos and sin
+once. It works on pairs of channels: those that turn, then those that pass, which are pairs that turn by nothing.
+
+Shapes: B rows, T tokens, H query heads, K key and value heads, W head width, R pairs that turn, F = (H + 2K)·W.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _load_pairs(source, inside, W: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """First and second channels of the pairs of the heads that begin at `source` [tokens, 1], in float32."""
+    WIDTH: tl.constexpr = triton.next_power_of_2(W)
+    if INTERLEAVED:
+        channel = tl.arange(0, WIDTH)[None, :]
+        both = tl.load(source + channel, mask=inside & (channel < W), other=0.0).to(tl.float32)
+        first, second = tl.split(tl.reshape(both, [both.shape[0], WIDTH // 2, 2]))
+    else:
+        pair = tl.arange(0, WIDTH // 2)[None, :]
+        inside = inside & (pair < W // 2)
+        first = tl.load(source + tl.where(pair < R, pair, R + pair), mask=inside, other=0.0).to(tl.float32)
+        second = tl.load(source + tl.where(pair < R, R, W // 2) + pair, mask=inside, other=0.0).to(tl.float32)
+    return first, second
+
+
+@triton.jit
+def _store_pairs(target, first, second, inside, W: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """The way back: pairs to the heads that begin at `target`."""
+    WIDTH: tl.constexpr = triton.next_power_of_2(W)
+    first, second = first.to(target.dtype.element_ty), second.to(target.dtype.element_ty)
+    if INTERLEAVED:
+        channel = tl.arange(0, WIDTH)[None, :]
+        both = tl.reshape(tl.join(first, second), [first.shape[0], WIDTH])
+        tl.store(target + channel, both, mask=inside & (channel < W))
+    else:
+        pair = tl.arange(0, WIDTH // 2)[None, :]
+        inside = inside & (pair < W // 2)
+        tl.store(target + tl.where(pair < R, pair, R + pair), first, mask=inside)
+        tl.store(target + tl.where(pair < R, R, W // 2) + pair, second, mask=inside)
+
+
+@triton.jit
+def _scale(first, second, epsilon, W: tl.constexpr):
+    """The norm's factor of every token's head."""
+    return tl.rsqrt(tl.sum(first * first + second * second, axis=1, keep_dims=True) / W + epsilon)
+
+
+@triton.jit
+def _section(
+    projected,  # the section of this program's first token, likewise those below
+    changed,
+    part,
+    token_stride,
+    head_stride,
+    cos,
+    sin,
+    turn_stride,
+    gain,
+    partial,
+    epsilon,
+    left,  # tokens from the first one to the end of the row
+    group,
+    COUNT: tl.constexpr,  # heads of the section
+    F: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    TOKENS: tl.constexpr,
+    HEADS: tl.constexpr,
+    NORM: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    BACKWARD: tl.constexpr,
+):
+    """One program's heads: `part` from `projected`, or the gradient `changed` from the gradient `part`."""
+    token = tl.arange(0, TOKENS)[:, None]
+    pair = tl.arange(0, triton.next_power_of_2(W) // 2)[None, :]
+    if R > 0:
+        turns = (token < left) & (pair < R)
+        cosine = tl.load(cos + token * turn_stride + pair, mask=turns, other=1.0)
+        sine = tl.load(sin + token * turn_stride + pair, mask=turns, other=0.0)
+    if NORM:
+        once = tl.arange(0, 1)[:, None]  # a block of one token
+        first_gain, second_gain = _load_pairs(gain + once, once == 0, W, R, INTERLEAVED)
+        first_sum = tl.zeros([TOKENS, triton.next_power_of_2(W) // 2], tl.float32)
+        second_sum = first_sum
+    SHARE: tl.constexpr = triton.cdiv(COUNT, triton.cdiv(COUNT, HEADS))  # all groups have as many heads, but the last
+    for each in range(SHARE):
+        head = group * SHARE + each
+        inside = (token < left) & (head < COUNT)
+        place = token * F + head * W
+        heads = part + token * token_stride + head * head_stride
+        if BACKWARD:
+            first, second = _load_pairs(heads, inside, W, R, INTERLEAVED)
+            if R > 0:
+                first, second = first * cosine + second * sine, second * cosine - first * sine
+            if NORM:
+                first_x, second_x = _load_pairs(projected + place, inside, W, R, INTERLEAVED)
+                scale = _scale(first_x, second_x, epsilon, W)
+                first_x, second_x = first_x * scale, second_x * scale
+                first_sum, second_sum = first_sum + first * first_x, second_sum + second * second_x
+                first, second = first * first_gain, second * second_gain
+                mean = tl.sum(first * first_x + second * second_x, axis=1, keep_dims=True) / W
+                first, second = scale * (first - first_x * mean), scale * (second - second_x * mean)
+            _store_pairs(changed + place, first, second, inside, W, R, INTERLEAVED)
+        else:
+            first, second = _load_pairs(projected + place, inside, W, R, INTERLEAVED)
+            if NORM:
+                scale = _scale(first, second, epsilon, W)
+                first, second = first * scale * first_gain, second * scale * second_gain
+            if R > 0:
+                first, second = first * cosine - second * sine, second * cosine + first * sine
+            _store_pairs(heads, first, second, inside, W, R, INTERLEAVED)
+    if NORM and BACKWARD:
+        first_sum = tl.sum(first_sum, axis=0, keep_dims=True)
+        second_sum = tl.sum(second_sum, axis=0, keep_dims=True)
+        _store_pairs(partial + once, first_sum, second_sum, once == 0, W, R, INTERLEAVED)
+
+
+@triton.jit
+def place_kernel(
+    projected,  # [B, T, F]; in the backward pass only the norms read it
+    changed,  # its gradient, written in the backward pass
+    query,  # [B, T, H, W], written; in the backward pass the gradient, which is read
+    key,
+    value,
+    query_strides,  # of row, token and head
+    key_strides,
+    value_strides,
+    cos,  # [B, 1, T, R]
+    sin,
+    turn_strides,  # of row and token
+    gains,  # [2, W], the queries' and the keys'
+    partials,  # [blocks, groups, W], sums for the gradients of the gains
+    epsilon,
+    T,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    TOKENS: tl.constexpr,
+    HEADS: tl.constexpr,
+    NORM: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    BACKWARD: tl.constexpr,
+):
+    QUERY_GROUPS: tl.constexpr = triton.cdiv(H, HEADS)
+    KEY_GROUPS: tl.constexpr = triton.cdiv(K, HEADS)
+    F: tl.constexpr = (H + 2 * K) * W
+    group = tl.program_id(0) % (QUERY_GROUPS + 2 * KEY_GROUPS)
+    block = tl.program_id(0) // (QUERY_GROUPS + 2 * KEY_GROUPS)
+    row = (block // tl.cdiv(T, TOKENS)).to(tl.int64)
+    start = (block % tl.cdiv(T, TOKENS)).to(tl.int64) * TOKENS
+    left = (T - start).to(tl.int32)
+    projected += (row * T + start) * F
+    changed += (row * T + start) * F
+    cos += row * turn_strides[0] + start * turn_strides[1]
+    sin += row * turn_strides[0] + start * turn_strides[1]
+    partial = partials + (block.to(tl.int64) * (QUERY_GROUPS + KEY_GROUPS) + group) * W
+    if group < QUERY_GROUPS:
+        query += row * query_strides[0] + start * query_strides[1]
+        _section(
+            projected, changed, query, query_strides[1], query_strides[2], cos, sin, turn_strides[1], gains, partial,
+            epsilon, left, group, H, F, W, R, TOKENS, HEADS, NORM, INTERLEAVED, BACKWARD,
+        )  # fmt: skip
+    elif group < QUERY_GROUPS + KEY_GROUPS:
+        key += row * key_strides[0] + start * key_strides[1]
+        _section(
+            projected + H * W, changed + H * W, key, key_strides[1], key_strides[2], cos, sin, turn_strides[1],
+            gains + W, partial, epsilon, left, group - QUERY_GROUPS,
+            K, F, W, R, TOKENS, HEADS, NORM, INTERLEAVED, BACKWARD,
+        )  # fmt: skip
+    else:
+        value += row * value_strides[0] + start * value_strides[1]
+        _section(
+            projected + (H + K) * W, changed + (H + K) * W, value, value_strides[1], value_strides[2], cos, sin, 0,
+            gains, partial, epsilon, left, group - QUERY_GROUPS - KEY_GROUPS,
+            K, F, W, 0, TOKENS, HEADS, False, False, BACKWARD,
+        )  # fmt: skip
