@@ -68,14 +68,17 @@ def rollout(
     tools: Mapping[str, Tool] = TOOLS,
     tool_deadline: float = DEADLINE,
     score: Callable[[Task, Sequence[Message]], Score] | None = None,
+    only: slice = slice(None),
 ) -> list[Trajectory]:
     """One scored trajectory per task, in order; a task listed k times is sampled k times.
 
     `max_new_tokens` bounds one turn, `max_tokens` a whole trajectory with its prompt, `tool_deadline` the seconds of one tool
-    call. `score` judges the messages after the prompt; by default the task's own kind does.
+    call. `score` judges the messages after the prompt; by default the task's own kind does. With `only` just these of the
+    tasks are worked on, with the texts that they have among all: several processes may each do some.
     """
     score = score or TaskMix().score
-    walks = [_Walk(_begin(task, chat), number) for task, number in zip(tasks, _sample_numbers(tasks), strict=True)]
+    numbered = list(zip(tasks, _sample_numbers(tasks), strict=True))[only]
+    walks = [_Walk(_begin(task, chat), number) for task, number in numbered]
     writing: dict[Writing, _Walk] = {}
     calls: ToolCalls[_Walk] = ToolCalls(tool_deadline)
 

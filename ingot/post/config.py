@@ -58,6 +58,12 @@ class PreferConfig(TrainingConfig):
         description="weight of cross-entropy on the chosen answers, which keeps them likely (Llama 3 uses 0.2)",
     )
 
+    @model_validator(mode="after")
+    def _whole_answers(self) -> PreferConfig:
+        if self.mesh.context > 1:
+            raise ValueError("mesh.context: preferences compare whole answers, which it would divide; set it to 1")
+        return self
+
 
 class RlConfig(SamplingConfig):
     """GRPO (arXiv 2402.03300) with verifiable rewards, token-level mean, no division by the standard deviation."""

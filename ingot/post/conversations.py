@@ -96,14 +96,22 @@ class PoolSource(Source):
         return [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
-        return deal(pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens), rank, world), {}
+        return deal(pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens, world), rank, world), {}
 
 
-def pack_groups(groups: SequenceOf[SequenceOf[Sequence]], capacity: int, micro_batch_tokens: int) -> list[Batch]:
-    """Micro-batches of about `micro_batch_tokens`. Groups of one sequence are packed together and cut by rows."""
+def pack_groups(
+    groups: SequenceOf[SequenceOf[Sequence]], capacity: int, micro_batch_tokens: int, ranks: int = 1
+) -> list[Batch]:
+    """Micro-batches of about `micro_batch_tokens`, or smaller ones, so that each of several ranks gets some.
+
+    Groups of one sequence are packed together and cut by rows; they make the same rows whatever the ranks.
+    """
     if all(len(group) == 1 for group in groups):
         batch = make_batch([group[0] for group in groups], capacity)
-        return split_rows(batch, max(1, micro_batch_tokens // batch.tokens.shape[1]))
+        rows, length = batch.tokens.shape
+        return split_rows(batch, max(1, min(micro_batch_tokens // length, -(-rows // ranks))))
+    tokens = sum(len(sequence.tokens) for group in groups for sequence in group)
+    micro_batch_tokens = min(micro_batch_tokens, -(-tokens // ranks))
     batches, part, size = [], list[Sequence](), 0
     for group in groups:
         length = sum(len(sequence.tokens) for sequence in group)

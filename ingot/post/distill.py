@@ -21,6 +21,7 @@ from ingot.model.checkpoint import load_model
 from ingot.model.transformer import Transformer
 from ingot.post.config import DistillConfig
 from ingot.post.policy import sequence_logprobs
+from ingot.post.processes import ALONE, Processes, begin
 from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
 from ingot.train.device import choose_device
@@ -33,14 +34,21 @@ from ingot.workspace.stage import Stage, StageFolder
 class TeacherGraded(SampledSource):
     """Distillation's stamp: each token's advantage is how much likelier the teacher finds it."""
 
-    def __init__(self, model: Transformer, teacher: Transformer, config: DistillConfig, folder: StageFolder) -> None:
-        super().__init__(model, config, config.group, folder, slots=config.prompts_per_step * config.group)
+    def __init__(
+        self,
+        model: Transformer,
+        teacher: Transformer,
+        config: DistillConfig,
+        folder: StageFolder,
+        processes: Processes = ALONE,
+        whole: Transformer | None = None,
+    ) -> None:
+        super().__init__(model, config, config.group, folder, processes, whole)
         self.teacher = teacher
 
     def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
-        graded = sequence_logprobs(
-            self.teacher, [Sequence(each.tokens()) for each in trajectories], self.config.sequence_length
-        )
+        sequences = [Sequence(each.tokens()) for each in trajectories]
+        graded = sequence_logprobs(self.teacher, sequences, self.config.sequence_length, processes=self.processes)
         rows, total, count = [], 0.0, 0
         for each, teacher in zip(trajectories, graded, strict=True):
             row = [t - s for t, s in zip(teacher, each.logprobs(), strict=True)]
@@ -52,17 +60,18 @@ class TeacherGraded(SampledSource):
 
 def run(config: DistillConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Pull the input checkpoint towards the teacher on the given tasks; makes a checkpoint."""
-    device = choose_device(config.device)
-    model, teacher = (load_model(inputs[role], device=device) for role in ("checkpoint", "teacher"))
+    processes, model, fill = begin(config, inputs["checkpoint"])
+    teacher = load_model(inputs["teacher"], device=choose_device(config.device))
     if model.config.vocabulary_size != teacher.config.vocabulary_size:
         raise RecipeError(
             f"student and teacher have different vocabularies ({model.config.vocabulary_size} and "
             f"{teacher.config.vocabulary_size} tokens)",
             fix="distil from a teacher with the same tokenizer",
         )
-    source = TeacherGraded(model, teacher.eval(), config, folder)
-    Trainer(model, [PolicyGradient()], source, config, folder, after_step=source.check_ratio).run()
-    divergence = [row["teacher_divergence"] for row in folder.metrics.read()]
+    whole = processes.whole(model, inputs["checkpoint"])
+    source = TeacherGraded(model, teacher.eval(), config, folder, processes, whole)
+    Trainer(model, [PolicyGradient()], source, config, folder, after_step=source.check_ratio, fill=fill).run()
+    divergence = [row["teacher_divergence"] for row in processes.once(folder.metrics.read)]
     part = max(1, len(divergence) // 5)
     return {"first_divergence": sum(divergence[:part]) / part, "last_divergence": sum(divergence[-part:]) / part}
 

@@ -17,7 +17,10 @@ from ingot.model.transformer import Transformer
 from ingot.post.config import PreferConfig
 from ingot.post.conversations import PoolSource
 from ingot.post.policy import chat_format, sequence_logprobs
+from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Sequence
+
+SLOTS = 64  # answers that are sampled at the same time
 
 
 @dataclass(frozen=True)
@@ -28,20 +31,31 @@ class Pair:
     rejected: Trajectory
 
 
-def sample_pairs(model: Transformer, config: PreferConfig, seed: int, slots: int = 64) -> tuple[list[Pair], float]:
-    """Pairs of the model's right and wrong answers, and the share of right ones among all samples."""
+def sample_pairs(
+    model: Transformer, config: PreferConfig, seed: int, processes: Processes = ALONE
+) -> tuple[list[Pair], float]:
+    """Pairs of the model's right and wrong answers, and the share of right ones among all samples.
+
+    The model is whole. Each of several processes samples a part of the answers, and all get the same pairs.
+    """
     mix = TaskMix(config.tasks)
-    tasks = mix.generate(seed, config.prompts, "train")
-    trajectories = rollout(
-        [task for task in tasks for _ in range(config.samples)],
-        Engine(model, slots=slots, length=config.sequence_length),
-        chat_format(model),
-        temperature=config.temperature,
-        max_new_tokens=config.max_new_tokens,
-        max_tokens=config.sequence_length,
-        seed=seed,
-        score=mix.score,
-    )
+    tasks = [task for task in mix.generate(seed, config.prompts, "train") for _ in range(config.samples)]
+    engine = Engine(model, slots=SLOTS, length=config.sequence_length)
+
+    def sample_run(run: slice) -> list[Trajectory]:
+        return rollout(
+            tasks,
+            engine,
+            chat_format(model),
+            temperature=config.temperature,
+            max_new_tokens=config.max_new_tokens,
+            max_tokens=config.sequence_length,
+            seed=seed,
+            score=mix.score,
+            only=run,
+        )
+
+    trajectories = processes.share(len(tasks), sample_run)
     answers: dict[str, list[Trajectory]] = {}
     for each in trajectories:  # by task, not by place: where questions are few, a task is drawn several times
         answers.setdefault(each.task.id, []).append(each)
@@ -61,11 +75,13 @@ def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
     return pairs
 
 
-def pair_sequences(pairs: SequenceOf[Pair], reference: Transformer, capacity: int) -> list[list[Sequence]]:
+def pair_sequences(
+    pairs: SequenceOf[Pair], reference: Transformer, capacity: int, processes: Processes = ALONE
+) -> list[list[Sequence]]:
     """For each pair its two sequences, marked by the streams `chosen` and `rejected` (1 on the sampled tokens of one
     half, 0 in the other), with `weight` on those of the chosen half and `reference_logprob` on those of both."""
     halves = [half for pair in pairs for half in (pair.chosen, pair.rejected)]
-    logprobs = sequence_logprobs(reference, [Sequence(half.tokens()) for half in halves], capacity)
+    logprobs = sequence_logprobs(reference, [Sequence(half.tokens()) for half in halves], capacity, processes=processes)
     sequences = []
     for index, (half, row) in enumerate(zip(halves, logprobs, strict=True)):
         is_rejected = index % 2

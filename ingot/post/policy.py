@@ -7,6 +7,7 @@ from collections.abc import Sequence as SequenceOf
 import torch
 
 from ingot.model.transformer import Transformer
+from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Sequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.packing import make_batch
@@ -26,11 +27,24 @@ def chat_format(model: Transformer) -> ChatFormat:
     return ChatFormat(model.tokenizer)
 
 
-@torch.no_grad()
 def sequence_logprobs(
-    model: Transformer, sequences: SequenceOf[Sequence], capacity: int, temperature: float = 1.0
+    model: Transformer,
+    sequences: SequenceOf[Sequence],
+    capacity: int,
+    temperature: float = 1.0,
+    processes: Processes = ALONE,
 ) -> list[list[float]]:
-    """log p of every token given those before it; the first token of a sequence has none and gets 0."""
+    """log p of every token given those before it; the first token of a sequence has none and gets 0.
+
+    The model is whole. Each of several processes scores a part of the sequences, and all get all results.
+    """
+    return processes.share(len(sequences), lambda run: _logprobs(model, sequences[run], capacity, temperature))
+
+
+@torch.no_grad()
+def _logprobs(
+    model: Transformer, sequences: SequenceOf[Sequence], capacity: int, temperature: float
+) -> list[list[float]]:
     result = [[0.0] * len(sequence.tokens) for sequence in sequences]
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
     for sequence in sequences:

@@ -4,7 +4,8 @@
 
 plus, with a small weight, cross-entropy on the chosen answer: DPO alone may lower both likelihoods as long as the gap
 grows (Llama 3, arXiv 2407.21783, section 4.1.4). The reference is the input checkpoint; its log-probabilities are computed
-once. Pairs are a pure function of the input checkpoint and the seed, so an interrupted stage finds the same ones again.
+once. Pairs are a pure function of the input checkpoint and the seed, so an interrupted stage finds the same ones again. In
+several processes the whole model that sampled them is gone before the one that is trained is divided (processes.py).
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingot.model.checkpoint import load_model
 from ingot.post.config import PreferConfig
 from ingot.post.pairs import PairSource, pair_sequences, sample_pairs
-from ingot.train.device import choose_device
+from ingot.post.processes import begin
 from ingot.train.loop import Trainer
 from ingot.train.terms import CrossEntropy, Preference
 from ingot.workspace.errors import CheckFailed
@@ -26,9 +26,10 @@ from ingot.workspace.stage import Stage, StageFolder
 
 def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Sample pairs from the input checkpoint and train on them; makes a checkpoint."""
-    model = load_model(inputs["checkpoint"], device=choose_device(config.device))
-    pairs, right = sample_pairs(model, config, folder.seed)
-    folder.stop.check()
+    processes, model, fill = begin(config, inputs["checkpoint"])
+    whole = processes.whole(model, inputs["checkpoint"])
+    pairs, right = sample_pairs(whole, config, folder.seed, processes)
+    processes.check(folder.stop)
     folder.progress.say(f"{len(pairs)} pairs from {config.prompts} tasks × {config.samples} samples, {right:.0%} right")
     if len(pairs) < config.batch_pairs:
         raise CheckFailed(
@@ -37,22 +38,21 @@ def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -
         )
     tokenizer = model.tokenizer
     assert tokenizer is not None  # sample_pairs has used it
-    write_jsonl(
-        folder.path / "pairs.jsonl",
-        [
-            {
-                "task_id": pair.chosen.task.id,
-                "prompt": pair.chosen.task.question,
-                "chosen": pair.chosen.reply(tokenizer),
-                "rejected": pair.rejected.reply(tokenizer),
-            }
-            for pair in pairs
-        ],
-    )
-    groups = pair_sequences(pairs, model, config.sequence_length)
+    rows = [
+        {
+            "task_id": pair.chosen.task.id,
+            "prompt": pair.chosen.task.question,
+            "chosen": pair.chosen.reply(tokenizer),
+            "rejected": pair.rejected.reply(tokenizer),
+        }
+        for pair in pairs
+    ]
+    processes.once(lambda: write_jsonl(folder.path / "pairs.jsonl", rows))
+    groups = pair_sequences(pairs, whole, config.sequence_length, processes)
+    del whole  # a copy makes room for the model that is trained
     source = PairSource(groups, config.batch_pairs, config.sequence_length, config.micro_batch_tokens, folder.seed)
     terms = [Preference(config.beta, config.length_normalised), CrossEntropy(coefficient=config.anchor)]
-    last = Trainer(model, terms, source, config, folder).run()
+    last = Trainer(model, terms, source, config, folder, fill=fill).run()
     return {"pairs": len(pairs), **{name: last[name] for name in ("loss", "preference_accuracy", "margin")}}
 
 

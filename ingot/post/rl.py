@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from ingot.envs.trajectory import Trajectory
-from ingot.model.checkpoint import load_model
 from ingot.model.transformer import Transformer
 from ingot.post.config import RlConfig
 from ingot.post.policy import sequence_logprobs
+from ingot.post.processes import ALONE, Processes, begin
 from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
-from ingot.train.device import choose_device
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient, ReferenceDivergence
 from ingot.workspace.stage import Stage, StageFolder
@@ -47,10 +46,17 @@ def group_advantages(rewards: SequenceOf[float], group: int, divide_by_std: bool
 class GroupRelative(SampledSource):
     """GRPO's stamp: a trajectory's advantage on each of its tokens."""
 
-    def __init__(self, model: Transformer, config: RlConfig, folder: StageFolder) -> None:
-        super().__init__(model, config, config.group, folder, slots=config.prompts_per_step * config.group)
+    def __init__(
+        self,
+        model: Transformer,
+        config: RlConfig,
+        folder: StageFolder,
+        processes: Processes = ALONE,
+        whole: Transformer | None = None,
+    ) -> None:
+        super().__init__(model, config, config.group, folder, processes, whole)
         self.rl = config
-        self.reference = copy.deepcopy(model) if config.reference_weight > 0 else None
+        self.reference = copy.deepcopy(self.whole) if config.reference_weight > 0 else None
 
     def reward(self, trajectory: Trajectory) -> float:
         """The verifier's reward, or a smaller one for an answer that is only well formed."""
@@ -70,7 +76,8 @@ class GroupRelative(SampledSource):
     def more_streams(self, sequences: SequenceOf[Sequence]) -> dict[str, list[list[float]]]:
         if self.reference is None:
             return {}
-        rows = sequence_logprobs(self.reference, sequences, self.config.sequence_length, self.config.temperature)
+        options = self.config.sequence_length, self.config.temperature, self.processes
+        rows = sequence_logprobs(self.reference, sequences, *options)
         acting = [sequence.streams["acting"] for sequence in sequences]  # the prompt need not pass through the head
         pairs = zip(rows, acting, strict=True)
         return {"reference_logprob": [[a * b for a, b in zip(row, mask, strict=True)] for row, mask in pairs]}
@@ -78,14 +85,21 @@ class GroupRelative(SampledSource):
 
 def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Improve the input checkpoint on tasks with verifiable answers; makes a checkpoint."""
-    model = load_model(inputs["checkpoint"], device=choose_device(config.device))
-    source = GroupRelative(model, config, folder)
+    processes, model, fill = begin(config, inputs["checkpoint"])
+    source = GroupRelative(model, config, folder, processes, processes.whole(model, inputs["checkpoint"]))
     terms = [PolicyGradient(config.clip_low, config.clip_high), ReferenceDivergence(config.reference_weight)]
     trainer = Trainer(
-        model, terms, source, config, folder, after_step=source.check_ratio, temperature=config.temperature
+        model,
+        terms,
+        source,
+        config,
+        folder,
+        after_step=source.check_ratio,
+        temperature=config.temperature,
+        fill=fill,
     )
     trainer.run()
-    rewards = [row["reward"] for row in folder.metrics.read()]
+    rewards = [row["reward"] for row in processes.once(folder.metrics.read)]
     part = max(1, len(rewards) // 5)
     return {"first_reward": sum(rewards[:part]) / part, "last_reward": sum(rewards[-part:]) / part}
 

@@ -5,6 +5,8 @@ advantage, and hands the trajectories to the trainer as they are: tokens are nev
 step per batch of samples, so the policy π that is updated is the sampler μ; their ratio is therefore 1 for every token, and
 a run where it is not has a sampler that computes something else than the trainer. The mean ratio alone cannot show this:
 the expectation of π/μ over what μ samples is 1 for any two distributions. So the divergence of the two is checked as well.
+
+Several processes share the sampling (processes.py); each makes the batches of the whole step and trains on its share of them.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from ingot.model.transformer import Transformer
 from ingot.post.config import SamplingConfig
 from ingot.post.conversations import pack_groups
 from ingot.post.policy import chat_format
+from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Batch, Sequence
+from ingot.train.batches import deal
 from ingot.train.device import choose_device, choose_precision
 from ingot.train.source import Source
-from ingot.workspace.errors import CheckFailed, RecipeError
+from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_text
 from ingot.workspace.stage import StageFolder
 
@@ -38,13 +42,26 @@ RECORDED = 16  # trajectories kept of a recorded step
 
 
 class SampledSource(Source):
-    """Samples a step's tasks and stamps advantages."""
+    """Samples a step's tasks and stamps advantages.
 
-    def __init__(self, model: Transformer, config: SamplingConfig, group: int, folder: StageFolder, slots: int) -> None:
+    `whole` is what is sampled from: `model` itself, unless several processes divide that.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: SamplingConfig,
+        group: int,
+        folder: StageFolder,
+        processes: Processes = ALONE,
+        whole: Transformer | None = None,
+    ) -> None:
         self.model, self.config, self.group, self.folder = model, config, group, folder
+        self.processes, self.whole = processes, whole or model
         self.chat = chat_format(model)
         self.mix = TaskMix(config.tasks)
-        self.engine = Engine(model, slots=slots, length=config.sequence_length)
+        slots = -(-config.prompts_per_step * group // processes.size)
+        self.engine = Engine(self.whole, slots=slots, length=config.sequence_length)
         self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
 
     @abstractmethod
@@ -56,16 +73,13 @@ class SampledSource(Source):
         return {}
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
-        if world > 1:
-            raise RecipeError(
-                "stages that sample from the model run in one process", fix="leave `mesh` out of rl and distill stages"
-            )
+        self.processes.renew(self.whole, self.model)
         self.engine.update(None, version=step)
         tasks = self.mix.generate(step_seed(self.folder.seed, step), self.config.prompts_per_step, "train")
         trajectories = self.sample([task for task in tasks for _ in range(self.group)], step)
         advantages, metrics = self.advantages(trajectories)
         if step % self.config.record_every == 0:
-            self._record(step, trajectories, advantages)
+            self.processes.once(lambda: self._record(step, trajectories, advantages))
         sequences = [
             Sequence(
                 trajectory.tokens(),
@@ -79,21 +93,27 @@ class SampledSource(Source):
         ]
         for name, rows in self.more_streams(sequences).items():
             sequences = [Sequence(s.tokens, {**s.streams, name: row}) for s, row in zip(sequences, rows, strict=True)]
-        batches = pack_groups([[s] for s in sequences], self.config.sequence_length, self.config.micro_batch_tokens)
-        return batches, metrics | describe(trajectories)
+        sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
+        batches = pack_groups([[s] for s in sequences], *sizes)
+        return deal(batches, rank, world), metrics | describe(trajectories)
 
     def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
-        """Scored trajectories of the current policy."""
-        return rollout(
-            tasks,
-            self.engine,
-            self.chat,
-            temperature=self.config.temperature,
-            max_new_tokens=self.config.max_new_tokens,
-            max_tokens=self.config.sequence_length,
-            seed=step_seed(self.folder.seed, step),
-            score=self.mix.score,
-        )
+        """Scored trajectories of the current policy, one for every task."""
+
+        def sample_run(run: slice) -> list[Trajectory]:
+            return rollout(
+                tasks,
+                self.engine,
+                self.chat,
+                temperature=self.config.temperature,
+                max_new_tokens=self.config.max_new_tokens,
+                max_tokens=self.config.sequence_length,
+                seed=step_seed(self.folder.seed, step),
+                score=self.mix.score,
+                only=run,
+            )
+
+        return self.processes.share(len(tasks), sample_run)
 
     def _record(self, step: int, trajectories: SequenceOf[Trajectory], advantages: list[list[float]]) -> None:
         assert self.model.tokenizer is not None

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingot.model.checkpoint import load_model
 from ingot.post.config import SftConfig
 from ingot.post.conversation_file import file_conversations
 from ingot.post.conversations import PoolSource, task_conversations
 from ingot.post.policy import chat_format
+from ingot.post.processes import begin
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.workspace.errors import RecipeError
@@ -24,7 +24,7 @@ from ingot.workspace.stage import Stage, StageFolder
 
 def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Fine-tune the input checkpoint; makes a checkpoint."""
-    model = load_model(inputs["checkpoint"])
+    _, model, fill = begin(config, inputs["checkpoint"])
     chat = chat_format(model)
     longest = config.sequence_length + 1  # the last token is only predicted
     conversations = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
@@ -38,7 +38,7 @@ def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> d
     source = PoolSource(
         groups, config.batch_conversations, config.sequence_length, config.micro_batch_tokens, folder.seed
     )
-    last = Trainer(model, language_terms(model, config), source, config, folder).run()
+    last = Trainer(model, language_terms(model, config), source, config, folder, fill=fill).run()
     return {"conversations": len(conversations), "loss": last["loss"], "tokens": last["tokens"]}
 
 

@@ -111,6 +111,7 @@ STAGES: Table = {
             does="Optimise preferences between pairs of answers.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
+            divides=True,
         ),
         StageKind(
             "rl",
@@ -119,6 +120,7 @@ STAGES: Table = {
             does="Reinforcement learning on verifiable tasks.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
+            divides=True,
         ),
         StageKind(
             "distill",
@@ -127,6 +129,7 @@ STAGES: Table = {
             does="On-policy distillation from a teacher checkpoint.",
             needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
             makes=("checkpoint",),
+            divides=True,
         ),
         StageKind(
             "eval",

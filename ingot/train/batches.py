@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import pad
 
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 
@@ -32,6 +33,21 @@ def deal(batches: Sequence[Batch], rank: int, world: int) -> list[Batch]:
     """
     mine = list(batches[rank::world])
     return mine + [padding_like(batches[0])] * (-(-len(batches) // world) - len(mine))
+
+
+def lengthen(batch: Batch, multiple: int) -> Batch:
+    """The batch with padding at the end of its rows, whose length becomes a multiple of this."""
+    missing = -batch.tokens.shape[1] % multiple
+    if not missing:
+        return batch
+    return Batch(
+        pad(batch.tokens, (0, missing)),
+        pad(batch.targets, (0, missing)),
+        pad(batch.positions, (0, missing)),
+        pad(batch.documents, (0, missing), value=PADDING_DOCUMENT),
+        {name: pad(stream, (0, missing)) for name, stream in batch.streams.items()},
+        batch.sources,
+    )
 
 
 def padding_like(batch: Batch) -> Batch:

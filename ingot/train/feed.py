@@ -17,6 +17,7 @@ from torch import Tensor
 from ingot.tokens.batch import Batch
 from ingot.tokens.places import with_places
 from ingot.tokens.prefetch import Prefetcher
+from ingot.train.batches import lengthen
 from ingot.train.parallel.layout import Layout
 from ingot.train.source import Source
 from ingot.train.terms import LossTerm
@@ -54,6 +55,7 @@ class Feed:
         self.source, self.terms, self.layout = source, terms, layout
         self.cuda = device.type == "cuda"
         self.rank, self.world = (0, 1) if layout is None else (layout.data_rank, layout.data_world)
+        self.pieces = 1 if layout is None or layout.size("context") == 1 else 2 * layout.size("context")
         self.ahead = Prefetcher(self.prepare, first, NEVER) if source.ahead else None
 
     def get(self, step: int) -> Prepared:
@@ -68,6 +70,7 @@ class Feed:
     def prepare(self, step: int) -> Prepared:
         """Make and count the batches of `step`."""
         batches, logged = self.source.batches(step, self.rank, self.world)
+        batches = [lengthen(batch, self.pieces) for batch in batches]  # packed rows are as long as the fullest
         counts = {}
         for term in self.terms:
             _check_streams(step, term, batches)

@@ -1,4 +1,4 @@
-"""The model that a pre-training stage begins with: fresh weights, or a checkpoint with what the stage changes about it.
+"""The model that a training stage begins with: fresh weights, or a checkpoint with what the stage changes about it.
 
 What may change without changing weights: the reach of positions (a larger RoPE base, arXiv 2309.16039, or a scaling such as
 YaRN, arXiv 2309.00071) and coefficients of the training itself: the weight of multi-token prediction and the rate at which
@@ -8,7 +8,7 @@ change of recipe: one stage until the change, the next one from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.config import PretrainConfig
 from ingot.train.parallel.apply import load_shards
+from ingot.train.parallel.layout import world_size
 from ingot.train.saving.steps import find_step
 from ingot.workspace.errors import RecipeError
 
@@ -71,6 +72,14 @@ def fill_model(model: Transformer, config: PretrainConfig, inputs: Mapping[str, 
         load_shards(model, open_model(start_checkpoint(config, inputs)))
     else:
         initialise(model, seed)
+
+
+def start_from(checkpoint: Path, device: torch.device) -> tuple[Transformer, Callable[[Transformer], None] | None]:
+    """A checkpoint's model as it is, to be trained. Where several processes divide it, an empty one, and what fills it then."""
+    if world_size() == 1:
+        return load_model(checkpoint, device=device), None
+    stored = open_model(checkpoint)
+    return _built(stored.config, stored.tokenizer(), empty=True), lambda model: load_shards(model, stored)
 
 
 def start_checkpoint(config: PretrainConfig, inputs: Mapping[str, Path]) -> Path:

@@ -63,6 +63,24 @@ def turn_tokens(message: Message, thinking: bool = True) -> list[int]:
     return [token for token, one in zip(tokens, mask, strict=True) if one]
 
 
+class Seeded(Script):
+    """Says the seed that it is given, three tokens of it."""
+
+    def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
+        tokens = [20 + (sampling.seed or 0) // 200**place % 200 for place in range(3)] + [END]
+        return Reply(tokens, [-1.0] * 4, [0] * 4)
+
+
+def test_parts_of_a_rollout_are_those_of_the_whole() -> None:
+    """Also of a task that is sampled in several parts, or listed again later on."""
+    first, second = MIX.generate(0, 2, "train")
+    tasks = [first, first, first, second, second, first]
+    whole = [each.tokens() for each in rollout(tasks, Seeded(), CHAT, seed=5)]
+    assert len({tuple(each) for each in whole}) == len(tasks), "every sample has a seed of its own"
+    parts = [rollout(tasks, Seeded(), CHAT, seed=5, only=part) for part in (slice(0, 2), slice(2, 5), slice(5, 6))]
+    assert [each.tokens() for part in parts for each in part] == whole
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_solutions_come_back_token_for_token_with_the_training_mask(split: Any) -> None:
     tasks = MIX.generate(3, 40, split)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,21 +54,32 @@ def places(batch: Batch) -> Counter[int]:
 @given(
     lengths=st.lists(st.tuples(st.integers(2, 30), st.integers(2, 30)).map(list), min_size=1, max_size=12),
     micro_batch_tokens=st.integers(1, 200),
+    ranks=st.integers(1, 4),
 )
-def test_pairs_stay_together_and_nothing_is_lost(lengths: list[list[int]], micro_batch_tokens: int) -> None:
-    batches = pack_groups(numbered_groups(lengths), 30, micro_batch_tokens)
+def test_pairs_stay_together_and_nothing_is_lost(lengths: list[list[int]], micro_batch_tokens: int, ranks: int) -> None:
+    batches = pack_groups(numbered_groups(lengths), 30, micro_batch_tokens, ranks)
     held = [places(batch) for batch in batches]
     for number, group in enumerate(lengths, start=1):
         assert max(counts[number] for counts in held) == sum(length - 1 for length in group)
         assert sum(counts[number] > 0 for counts in held) == 1
     for batch, counts in zip(batches, held, strict=True):
         assert len(counts) == 1 or batch.token_count <= micro_batch_tokens
+        assert len(counts) == 1 or batch.token_count <= math.ceil(sum(map(sum, lengths)) / ranks)
 
 
 @settings(deadline=None, max_examples=50)
-@given(lengths=st.lists(st.integers(2, 30), min_size=1, max_size=20), micro_batch_tokens=st.integers(1, 200))
-def test_single_sequences_are_cut_by_rows(lengths: list[int], micro_batch_tokens: int) -> None:
-    batches = pack_groups(numbered_groups([[length] for length in lengths]), 30, micro_batch_tokens)
+@given(
+    lengths=st.lists(st.integers(2, 30), min_size=1, max_size=20),
+    micro_batch_tokens=st.integers(1, 200),
+    ranks=st.integers(1, 4),
+)
+def test_single_sequences_are_cut_by_rows(lengths: list[int], micro_batch_tokens: int, ranks: int) -> None:
+    """The rows are the same for any number of ranks, and no rank has all of them while another has none."""
+    groups = numbered_groups([[length] for length in lengths])
+    batches = pack_groups(groups, 30, micro_batch_tokens, ranks)
+    (whole,) = pack_groups(groups, 30, 10_000)
+    assert torch.equal(torch.cat([batch.streams["group"] for batch in batches]), whole.streams["group"])
+    assert max(len(batch.tokens) for batch in batches) <= math.ceil(len(whole.tokens) / ranks)
     total = sum((places(batch) for batch in batches), Counter[int]())
     assert total == Counter({number: length - 1 for number, length in enumerate(lengths, start=1)})
     assert all(len(batch.tokens) == 1 or batch.tokens.numel() <= micro_batch_tokens for batch in batches)

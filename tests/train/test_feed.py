@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ingot.tokens.batch import Batch
-from ingot.train.batches import deal, split_rows
+from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.packing import make_batch
+from ingot.train.batches import deal, lengthen, split_rows
 from ingot.train.feed import Feed
 from ingot.train.source import Source
 from ingot.train.terms import CrossEntropy, LossTerm, PolicyGradient, ZLoss
@@ -77,3 +78,15 @@ def test_errors_of_the_data_reach_the_loop(ahead: bool) -> None:
     with pytest.raises(CheckFailed, match="'policy_gradient' reads acting, advantage, sampled_logprob"):
         missing.get(0)
     missing.close()
+
+
+def test_rows_are_lengthened_with_padding() -> None:
+    batch = make_batch([Sequence([5, 6, 7, 8], {"weight": [1.0] * 4}), Sequence([9, 4], {"weight": [0.5] * 2})], 3)
+    assert lengthen(batch, 3) is batch
+    longer = lengthen(batch, 4)
+    assert longer.tokens.tolist() == [[5, 6, 7, 0], [9, 0, 0, 0]]
+    assert longer.targets.tolist() == [[6, 7, 8, 0], [4, 0, 0, 0]]
+    assert longer.positions.tolist() == [[0, 1, 2, 0], [0, 0, 0, 0]]
+    assert longer.documents.tolist() == [[0, 0, 0, -1], [0, -1, -1, -1]]
+    assert longer.streams["weight"].tolist() == [[1.0, 1.0, 1.0, 0.0], [0.5, 0.0, 0.0, 0.0]]
+    assert longer.token_count == 4

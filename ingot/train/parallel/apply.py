@@ -9,11 +9,14 @@ Context parallelism changes no weight: the passes of a step do it. A model that 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import distributed
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from ingot.model.initialise import copy_shard
-from ingot.model.order import in_ranks_order, orders
+from ingot.model.order import in_ranks_order, orders, whole
 from ingot.model.stored import StoredModel
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
@@ -62,3 +65,19 @@ def load_shards(model: Transformer, stored: StoredModel) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         value = source.rows(name, 0, source.entries[name].rows)
         copy_shard(tensor, in_ranks_order(value, row_orders.get(name)))
+
+
+@torch.no_grad()
+def gather_weights(model: Transformer, copy: Transformer, layout: Layout) -> None:
+    """Fill a whole copy on every rank with the weights and buffers of a divided model, gathering one tensor at a time.
+
+    A tensor that only one stage of a pipeline holds is gathered there, and sent to the other stages.
+    """
+    own: dict[str, Any] = get_model_state_dict(model)
+    row_orders, stage = orders(model), layout.rank("pipeline")
+    holders = dict(reversed(layout.union([(name, stage) for name in own], "pipeline")))  # the first that has it
+    for name, tensor in copy.state_dict().items():
+        if holders[name] == stage:
+            tensor.copy_(whole(own[name], row_orders.get(name)))
+        if layout.size("pipeline") > 1:
+            distributed.broadcast(tensor, group=layout.mesh["pipeline"].get_group(), group_src=holders[name])

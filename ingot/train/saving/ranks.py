@@ -1,4 +1,4 @@
-"""The processes of a run while they save and load together, on a channel of their own.
+"""The processes of a run while they save, load or share work together, on a channel of their own.
 
 Saving goes on in the background while the training talks over its own groups, so that it needs a group of its own: gloo, on
 the host. Everything they wait for each other with has its deadline (DEADLINE): a rank that died is an error, not a hang.

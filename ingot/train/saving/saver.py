@@ -93,6 +93,7 @@ class Saver:
 
     def keeps(self, step: int, training: dict[str, Any]) -> bool:
         """Whether a checkpoint of `step` would outlive the stage: one to branch from, or the best."""
+        self._background.wait()  # its thread talks to the other ranks on the same channel
         return for_good(step, self.config) or self.ranks.once(lambda: self._is_best(training))
 
     def restore(self, model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:

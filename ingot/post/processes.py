@@ -1,0 +1,88 @@
+"""A post-training stage in several processes (torchrun): what they divide, and what each of them holds whole.
+
+    trained model         divided over the mesh of the recipe, as in pre-training
+    sampler               a whole copy in every process, renewed from the divided weights before each step that samples
+    reference, teacher    whole and frozen in every process
+    tasks, sequences      each process samples, or scores, a run of them; the results go to all, in their order
+
+So every process has all trajectories of a step and makes the same batches of them, of which it trains on its share.
+
+Invariant: what a step consists of does not depend on the number of processes. A task's text is a function of weights, seed and
+its place among all tasks of the step (envs/rollout.py), up to the rounding of matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ingot.model.checkpoint import load_model
+from ingot.model.transformer import Transformer
+from ingot.train.config import TrainingConfig
+from ingot.train.device import choose_device
+from ingot.train.parallel.apply import gather_weights
+from ingot.train.parallel.divisible import check_divisible
+from ingot.train.parallel.layout import Layout, make_layout
+from ingot.train.saving.ranks import Ranks
+from ingot.train.start import start_from
+from ingot.workspace.errors import Interrupted
+from ingot.workspace.interrupt import StopSignal
+
+Result = TypeVar("Result")
+
+
+class Processes:
+    """The processes of a stage. Methods are called by all of them; where one fails, all fail, and nobody waits for ever."""
+
+    def __init__(self, layout: Layout | None = None) -> None:
+        self.layout, self.ranks = layout, Ranks(layout)
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return self.ranks.world
+
+    def share(self, count: int, work: Callable[[slice], list[Result]]) -> list[Result]:
+        """The results for `count` items in order: `work` makes those of a run of them, a different one in each process."""
+        rank, size = self.ranks.rank, self.size
+        own = slice(count * rank // size, count * (rank + 1) // size)
+        parts = self.ranks.each(lambda: work(own) if own.stop > own.start else [])
+        return [result for part in parts for result in part]
+
+    def once(self, work: Callable[[], Result]) -> Result:
+        """What `work` returns in the first process, which alone does it."""
+        return self.ranks.once(work)
+
+    def check(self, stop: StopSignal) -> None:
+        """Stop in all processes if any was asked to."""
+        if any(self.ranks.each(lambda: stop.requested)):
+            raise Interrupted
+
+    def whole(self, model: Transformer, checkpoint: Path) -> Transformer:
+        """What is sampled from: the model that is trained, or a whole copy where that is divided, as in the checkpoint."""
+        if self.layout is None:
+            return model
+        return load_model(checkpoint, device=self.layout.mesh.device_type).requires_grad_(requires_grad=False)
+
+    def renew(self, whole: Transformer, model: Transformer) -> None:
+        """Bring what is sampled from to the weights of the trained model."""
+        if self.layout is not None:
+            gather_weights(model, whole, self.layout)
+
+
+ALONE = Processes()
+
+
+def begin(
+    config: TrainingConfig, checkpoint: Path
+) -> tuple[Processes, Transformer, Callable[[Transformer], None] | None]:
+    """The processes of a stage, the model that they train, and what fills it where it is divided (train/start.py).
+
+    A mesh that does not fit the processes or the model is an error here, before any work is done.
+    """
+    device = choose_device(config.device)
+    layout = make_layout(config.mesh, device)
+    model, fill = start_from(checkpoint, device)
+    check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
+    return Processes(layout), model, fill

@@ -1,0 +1,257 @@
+"""Stages in several processes end as in one: the same texts, metrics, records and weights, however the model is divided.
+
+Real processes on the CPU (gloo), in float32. Answers have uneven lengths, and the processes uneven numbers of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+from ingot.model.checkpoint import load_model
+from ingot.post import distill, prefer, rl, sft
+from ingot.post.config import PreferConfig
+from ingot.post.processes import Processes
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.parallel.config import MeshConfig
+from ingot.train.parallel.layout import make_layout
+from ingot.workspace.errors import CheckFailed, IngotError, Interrupted, RecipeError
+from ingot.workspace.files import read_jsonl
+from ingot.workspace.interrupt import StopSignal
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import Stage, StageFolder
+from tests.post.making import SUMS, checkpoint_of, nudged
+from tests.train.parallel.models import MOE, fresh, shape
+from tests.train.parallel.ranks import run_ranks
+from tests.train.toy import TIMES
+
+STEPS = 4
+COMMON: dict[str, Any] = {
+    "steps": STEPS,
+    "sequence_length": 64,
+    "micro_batch_tokens": 100,
+    "tasks": SUMS,
+    "optimizer": {"lr": 2e-3, "epsilon": 1e-4},  # a larger ε than usual: it does not blow up the last bit of gradients
+    "checkpoints": {"every": 1},
+    "precision": "float32",
+    "device": "cpu",
+}
+SAMPLING: dict[str, Any] = {"prompts_per_step": 5, "group": 3, "max_new_tokens": 12, "record_every": 1}
+STAGES: dict[str, tuple[Stage, dict[str, Any]]] = {
+    "sft": (sft.STAGE, {"task_conversations": 50, "batch_conversations": 7}),
+    "prefer": (
+        prefer.STAGE,
+        {"prompts": 30, "samples": 5, "max_new_tokens": 12, "temperature": 2.0, "batch_pairs": 5},
+    ),
+    "rl": (rl.STAGE, SAMPLING | {"reference_weight": 0.05, "temperature": 2.0, "format_reward": 0.2}),
+    "distill": (distill.STAGE, SAMPLING | {"group": 2}),
+}
+Inputs = dict[str, dict[str, Path]]  # of every stage
+Case = tuple[str, dict[str, int]]  # a stage and its mesh
+CASES: list[Case] = [
+    ("sft", {"shard": 2}),
+    ("prefer", {"shard": 2}),
+    ("rl", {"shard": 2}),
+    ("rl", {"replicate": 2}),
+    ("rl", {"tensor": 2}),
+    ("distill", {"shard": 2}),
+]
+MORE: list[Case] = [
+    ("rl", {"context": 2}),
+    ("rl", {"pipeline": 2}),
+    ("prefer", {"tensor": 2}),
+    ("prefer", {"pipeline": 2}),
+    ("distill", {"context": 2}),
+    ("sft", {"context": 2}),
+]
+
+
+class WhenDone(Progress):
+    """Does something when so many steps are done."""
+
+    def __init__(self, steps: int, act: Callable[[], None]) -> None:
+        self.steps, self.act = steps, act
+
+    def advance(self, done: int, **values: Any) -> None:
+        if done == self.steps:
+            self.act()
+
+
+def run_stage(case: Case, inputs: Inputs, path: Path, progress: Progress | None = None) -> dict[str, Any]:
+    kind, mesh = case
+    stage, options = STAGES[kind]
+    config = stage.config.model_validate(COMMON | options | {"mesh": mesh})
+    return stage.run(config, inputs[kind], StageFolder(path, seed=1, progress=progress or Progress()))
+
+
+def place(case: Case, below: Path) -> Path:
+    return below / "-".join([case[0], *case[1]])
+
+
+def run_cases(cases: Sequence[Case], inputs: Inputs, below: Path) -> list[dict[str, Any]]:
+    """One after the other in the same processes, which take longer to start than to train."""
+    return [run_stage(case, inputs, place(case, below)) for case in cases]
+
+
+@pytest.fixture(scope="module")
+def inputs(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """Some answers of the schooled model are right; those of a student after an accident have all lengths."""
+    student = checkpoint_of(
+        nudged(load_model(schooled.path), 0.2, seed=3), tmp_path_factory.mktemp("student") / "model"
+    )
+    start = {"checkpoint": schooled.path}
+    return {"sft": start, "prefer": start, "rl": start, "distill": {"checkpoint": student, "teacher": schooled.path}}
+
+
+@pytest.fixture(scope="module")
+def alone(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The four stages in one process."""
+    torch.set_num_threads(1)
+    below = tmp_path_factory.mktemp("alone")
+    run_cases([(kind, {}) for kind in STAGES], inputs, below)
+    for kind in ("rl", "distill"):
+        lengths = {sum(map(len, texts_of(row))) for row in read_jsonl(below / kind / "trajectories.jsonl")}
+        assert len(lengths) >= 5, "uneven answers"
+    assert {row["reward"] for row in read_jsonl(below / "rl" / "trajectories.jsonl")} == {0.0, 1.0}
+    return below
+
+
+def texts_of(row: dict[str, Any]) -> list[list[str]]:
+    return [node["pieces"] for node in row["nodes"]]
+
+
+def check_equal(found: Path, expected: Path) -> None:
+    """Metrics and weights to 1e-5, sampled texts and their rewards exactly."""
+    one, other = (StageFolder(path, 1, Progress()).metrics.read() for path in (found, expected))
+    assert [row["step"] for row in one] == list(range(STEPS))
+    for row, wanted in zip(one, other, strict=True):
+        assert row.keys() == wanted.keys()
+        for name in row.keys() - set(TIMES):
+            estimated = name.startswith("update_ratio/")  # of a sample of the weights
+            undecided = name == "preference_accuracy" and row["step"] == 0  # all margins are 0
+            if not estimated and not undecided:
+                assert row[name] == pytest.approx(wanted[name], rel=1e-5, abs=2e-6), (row["step"], name)
+    for name in ("trajectories.jsonl", "pairs.jsonl"):
+        assert (found / name).exists() == (expected / name).exists()
+        if not (expected / name).exists():
+            continue
+        records, wanted_records = read_jsonl(found / name), read_jsonl(expected / name)
+        for record, wanted in zip(records, wanted_records, strict=True):
+            if "nodes" in wanted:
+                assert texts_of(record) == texts_of(wanted)
+                record, wanted = ({**each, "nodes": None} for each in (record, wanted))
+            assert record == wanted
+    weights, others = (load_model(path).state_dict() for path in (found, expected))
+    for name, value in others.items():
+        assert float((weights[name] - value).norm()) <= 1e-5 * float(value.norm()), name
+
+
+def check_cases(cases: Sequence[Case], inputs: Inputs, alone: Path, below: Path, processes: int = 2) -> None:
+    summaries = run_ranks(processes, run_cases, below / "store", cases, inputs, below)
+    assert summaries == summaries[:1] * processes, "all processes say the same"
+    for case in cases:
+        check_equal(place(case, below), alone / case[0])
+
+
+def test_two_processes_end_as_one(inputs: Inputs, alone: Path, tmp_path: Path) -> None:
+    check_cases(CASES, inputs, alone, tmp_path)
+
+
+@pytest.mark.slow
+def test_every_other_way_to_divide_the_model(inputs: Inputs, alone: Path, tmp_path: Path) -> None:
+    check_cases(MORE, inputs, alone, tmp_path)
+
+
+@pytest.mark.slow
+def test_experts_in_four_processes(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Routers' biases are buffers, which move with the loads of all ranks: the copy that is sampled from needs them, too."""
+    config = shape(MOE, vocabulary_size=tokenizer.vocabulary_size, context=64, initial={"std": 0.3})
+    found = dict[str, Path]()
+    for seed, role in enumerate(("checkpoint", "teacher")):
+        model = fresh(config, seed)
+        model.tokenizer = tokenizer
+        found[role] = checkpoint_of(model, tmp_path / role)
+    inputs, alone = {"distill": found}, tmp_path / "alone"
+    run_cases([("distill", {})], inputs, alone)
+    before, after = (load_model(path).state_dict() for path in (found["checkpoint"], alone / "distill"))
+    assert any("bias" in name and not torch.equal(after[name], before[name]) for name in after)
+    meshes: list[dict[str, int]] = [
+        {"expert": 2, "shard": 4},
+        {"expert": 2, "context": 2, "shard": 2},
+        {"tensor": 2, "shard": 2},
+        {"pipeline": 2, "replicate": 2},
+    ]
+    check_cases([("distill", mesh) for mesh in meshes], inputs, alone, tmp_path, processes=4)
+
+
+def run_and_die(inputs: Inputs, path: Path) -> None:
+    def die() -> None:
+        if distributed.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run_stage(("rl", {"shard": 2}), inputs, path, WhenDone(3, die))
+
+
+def test_killed_in_two_processes_and_finished_in_one(inputs: Inputs, alone: Path, tmp_path: Path) -> None:
+    """The second process dies after three steps; the first one finds out, or is ended by whoever started it."""
+    path = tmp_path / "rl"
+    with pytest.raises(AssertionError, match=r"ranks \[(0, )?1\] died|rank 0 of 2:(.|\n)*Connection"):
+        run_ranks(2, run_and_die, tmp_path / "store", inputs, path)
+    assert list((path / "steps").glob("step-*[0-9]")) and not (path / "checkpoint").exists()
+    run_stage(("rl", {}), inputs, path)
+    check_equal(path, alone / "rl")
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_mesh_for_other_processes_is_refused_before_any_work(kind: str, inputs: Inputs, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"the mesh has 2 ranks .* the run has 1 processes"):
+        run_stage((kind, {"shard": 2}), inputs, tmp_path / "stage")
+    assert not (tmp_path / "stage").exists()
+
+
+def test_preferences_of_divided_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"mesh\.context: preferences compare whole answers"):
+        PreferConfig(steps=1, sequence_length=8, mesh=MeshConfig(context=2))
+
+
+def tens(count: int, run: slice) -> list[int]:
+    return [10 * each for each in range(count)[run]]
+
+
+def work_together() -> tuple[list[list[int]], str, str]:
+    """What three processes make of 0, 1, 2 and 7 items; what each hears when one of them fails, or is asked to stop."""
+    processes = Processes(make_layout(MeshConfig(), torch.device("cpu")))
+    rank = processes.ranks.rank
+    shared = [processes.share(count, partial(tens, count)) for count in (0, 1, 2, 7)]
+    assert processes.once(lambda: rank) == 0
+    stop = StopSignal()
+    processes.check(stop)
+    if rank == 1:
+        stop.request()
+    with pytest.raises(Interrupted):
+        processes.check(stop)
+
+    def fail(run: slice) -> list[int]:
+        if rank == 2:
+            raise CheckFailed("the logits are not finite", place="here")
+        return [rank]
+
+    with pytest.raises(IngotError) as caught:
+        processes.share(7, fail)
+    return shared, type(caught.value).__name__, str(caught.value)
+
+
+def test_processes_share_their_work_and_their_failures(tmp_path: Path) -> None:
+    expected = [[], [0], [0, 10], [0, 10, 20, 30, 40, 50, 60]]
+    found = run_ranks(3, work_together, tmp_path / "store")
+    assert [shared for shared, _, _ in found] == [expected] * 3
+    assert found[2][1] == "CheckFailed"
+    assert all("rank 2 failed: CheckFailed: here: the logits are not finite" in told for _, _, told in found[:2])
