@@ -1,11 +1,8 @@
 """Loops over bytes at the speed of C: one decorator, and the hash that every step shares.
 
 A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and kept in the user's
-cache folder, so that a machine pays the compilation once. Kernels never see Python strings: text comes as UTF-8 bytes and
-offsets (see text/texts.py).
-
-numba compiles a kernel again when its own file changes, but not when a helper in another file does. The cache folder is
-therefore named by the content of all files that have kernels: any change there begins a new one.
+cache folder (kernel_cache.py), so that a machine pays the compilation once. Kernels never see Python strings: text comes as
+UTF-8 bytes and offsets (see text/texts.py).
 
 Invariant: `hash_span` depends only on the bytes of the span and on the seed; it is the same on every machine, so that
 files of hashes from two machines can be compared. It is not cryptographic.
@@ -13,14 +10,13 @@ files of hashes from two machines can be compared. It is not cryptographic.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+
+from ingot.data.kernel_cache import kept
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -29,37 +25,10 @@ PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3 = np.uint64(0x165667B19E3779F9)
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels lie: one folder for each state of the files that have some."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    folders = [*package.glob("data/**/*.py"), *package.glob("tokens/**/*.py")]
-    loops = {*package.glob("model/**/*loops.py"), *package.glob("inference/**/*loops.py")}
-    for path in sorted([*folders, *loops]):
-        content = path.read_bytes()
-        if b"ingot.data.native" in content or path in loops or path == Path(__file__):
-            digest.update(content)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "ingot" / f"kernels-{digest.hexdigest()[:16]}"
-
-
-def use_cache_folder() -> None:
-    """Keep compiled kernels there; where that cannot be written, numba finds a place itself. NUMBA_CACHE_DIR goes first."""
-    folder = cache_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    if not numba.config.CACHE_DIR and os.access(folder, os.W_OK):
-        numba.config.CACHE_DIR = str(folder)
-
-
-use_cache_folder()
-
-
 def kernel(function: Function) -> Function:
     """Compile `function` with numba; the GIL is released while it runs, integer arithmetic wraps as in C."""
-    return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    with kept(function):
+        return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def loop(function: Function) -> Function:
@@ -68,12 +37,14 @@ def loop(function: Function) -> Function:
     numba counts the references to an array around every call that it does not inline away, with an atomic operation each;
     a loop that calls a helper for each character spends most of its time there. Such code must make no array.
     """
-    return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
+    with kept(function):
+        return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
 
 
 def inline(function: Function) -> Function:
     """A small helper of kernels, copied into each of them."""
-    return cast(Function, numba.njit(cache=True, nogil=True, inline="always", error_model="numpy")(function))
+    with kept(function):
+        return cast(Function, numba.njit(cache=True, nogil=True, inline="always", error_model="numpy")(function))
 
 
 @kernel

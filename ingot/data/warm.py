@@ -44,12 +44,10 @@ def warm_up(steps: Sequence[Step[Any]], work: Work) -> None:
 
 
 def is_cold(step: Step[Any]) -> bool:
-    """True if numba has stored nothing for the folder that the step lives in."""
-    import numba
+    """True if numba has stored nothing for the step."""
+    from ingot.data import kernel_cache
 
-    folder = Path(str(sys.modules[type(step).__module__].__file__)).parent
-    stored = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else folder / "__pycache__"
-    return not any(stored.rglob("*.nbi"))
+    return kernel_cache.is_cold(Path(str(sys.modules[type(step).__module__].__file__)))
 
 
 def try_step(config: StepConfig) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from ingot.data.kernel_cache import kept
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Array = np.ndarray
 
@@ -25,19 +27,22 @@ ROUNDER = np.float32(1.5 * 2**23)  # what is added to it has no digits behind th
 def reordered(function: Function) -> Function:
     """Compiled with sums in any order; without reference counts, as no array is made (native.loop)."""
     options = {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, "error_model": "numpy", "_nrt": False}
-    return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
+    with kept(function):
+        return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
 
 
 def fast(function: Function) -> Function:
     """As `reordered`, for numbers that are numbers: largest ones can be found in vectors."""
     options = {"fastmath": {"reassoc", "contract", "nsz", "arcp", "nnan"}, "error_model": "numpy", "_nrt": False}
-    return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
+    with kept(function):
+        return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
 
 
 def contracted(function: Function) -> Function:
     """As `reordered`, with sums in the order written: a product and a sum may be one instruction."""
     options = {"fastmath": {"contract", "nsz"}, "error_model": "numpy", "_nrt": False}
-    return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
+    with kept(function):
+        return cast(Function, numba.njit(cache=True, nogil=True, **options)(function))
 
 
 def _pointer(typing: Any, address: Any, like: Any) -> Any:

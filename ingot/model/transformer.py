@@ -6,8 +6,8 @@ Shapes: B rows, T tokens, D width, V vocabulary. A row may hold several packed d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -54,9 +54,14 @@ class Transformer(nn.Module):
             quantise_weights(self.blocks, config.quantisation)
 
     @property
+    def head_part(self) -> Embedding | Linear:
+        """What holds the matrix from states to logits."""
+        return self.embedding if self.config.tied_embeddings else self.output
+
+    @property
     def head_weight_VD(self) -> Tensor:
         """The matrix from states to logits."""
-        return self.embedding.weight if self.config.tied_embeddings else self.output.weight
+        return self.head_part.weight
 
     def forward(
         self, tokens_BT: Tensor, positions_BT: Tensor | None = None, documents_BT: Tensor | None = None
@@ -92,18 +97,23 @@ class Transformer(nn.Module):
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
         context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(across)
+        return self.norm(self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches))
+
+    @staticmethod
+    def run_blocks(
+        x_BTD: Tensor, context: Context, blocks: Iterable[nn.Module], caches: Sequence[Cache | None] | None = None
+    ) -> Tensor:
+        """The residual stream after these blocks, all that one pass goes through."""
+        chosen = [cast(Block, block) for block in blocks]
         if caches is None:
-            for block in self.blocks:
-                assert isinstance(block, Block)
+            for block in chosen:
                 if block.mixer is not None:
                     block.mixer.prepare(context)
-        x_BTD = self.embed(context.own(tokens_BT))
-        for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
-            x_BTD = block(x_BTD, context, caches[layer] if caches is not None else None)
+        for number, block in enumerate(chosen):
+            x_BTD = block(x_BTD, context, caches[number] if caches is not None else None)
             block.report(context)
         context.reported = True
-        return self.norm(x_BTD)
+        return x_BTD
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """The tokens' embeddings, scaled."""

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from ingot.data import native
+from ingot.data.kernel_cache import kept
 from ingot.model.feed_forward.gated_loops import gate_rows
 from ingot.model.loops import Array, pointer
 from ingot.model.mixers.attend_paged_loops import attend_rows
@@ -25,7 +26,8 @@ LONG = 8  # and of an int64
 
 def stage(function: Callable[[int, int, int], None]) -> Any:
     """void f(int64 *numbers, int64 thread, int64 threads), compiled; `address` is where it lies."""
-    return numba.cfunc("void(int64, int64, int64)", cache=True)(function)
+    with kept(function):
+        return numba.cfunc("void(int64, int64, int64)", cache=True)(function)
 
 
 @native.inline

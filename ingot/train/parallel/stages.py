@@ -22,7 +22,6 @@ from typing import Any
 from torch import Tensor
 
 from ingot.model.across import Across
-from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.count import count
@@ -58,16 +57,9 @@ class StagedTransformer(Transformer):
         The rows are those of the whole pass: positions and documents need not travel, because every rank reads them.
         """
         context = Context(positions_BT, documents_BT, record=record, places=places).part(across)
-        found = (self.blocks.get_submodule(str(layer)) for layer in self.layers[stage])
-        blocks = [block for block in found if isinstance(block, Block)]
-        for block in blocks:
-            if block.mixer is not None:
-                block.mixer.prepare(context)
         x_BTD = self.embed(context.own(tokens_BT)) if entering_BTD is None else entering_BTD
-        for block in blocks:
-            x_BTD = block(x_BTD, context, None)
-            block.report(context)
-        context.reported = True
+        blocks = (self.blocks.get_submodule(str(layer)) for layer in self.layers[stage])
+        x_BTD = self.run_blocks(x_BTD, context, blocks)
         return self.norm(x_BTD) if stage == self.stages - 1 else x_BTD
 
 

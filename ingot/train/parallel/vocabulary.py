@@ -4,7 +4,7 @@
     log Z        log Σ_ranks e^(log Z of the rank)
     target       the logit of the rank that has the target, zero on the others; the sum over the ranks
     ∂z           as in fused_head.py, from the log Z of all ranks; every rank's own columns
-    ∂states      the sum over the ranks of ∂z · W, one sum for the whole batch
+    ∂states      the sum over the ranks of ∂z · W, one sum for the whole batch (`enter` in ties.py)
 
 Logits never travel: for a chunk of tokens the ranks exchange two numbers per token. Only `divided_logits`, for losses that are
 no known sum over tokens and for evaluation, puts whole logits together.
@@ -15,7 +15,6 @@ Shapes: N tokens, C tokens of a chunk, D width, V vocabulary of this rank, R ran
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from torch.nn.functional import embedding
 from ingot.model.linear import Embedding
 from ingot.model.order import local
 from ingot.model.transformer import Transformer
-from ingot.train.fused_head import CHUNK_LOGITS, CHUNK_LOGITS_CPU, add_product
+from ingot.train.fused_head import capped, cross_entropy_by, kernels_can, through_cap
 from ingot.train.parallel.ties import all_gather, enter, leave
 
 
@@ -71,74 +70,40 @@ def divided_cross_entropy(
     softcap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `linear_cross_entropy` (fused_head.py) gives, from a head that is cut by its rows: the same on all ranks."""
-    group = weight_VD.device_mesh.get_group()
-    return _Divided.apply(states_ND, local(weight_VD), targets_N, a_N, b_N, scale, softcap, group)  # type: ignore[no-untyped-call]
+    group, own_VD = weight_VD.device_mesh.get_group(), local(weight_VD)
+    rounded = own_VD.detach().to(states_ND.dtype)
+    targets_N = targets_N - group.rank() * len(own_VD)  # rows of this rank; negative or too large on the others
+    summarise, spread = _halves(states_ND)
 
-
-class _Divided(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        states_ND: Tensor,
-        weight_VD: Tensor,
-        targets_N: Tensor,
-        a_N: Tensor,
-        b_N: Tensor | None,
-        scale: float,
-        softcap: float | None,
-        group: distributed.ProcessGroup,
+    def differentiate(
+        logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        weight, exact = weight_VD.to(states_ND.dtype), torch.promote_types(states_ND.dtype, torch.float32)
-        targets_N = targets_N - group.rank() * len(weight_VD)  # rows of this rank; negative or too large on the others
-        logprobs_N, normalisers_N = (torch.empty(len(targets_N), dtype=exact, device=a_N.device) for _ in range(2))
-        d_states = torch.empty_like(states_ND) if ctx.needs_input_grad[0] else None
-        d_weight = torch.zeros_like(weight_VD, dtype=exact) if ctx.needs_input_grad[1] else None
-        summary, gradient = (_compiled(_summary), _compiled(_gradient)) if states_ND.is_cuda else (_summary, _gradient)
-        size = max(1, (CHUNK_LOGITS if states_ND.is_cuda else CHUNK_LOGITS_CPU) // len(weight_VD))
-        for start in range(0, len(targets_N), size):
-            part = slice(start, start + size)
-            logits_CV = states_ND[part] @ weight.T
-            summaries_R2C = all_gather(summary(logits_CV, targets_N[part], scale, softcap), group)
-            normalisers_N[part] = summaries_R2C[:, 0].logsumexp(dim=0)
-            logprobs_N[part] = summaries_R2C[:, 1].sum(dim=0) - normalisers_N[part]
-            factors = a_N[part], None if b_N is None else b_N[part]
-            d_logits = gradient(logits_CV, targets_N[part], normalisers_N[part], *factors, scale, softcap)
-            if d_states is not None:
-                torch.mm(d_logits, weight, out=d_states[part])
-            if d_weight is not None:
-                add_product(d_weight, d_logits, states_ND[part])
-        if d_states is not None:
-            distributed.all_reduce(d_states, group=group)
-        ctx.save_for_backward(d_states, d_weight)
-        ctx.dtype = weight_VD.dtype
-        loss = (a_N * logprobs_N).sum()
-        loss = loss if b_N is None else loss + (b_N * normalisers_N.square()).sum()
-        ctx.mark_non_differentiable(logprobs_N, normalisers_N)
-        return loss, logprobs_N, normalisers_N
+        summaries_R2C = all_gather(summarise(logits_CV, targets_C, scale, softcap), group)
+        normalisers_C = summaries_R2C[:, 0].logsumexp(dim=0)
+        gradient_CV = spread(logits_CV, targets_C, normalisers_C, a_C, b_C, scale, softcap)
+        return summaries_R2C[:, 1].sum(dim=0) - normalisers_C, normalisers_C, gradient_CV
 
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        d_states, d_weight = ctx.saved_tensors
-        d_states = None if d_states is None else d_states * upstream.to(d_states.dtype)
-        d_weight = None if d_weight is None else d_weight.mul_(upstream).to(ctx.dtype)
-        return d_states, d_weight, None, None, None, None, None, None
+    return cross_entropy_by(differentiate, enter(states_ND, group), own_VD, rounded, targets_N, a_N, b_N)
 
 
-def _capped(logits_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
-    z_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
-    z_CV = z_CV if scale == 1.0 else z_CV * scale
-    return z_CV if softcap is None else softcap * torch.tanh(z_CV / softcap)
+def _halves(states_ND: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """The two functions below, or the kernels that do the same."""
+    if not kernels_can(states_ND):
+        return _summarise, _spread
+    from ingot.train.head_triton import spread, summarise
+
+    return summarise, spread
 
 
-def _summary(logits_CV: Tensor, targets_C: Tensor, scale: float, softcap: float | None) -> Tensor:
+def _summarise(logits_CV: Tensor, targets_C: Tensor, scale: float, softcap: float | None) -> Tensor:
     """[2, C]: log Z of these columns, and the target's logit if it is among them, else zero."""
-    z_CV, last = _capped(logits_CV, scale, softcap), logits_CV.shape[1] - 1
+    z_CV, last = capped(logits_CV, scale, softcap), logits_CV.shape[1] - 1
     here_C = (targets_C >= 0) & (targets_C <= last)
     target_C = z_CV.gather(1, targets_C.clamp(0, last)[:, None])[:, 0]
     return torch.stack((z_CV.logsumexp(dim=-1), torch.where(here_C, target_C, 0)))
 
 
-def _gradient(
+def _spread(
     logits_CV: Tensor,
     targets_C: Tensor,
     normalisers_C: Tensor,
@@ -147,17 +112,9 @@ def _gradient(
     scale: float,
     softcap: float | None,
 ) -> Tensor:
-    """That of the products W s, in their own dtype."""
-    z_CV = _capped(logits_CV, scale, softcap)
+    """The gradient of the products W s, in their own dtype."""
+    z_CV = capped(logits_CV, scale, softcap)
     factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
     hit_CV = torch.arange(z_CV.shape[1], device=z_CV.device) == targets_C[:, None]
     gradient = factor_C[:, None] * torch.exp(z_CV - normalisers_C[:, None]) + torch.where(hit_CV, a_C[:, None], 0)
-    if softcap is not None:
-        gradient = gradient * (1 - (z_CV / softcap).square())
-    return (gradient * scale).to(logits_CV.dtype)
-
-
-@cache
-def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Compiled when it is first used: loading the compiler takes seconds, in every process."""
-    return torch.compile(function, dynamic=False)
+    return through_cap(gradient, z_CV, scale, softcap).to(logits_CV.dtype)

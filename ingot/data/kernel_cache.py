@@ -1,0 +1,95 @@
+"""Where compiled kernels lie, so that a machine compiles each of them once, and again only when it has changed.
+
+    $XDG_CACHE_HOME/ingot/kernels/MODULE-DIGEST/        the kernels of one file
+
+numba compiles a kernel again when its own file changes, but not when a helper or a constant in another file does. The digest is
+therefore that of the file and of all of the package that it imports, directly or through others. An edit begins a new
+folder for the files that depend on it and leaves the others alone. Old code never meets new: whoever still runs it finds its own.
+
+Only imports at the beginning of a line count: one inside of a function binds nothing that a kernel could see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+PACKAGE = (Path(__file__).parents[1],)  # folders that hold its rooms
+USERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+HOME = Path(numba.config.CACHE_DIR or USERS / "ingot" / "kernels")  # the first is NUMBA_CACHE_DIR
+IMPORT = re.compile(rb"^from (ingot[\w.]*) import (\([^)]*\)|.*)|^import (ingot[\w.]*)", re.MULTILINE)
+NAME = re.compile(r"\w+")
+with_kernels: set[Path] = set()  # the files of which `kept` has seen a function
+_one_at_a_time = threading.Lock()  # numba's setting is one for all threads
+
+
+@contextmanager
+def kept(function: Callable[..., Any]) -> Iterator[None]:
+    """Inside, numba is told to keep what it makes of `function` in the folder of its file.
+
+    Where that cannot be written, numba finds a place itself.
+    """
+    file = Path(function.__code__.co_filename)
+    with _one_at_a_time:
+        usual = numba.config.CACHE_DIR
+        if file.is_file():
+            numba.config.CACHE_DIR = str(folder(file))
+            with_kernels.add(file)
+        try:
+            yield
+        finally:
+            numba.config.CACHE_DIR = usual
+
+
+def is_cold(file: Path) -> bool:
+    """Whether kernels of this file (of what it imports, if it has none of its own) were never compiled on this machine."""
+    files = {file} & with_kernels or reachable(file) & with_kernels
+    return not any(next(folder(each).rglob("*.nbi"), None) for each in files)
+
+
+@cache
+def folder(file: Path) -> Path:
+    """Where the kernels of this file lie, as it and what it imports were when they were loaded."""
+    digest = hashlib.sha256()
+    for each in sorted(reachable(file)):
+        digest.update(read(each)[0])
+    return HOME / f"{file.stem}-{digest.hexdigest()[:16]}"
+
+
+def reachable(file: Path) -> set[Path]:
+    """The file and all files of the package that it imports, directly or through others."""
+    found: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += read(each)[1]
+    return found
+
+
+@cache
+def read(file: Path) -> tuple[bytes, tuple[Path, ...]]:
+    """The digest of one file, and the files of the package that it imports itself."""
+    content, files = file.read_bytes(), list[Path]()
+    for module, names, plain in IMPORT.findall(content):
+        parent = (module or plain).decode()
+        below = [f"{parent}.{name}" for name in NAME.findall(names.decode())]
+        files += [path for each in (parent, *below) if (path := _file(each)) is not None]
+    return hashlib.sha256(content).digest(), tuple(files)
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module; None for a package, and for a name that is no module."""
+    inside = module.split(".")[1:]
+    candidates = (Path(base, *inside).with_suffix(".py") for base in PACKAGE if inside)
+    return next((path for path in candidates if path.is_file()), None)
