@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import multiprocessing
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
 
+import ingot
+
+PACKAGE = Path(ingot.__file__).parent
+LOOPS = [
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.glob("model/**/*loops.py")
+]
 IMPORTED_ONCE = [
-    "ingot.train.parallel.tensor",  # with torch's compiler
+    *sorted(LOOPS),  # with numba, and what it looks for when it loads its first kernel
+    "ingot.train.parallel.tensor",
     "ingot.train.pretrain",
     "pytest",
     "tests.tokens.test_worlds",
     "tests.train.parallel.steps",
     "tests.train.pretraining",
     "tests.train.toy",
+    "torch._dynamo",  # which every optimizer loads
     "torch.distributed.fsdp",
 ]
 

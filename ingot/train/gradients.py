@@ -25,7 +25,7 @@ EPSILON = 1e-6  # torch's own clipping adds it too
 def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
     """The norm of each whole gradient [P], the same on all ranks that hold a part of it."""
     local = [each.to_local() if isinstance(each, DTensor) else each for each in gradients]
-    squares_P = torch.stack(torch._foreach_norm(local)).square()
+    squares = list(torch.stack(torch._foreach_norm(local)).square().unbind())
     sharded: defaultdict[tuple[DeviceMesh, int], list[int]] = defaultdict(list)
     for index, each in enumerate(gradients):
         if isinstance(each, DTensor):
@@ -33,10 +33,11 @@ def gradient_norms(gradients: Sequence[Tensor]) -> Tensor:
                 if not placement.is_replicate():
                     sharded[each.device_mesh, axis].append(index)
     for (mesh, axis), indices in sharded.items():
-        part = squares_P[indices]
+        part = torch.stack([squares[index] for index in indices])  # indexing with numbers would wait for the device
         distributed.all_reduce(part, group=mesh.get_group(axis))
-        squares_P[indices] = part
-    return squares_P.sqrt()
+        for index, square in zip(indices, part.unbind(), strict=True):
+            squares[index] = square
+    return torch.stack(squares).sqrt()
 
 
 def total_norm(norms_P: Tensor, layout: Layout | None, counted: Sequence[bool] | None = None) -> Tensor:

@@ -27,6 +27,7 @@ PRODUCTS = (
     "bmm",
     "_scaled_mm",
     "_grouped_mm",
+    "grouped_product",
     "_scaled_dot_product_",
     "_varlen_attn",
     "_flash_attention",

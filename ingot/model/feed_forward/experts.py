@@ -7,9 +7,7 @@ Two backends compute it:
 
 * `loop`, the definition: expert after expert, its tokens picked out and its outputs added back.
 * `grouped`, the default: the N·K choices are sorted by expert, so that each expert's rows lie together and both products are
-  one grouped matrix product each. torch has a kernel for it (`grouped_mm`) that needs rows of a multiple of 16 bytes and no
-  float64; anything else is multiplied slice by slice. With the kernel in bfloat16 nothing waits for the device; the
-  slices have to know their sizes, and in float32 on CUDA so does torch.
+  one grouped matrix product each (grouped.py). In bfloat16 nothing waits for the device.
 
 Sorting is stable and the sum over k has a fixed order, forward and backward, so that equal inputs give equal bits.
 
@@ -23,15 +21,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import grouped_mm, linear
+from torch.nn.functional import linear
 
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.feed_forward.dense import activate
+from ingot.model.feed_forward.grouped import grouped_linear, has_kernel
 from ingot.model.matrices import in_order
 from ingot.model.order import local
-
-KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-KERNEL_BYTES = 16  # grouped_mm wants every row to begin at a multiple of this
 
 
 class Experts(nn.Module):
@@ -39,6 +35,9 @@ class Experts(nn.Module):
 
     backend: Literal["grouped", "loop"] = "grouped"
     rounding: Callable[[Tensor], Tensor] | None = None  # of the weights, as in linear.py
+    gate_up_in_use: Tensor | None = None  # copies to multiply with instead (train/rounded.py)
+    up_in_use: Tensor | None = None
+    down_in_use: Tensor | None = None
 
     def __init__(self, config: FeedForwardConfig, experts: int, width: int, *, weigh_input: bool = False) -> None:
         super().__init__()
@@ -60,7 +59,7 @@ class Experts(nn.Module):
     def capturable(self) -> bool:
         """Whether nothing waits for the device, so that a CUDA graph can hold it."""
         weight = self.get_parameter(self.first)
-        return weight.dtype in (torch.bfloat16, torch.float16) and _aligned(weight, weight.element_size())
+        return weight.dtype in (torch.bfloat16, torch.float16) and has_kernel(weight, *weight.shape[1:])
 
     def forward(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         """Σ_k of the chosen experts' outputs [N, D], in the dtype of the products."""
@@ -72,9 +71,10 @@ class Experts(nn.Module):
 
     def _weights(self, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The stacked matrix, rounded if training is quantised, and its bias, in the dtype of the product."""
-        weight, bias = local(self.get_parameter(name)), getattr(self, f"{name}_bias")
-        rounded = weight if self.rounding is None else self.rounding(weight)
-        return rounded.to(dtype), None if bias is None else local(bias).to(dtype)
+        weight, bias, copy = self.get_parameter(name), getattr(self, f"{name}_bias"), getattr(self, f"{name}_in_use")
+        if copy is None:
+            copy = local(weight) if self.rounding is None else self.rounding(local(weight))
+        return copy.to(dtype), None if bias is None else local(bias).to(dtype)
 
     def _loop(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         first, first_bias = self._weights(self.first, x_ND.dtype)
@@ -114,19 +114,6 @@ class Experts(nn.Module):
         weight_EOI, bias_EO = self._weights(name, rows_RI.dtype)
         out_RO = grouped_linear(rows_RI, weight_EOI, ends_E)
         return out_RO if bias_EO is None else out_RO + bias_EO[expert_R]
-
-
-def grouped_linear(rows_RI: Tensor, weight_EOI: Tensor, ends_E: Tensor) -> Tensor:
-    """Row r times the matrix of its expert, transposed; expert e has the rows ends_E[e − 1] to ends_E[e]."""
-    if _aligned(weight_EOI, rows_RI.element_size()) and rows_RI.dtype in KERNEL_DTYPES:
-        return grouped_mm(rows_RI, weight_EOI.transpose(1, 2), offs=ends_E)
-    sizes = ends_E.diff(prepend=ends_E.new_zeros(1)).tolist()
-    parts = zip(rows_RI.split(sizes), weight_EOI.unbind(), strict=True)
-    return torch.cat([linear(part, matrix) for part, matrix in parts])
-
-
-def _aligned(weight_EOI: Tensor, number_bytes: int) -> bool:
-    return all(width * number_bytes % KERNEL_BYTES == 0 for width in weight_EOI.shape[1:])
 
 
 class _Gather(torch.autograd.Function):

@@ -67,6 +67,8 @@ class ExpertParallel(Experts):
         experts.shard_mesh = mesh["replicate", "expert_shard"] if copies else mesh["expert_shard"]
         for name, parameter in list(experts.named_parameters()):
             experts.register_parameter(name, divide(parameter, mesh))
+        # how much travels differs from pass to pass: compiled, there would be new code for each
+        experts._sorted = torch.compiler.disable(experts._sorted)  # type: ignore[method-assign]
 
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
         sent_PE = counts_E.unflatten(0, (self.ranks, -1))

@@ -65,8 +65,9 @@ def uneven(step: int, rows: int = 8, length: int = 32) -> Batch:
     texts: list[Sequence] = []
     batch = None
     while batch is None or len(batch.tokens) < rows:
-        tokens = [rng.randrange(VOCABULARY) for _ in range(rng.choice([2, 3, 7, 19, 33]))]
-        texts.append(Sequence(tokens, {"weight": [float(rng.random() < 0.8) for _ in tokens]}))
+        for _ in range(10):
+            tokens = [rng.randrange(VOCABULARY) for _ in range(rng.choice([2, 3, 7, 19, 33]))]
+            texts.append(Sequence(tokens, {"weight": [float(rng.random() < 0.8) for _ in tokens]}))
         batch = make_batch(texts, length)
     return Batch(
         batch.tokens[:rows],

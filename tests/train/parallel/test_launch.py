@@ -1,4 +1,7 @@
-"""Real processes: started, asked to stop, killed and resumed in other numbers they train as one process does."""
+"""Real processes: started, asked to stop, killed and resumed by one alone they train as one process does.
+
+World sizes 1, 2 and 4 with kills between, and the tokens that they train on, are in test_kills.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from ingot.train.parallel import world as world_module
 from ingot.train.parallel.world import World
 from ingot.workspace.errors import IngotError
 
-STEPS, DEADLINE_SECONDS = 60, 120.0
+STEPS, DEADLINE_SECONDS = 36, 120.0
 RECIPE = f"""
 name: tiny
 seed: 1
@@ -50,9 +53,9 @@ stages:
     device: cpu
     optimizer: {{lr: 0.01, epsilon: 1e-4}}
     phases: [{{until: 1.0, weights: {{all: 1.0}}}}]
-    validate_every: 20
+    validate_every: 12
     validation_rows: 5
-    checkpoints: {{every: 8}}
+    checkpoints: {{every: 4}}
 """
 
 
@@ -110,7 +113,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
-def test_stopped_killed_and_resumed_in_other_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = load_recipe(write_recipe(tmp_path))
     run_recipe(recipe, tmp_path / "one")
@@ -130,10 +133,10 @@ def test_stopped_killed_and_resumed_in_other_numbers(tmp_path: Path, monkeypatch
     assert stopped < STEPS
     assert (stage(tmp_path / "many") / "steps" / f"step-{stopped:07d}" / "manifest.json").exists(), "nothing is lost"
 
-    second = start(tmp_path, "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "-m", *command)
-    wait(lambda: len(rows(tmp_path / "many")) > stopped + 10, second)
+    second = start(tmp_path, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *command)
+    wait(lambda: len(rows(tmp_path / "many")) > stopped + 6, second)
     workers = children(second.pid)
-    assert len(workers) == 3
+    assert len(workers) == 2
     os.kill(workers[1], signal.SIGKILL)
     code, said = finish(second)
     assert code != 0 and not list(stage(tmp_path / "many").glob("DONE")), said
@@ -150,7 +153,7 @@ def test_stopped_killed_and_resumed_in_other_numbers(tmp_path: Path, monkeypatch
         [row["validation_bits_per_byte"] for row in run if "validation_bits_per_byte" in row]
         for run in (alone, together)
     ]
-    assert len(validated[0]) == STEPS // 20
+    assert len(validated[0]) == STEPS // 12
     numpy.testing.assert_allclose(validated[1], validated[0], rtol=1e-5)
     models = [load_model(stage(tmp_path / runs)).state_dict() for runs in ("one", "many")]
     for name, weight in models[0].items():

@@ -20,7 +20,7 @@ from ingot.workspace.files import read_json
 from tests.train.pretraining import CONFIG
 from tests.train.toy import records, same_weights, stage_folder
 
-STEPS = 60
+STEPS, STOP = 30, 12
 DEADLINE_SECONDS = 120.0
 
 
@@ -31,7 +31,7 @@ def write_recipe(folder: Path) -> Path:
     pretrain = {
         **CONFIG,
         "steps": STEPS,
-        "checkpoints": {"every": 20},
+        "checkpoints": {"every": 10},
         "phases": [{"until": 1.0, "weights": {"all": 1.0}}],
     }
     recipe = {
@@ -84,12 +84,12 @@ def test_preemption_loses_nothing(tmp_path: Path) -> None:
     run_recipe(load_recipe(recipe), whole)
     shutil.copytree(whole, stopped)  # the stages before it are reused
     shutil.rmtree(stage_of(stopped))
-    returned, output = stop_at(start(recipe, stopped), stopped, 25, signal.SIGTERM)
+    returned, output = stop_at(start(recipe, stopped), stopped, STOP, signal.SIGTERM)
     assert returned == 0, output
     assert "to go on: ingot run" in output
     newest = max((stage_of(stopped) / "steps").iterdir())
     last = rows(stage_of(stopped))[-1]["step"]
-    assert 25 <= last < STEPS - 1
+    assert STOP <= last < STEPS - 1
     assert read_json(newest / "training.json")["step"] == last + 1, "the last step is on disk"
     run_recipe(load_recipe(recipe), stopped)
     expected, found = (records(stage_folder(stage_of(runs))) for runs in (whole, stopped))
