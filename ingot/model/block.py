@@ -19,6 +19,7 @@ from ingot.model.context import Context
 from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig
 from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.feed_forward.mixture import MixtureOfExperts
+from ingot.model.halves_team import attention_half, feed_forward_half
 from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.config import (
@@ -82,13 +83,20 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         mixer, feed_forward = self.mixer, self.feed_forward
+        usual = cache is None and self.config.residual == "pre"  # in some training runs a half is one step
         if mixer is not None:
             norms = self.mixer_norm, self.mixer_post_norm
-            x_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
+            y_BTD = attention_half(mixer, self.mixer_norm, x_BTD, context) if usual else None
+            if y_BTD is None:
+                y_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
+            x_BTD = y_BTD
         if feed_forward is not None:
             norms = self.feed_forward_norm, self.feed_forward_post_norm
-            scales = self.config.feed_forward_scales
-            x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
+            y_BTD = feed_forward_half(feed_forward, self.feed_forward_norm, x_BTD) if usual else None
+            if y_BTD is None:
+                scales = self.config.feed_forward_scales
+                y_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
+            x_BTD = y_BTD
         return x_BTD
 
     def report(self, context: Context) -> None:

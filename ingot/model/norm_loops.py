@@ -16,7 +16,7 @@ def _add(x_D: Array, y_D: Array, total_D: Array) -> None:
 
 
 @reordered
-def norm_row(x_D: Array, gain_D: Array, epsilon: float, out_D: Array) -> None:
+def norm_row(x_D: Array, gain_D: Array, epsilon: float | np.float32, out_D: Array) -> None:
     """out = x / sqrt(mean(x²) + ε) · gain."""
     squares = ZERO
     for d in range(x_D.shape[0]):

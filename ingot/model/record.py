@@ -34,6 +34,10 @@ class RouterLoad:
         rest = () if self.histogram_EH is None else (self.histogram_EH,)
         return self.choices_E, self.tokens, self.entropy, *rest
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> RouterLoad:
+        """The same with every tensor changed."""
+        return RouterLoad(*(change(tensor) for tensor in self.tensors()))
+
     def __add__(self, other: RouterLoad) -> RouterLoad:
         return RouterLoad(*(mine + theirs for mine, theirs in zip(self.tensors(), other.tensors(), strict=True)))
 

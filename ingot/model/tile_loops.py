@@ -99,4 +99,5 @@ def _tile(across: bool, adds: bool) -> Any:
 
 
 tile = _tile(across=False, adds=False)  # c = a b
+tile_across = _tile(across=True, adds=False)  # c = aᵀ b
 tile_transposed = _tile(across=True, adds=True)  # c += aᵀ b

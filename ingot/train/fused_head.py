@@ -10,24 +10,32 @@ can be formed while they are there. They are then multiplied with the states and
 products instead of the four of recomputation, and memory that does not grow with tokens × vocabulary. This is the idea of
 Liger's fused linear cross-entropy (arXiv 2410.10989), with log Z² in it.
 
+What happens between the products is a `Differentiate`: `chunk` for any device, a loop for float32 on a CPU, a kernel on CUDA
+(head_triton.py), or one that speaks with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
+
 Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ingot.model.product import matrix_product
+from ingot.model.rooms import empty
 from ingot.model.team import run, team_can
 from ingot.workspace.errors import IngotError
 
 CHUNK_LOGITS = 1 << 29  # values of a chunk: 1 GiB in bfloat16, the smallest that still fills a large GPU
 CHUNK_LOGITS_CPU = 1 << 22  # shorter ones cost more in the products than the cache saves
+
+# logits W s [C, V], targets, a, b  →  log-probabilities, log-normalisers, and the logits' gradient, which may replace them
+Differentiate = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -36,36 +44,31 @@ class _LinearCrossEntropy(torch.autograd.Function):
         context: Any,
         states_ND: Tensor,
         weight_VD: Tensor,
+        rounded_VD: Tensor,
         targets_N: Tensor,
         a_N: Tensor,
         b_N: Tensor | None,
-        scale: float,
-        softcap: float | None,
+        differentiate: Differentiate,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = states_ND.dtype
-        weight = weight_VD.to(dtype)
-        exact = torch.promote_types(dtype, torch.float32)
-        logprobs_N, normalisers_N = (torch.empty(len(targets_N), dtype=exact, device=a_N.device) for _ in range(2))
+        tokens, vocabulary = len(targets_N), len(weight_VD)
+        exact = torch.promote_types(states_ND.dtype, torch.float32)
+        logprobs_N, normalisers_N = (torch.empty(tokens, dtype=exact, device=a_N.device) for _ in range(2))
         wants_states, wants_weight = context.needs_input_grad[0], context.needs_input_grad[1]
-        gradient_states = torch.empty_like(states_ND) if wants_states else None
-        gradient_weight = torch.zeros_like(weight_VD, dtype=exact) if wants_weight else None
-        cuda = states_ND.device.type == "cuda"
-        in_place = scale == 1.0 and softcap is None and _can_in_place(states_ND, weight, targets_N)
-        size = max(1, (CHUNK_LOGITS if cuda else CHUNK_LOGITS_CPU) // len(weight_VD))
-        if size > 128:
-            size -= size % 128  # whole tiles of the matrix units
-        differentiate = _compiled_chunk() if cuda else _chunk_in_place if in_place else _chunk
-        for start in range(0, len(targets_N), size):
+        gradient_states = empty(states_ND, states_ND.shape) if wants_states else None
+        gradient_weight = empty(weight_VD, weight_VD.shape, exact) if wants_weight else None
+        if gradient_weight is not None and not tokens:
+            gradient_weight.zero_()
+        size = _chunk_size(vocabulary, states_ND.device)
+        room_CV = empty(states_ND, (min(size, tokens), vocabulary))
+        for start in range(0, tokens, size):
             part = slice(start, start + size)
-            states = states_ND[part]
-            logits = states @ weight.T
-            factors = a_N[part], None if b_N is None else b_N[part]
-            chunk = differentiate(logits, targets_N[part], *factors, scale, softcap)
-            logprobs_N[part], normalisers_N[part], gradient = chunk
+            states, targets, a, b = states_ND[part], targets_N[part], a_N[part], None if b_N is None else b_N[part]
+            logits = matrix_product(states, rounded_VD.T, room_CV[: len(states)])
+            logprobs_N[part], normalisers_N[part], gradient = differentiate(logits, targets, a, b)
             if gradient_states is not None:
-                torch.mm(gradient, weight, out=gradient_states[part])
+                matrix_product(gradient, rounded_VD, gradient_states[part])
             if gradient_weight is not None:
-                add_product(gradient_weight, gradient, states)
+                _add_product(gradient_weight, gradient, states, first=start == 0)
         context.save_for_backward(gradient_states, gradient_weight)
         context.dtype = weight_VD.dtype
         loss = (a_N * logprobs_N).sum()
@@ -76,9 +79,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = context.saved_tensors
-        states = None if states is None else states * upstream.to(states.dtype)
-        weight = None if weight is None else weight.mul_(upstream).to(context.dtype)
-        return states, weight, None, None, None, None, None
+        for gradient in (states, weight):
+            if gradient is not None:
+                _multiply(gradient, upstream)
+        return states, None if weight is None else weight.to(context.dtype), *[None] * 5
 
 
 def linear_cross_entropy(
@@ -89,45 +93,85 @@ def linear_cross_entropy(
     b_N: Tensor | None = None,
     scale: float = 1.0,
     softcap: float | None = None,
+    rounded_VD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(loss, log-probabilities, log-normalisers); only the loss carries a gradient."""
+    """(loss, log-probabilities, log-normalisers); only the loss carries a gradient.
+
+    `rounded_VD` is a copy of the weight, used if it has the dtype of the states; the gradient goes to `weight_VD`.
+    """
     if isinstance(weight_VD, DTensor):  # a head that tensor parallelism divides
         from ingot.train.parallel.vocabulary import divided_cross_entropy
 
         return divided_cross_entropy(states_ND, weight_VD, targets_N, a_N, b_N, scale, softcap)
-    result: tuple[Tensor, Tensor, Tensor]
-    result = _LinearCrossEntropy.apply(states_ND, weight_VD, targets_N, a_N, b_N, scale, softcap)  # type: ignore[no-untyped-call]
-    return result
+    rounded = weight_VD if rounded_VD is None or rounded_VD.dtype != states_ND.dtype else rounded_VD
+    rounded = rounded.detach().to(states_ND.dtype)
+    differentiate = _differentiate_alone(states_ND, rounded, targets_N, scale, softcap)
+    return cross_entropy_by(differentiate, states_ND, weight_VD, rounded, targets_N, a_N, b_N)
 
 
-def _chunk(
+def cross_entropy_by(
+    differentiate: Differentiate,
+    states_ND: Tensor,
+    weight_VD: Tensor,
+    rounded_VD: Tensor,
+    targets_N: Tensor,
+    a_N: Tensor,
+    b_N: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with a given middle, which knows scale and softcap; `rounded_VD` is the weight in the dtype of the states."""
+    given = states_ND, weight_VD, rounded_VD, targets_N, a_N, b_N, differentiate
+    return _LinearCrossEntropy.apply(*given)  # type: ignore[no-untyped-call]
+
+
+def kernels_can(states_ND: Tensor) -> bool:
+    """Whether the kernels of head_triton.py, which compute in float32, take the logits of these states."""
+    return states_ND.is_cuda and states_ND.dtype != torch.float64
+
+
+def chunk(
     logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None, scale: float, softcap: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, log-normalisers, and the gradient of the products W s in their own dtype."""
-    z_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
-    if scale != 1.0:
-        z_CV = z_CV * scale
-    if softcap is not None:
-        z_CV = softcap * torch.tanh(z_CV / softcap)
-    if z_CV.is_cuda:  # compiled: one kernel, which knows where it is
-        normalisers_C = z_CV.logsumexp(dim=-1)
-        factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
-        hit_CV = torch.arange(z_CV.shape[1], device=z_CV.device) == targets_C[:, None]
-        gradient = factor_C[:, None] * torch.exp(z_CV - normalisers_C[:, None]) + torch.where(hit_CV, a_C[:, None], 0)
-    else:  # every operation passes over all logits: as few as possible, in place, and the exponentials once
-        largest_C = z_CV.amax(dim=-1)
-        gradient = torch.sub(z_CV, largest_C[:, None]).exp_()
-        sums_C = gradient.sum(dim=-1)
-        normalisers_C = largest_C + sums_C.log()
-        factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
-        gradient.mul_((factor_C / sums_C)[:, None])
-        gradient.scatter_add_(1, targets_C[:, None], a_C[:, None].to(gradient.dtype))
+    """Log-probabilities, log-normalisers, and the gradient of the products W s in their own dtype.
+
+    Every operation passes over all logits: as few as possible, in place, and the exponentials once.
+    """
+    z_CV = capped(logits_CV, scale, softcap)
+    largest_C = z_CV.amax(dim=-1)
+    gradient = torch.sub(z_CV, largest_C[:, None]).exp_()
+    sums_C = gradient.sum(dim=-1)
+    normalisers_C = largest_C + sums_C.log()
+    factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
+    gradient.mul_((factor_C / sums_C)[:, None])
+    gradient.scatter_add_(1, targets_C[:, None], a_C[:, None].to(gradient.dtype))
     logprobs_C = z_CV.gather(1, targets_C[:, None])[:, 0] - normalisers_C
+    return logprobs_C, normalisers_C, through_cap(gradient, z_CV, scale, softcap).to(logits_CV.dtype)
+
+
+def capped(logits_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """z of the products W s, in float32 or better."""
+    z_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
+    z_CV = z_CV if scale == 1.0 else z_CV * scale
+    return z_CV if softcap is None else softcap * torch.tanh(z_CV / softcap)
+
+
+def through_cap(gradient_CV: Tensor, z_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """The gradient of the products W s from that of z."""
     if softcap is not None:
-        gradient = gradient * (1 - (z_CV / softcap).square())
-    if scale != 1.0:
-        gradient = gradient * scale
-    return logprobs_C, normalisers_C, gradient.to(logits_CV.dtype)
+        gradient_CV = gradient_CV * (1 - (z_CV / softcap).square())
+    return gradient_CV if scale == 1.0 else gradient_CV * scale
+
+
+def _differentiate_alone(
+    states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, scale: float, softcap: float | None
+) -> Differentiate:
+    """What takes the logits of a head that is whole."""
+    if kernels_can(states_ND):
+        from ingot.train.head_triton import differentiate
+
+        return partial(differentiate, scale=scale, softcap=softcap)
+    if scale == 1.0 and softcap is None and _can_in_place(states_ND, weight_VD, targets_N):
+        return _chunk_in_place
+    return partial(chunk, scale=scale, softcap=softcap)
 
 
 def _can_in_place(states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> bool:
@@ -147,7 +191,7 @@ def _can_in_place(states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> bo
 
 
 def _chunk_in_place(
-    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None, scale: float, softcap: float | None
+    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for float32 on a CPU, with neither scale nor softcap: one pass over the logits, which become the gradient."""
     from ingot.model.head_loops import differentiate
@@ -160,15 +204,26 @@ def _chunk_in_place(
     return logprobs_C, normalisers_C, logits_CV
 
 
-@cache
-def _compiled_chunk() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    """The same in one kernel; made when first needed, because loading the compiler takes seconds."""
-    return torch.compile(_chunk, dynamic=False)
+def _chunk_size(vocabulary: int, device: torch.device) -> int:
+    """Tokens of a chunk."""
+    size = max(1, (CHUNK_LOGITS if device.type == "cuda" else CHUNK_LOGITS_CPU) // vocabulary)
+    return size - size % 128 if size > 128 else size  # whole tiles of the matrix units
 
 
-def add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor) -> None:
-    """total += gradientᵀ · states, added up in float32 whatever the factors are."""
-    if gradient_CV.dtype == total_VD.dtype or not total_VD.is_cuda:  # a CPU has no product with another dtype of result
-        total_VD.addmm_(gradient_CV.T.to(total_VD.dtype), states_CD.to(total_VD.dtype))
+def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, first: bool) -> None:
+    """total += gradientᵀ · states, or = if it is the first; added up in float32 whatever the factors are."""
+    exact, beta = total_VD.dtype, 0 if first else 1
+    if gradient_CV.dtype == exact or not total_VD.is_cuda:  # a CPU has no product with another dtype of result
+        matrix_product(gradient_CV.T.to(exact), states_CD.to(exact), total_VD, adds=not first)
     else:
-        torch.addmm(total_VD, gradient_CV.T, states_CD, out_dtype=total_VD.dtype, out=total_VD)
+        torch.addmm(total_VD, gradient_CV.T, states_CD, beta=beta, out_dtype=exact, out=total_VD)
+
+
+def _multiply(gradient: Tensor, upstream: Tensor) -> None:
+    """gradient ← gradient · upstream, which is 1 in training: then nothing is read, and no device is asked."""
+    if kernels_can(gradient):
+        from ingot.train.head_triton import multiply_unless_one
+
+        multiply_unless_one(gradient, upstream)
+    elif gradient.device.type != "cpu" or upstream != 1:
+        gradient.mul_(upstream)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from ingot.model import team
+from ingot.model import norm_team, team
 from ingot.model.feed_forward import gated_team
 from ingot.model.mixers import attend_square
 from ingot.model.positions import rope_team
@@ -41,6 +41,18 @@ def test_gated_activation() -> None:
     gated_team.gated_silu(big).sum().backward()
     assert big.grad is not None
     torch.testing.assert_close(big.grad, torch.tensor([[1.0, 0.0, 200.0, 0.0]]))
+
+
+def test_norm() -> None:
+    x, gain, up, more = (torch.randn(size) for size in ((2, 5, 37), (37,), (2, 5, 37), (2, 5, 37)))
+    exact = [each.double().requires_grad_() for each in (x, gain)]
+    wanted = rms_norm(exact[0], (37,), exact[1], 1e-3)
+    d_x, d_gain = torch.autograd.grad(wanted, exact, up.double())
+    found = [norm_team.norm_forward(x, gain, 1e-3), *norm_team.norm_backward(x, gain, 1e-3, up, more)]
+    for one, other in zip(found, (wanted.detach(), d_x + more, d_gain), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+    x[0, 3, 7] = float("nan")
+    assert norm_team.norm_forward(x, gain, 1e-3).isnan().all(-1).sum() == 1
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ingot.model import team
+from ingot.model.rooms import new_room
 
 
 def gated_can(projected: Tensor) -> bool:
@@ -29,22 +30,33 @@ def gated_silu(projected: Tensor) -> Tensor:
     return out
 
 
+def gate_forward(projected: Tensor) -> Tensor:
+    """The same of a contiguous tensor, for somebody who differentiates it himself: with `gate_backward`."""
+    width = projected.shape[-1] // 2
+    out = new_room(*projected.shape[:-1], width)
+    team.run(_loops().forward, projected, out, out.numel() // width, width)
+    return out
+
+
+def gate_backward(projected: Tensor, up: Tensor) -> Tensor:
+    """The gradient [..., 2F] of [gate | up] from that of the output, both contiguous."""
+    out, width = new_room(*projected.shape), up.shape[-1]
+    team.run(_loops().backward, projected, up, out, up.numel() // width, width)
+    return out
+
+
 class _Gated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor) -> Tensor:
-        projected, width = projected.contiguous(), projected.shape[-1] // 2
-        out = projected.new_empty(*projected.shape[:-1], width)
-        team.run(_loops().forward, projected, out, out.numel() // width, width)
+        projected = projected.contiguous()
         ctx.save_for_backward(projected)
-        return out
+        return gate_forward(projected)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, up: Tensor) -> Tensor:
         (projected,) = ctx.saved_tensors
-        up, out, width = up.contiguous(), torch.empty_like(projected), up.shape[-1]
-        team.run(_loops().backward, projected, up, out, up.numel() // width, width)
-        return out
+        return gate_backward(projected, up.contiguous())
 
 
 @cache

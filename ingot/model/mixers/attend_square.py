@@ -9,6 +9,7 @@ Shapes: B rows, H query heads, K key heads, T tokens, W width of a head.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ingot.model import team
+from ingot.model.rooms import new_room
 
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")  # the tiles are made for its registers
 WIDTHS = 16  # a head has a multiple of this many channels
@@ -48,8 +50,8 @@ class _Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         query, key, value = (_dense(each) for each in (query, key, value))
-        out, lse = _like(query), query.new_empty(query.shape[:3])
-        _run(_loops().forward, [query, key, value, out, *[out] * 4], lse, scale)
+        out, lse = _like(query), new_room(*query.shape[:3])
+        _run(loops().forward, [query, key, value, out, *[out] * 4], lse, scale)
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.scale = scale
         return out
@@ -59,7 +61,7 @@ class _Square(torch.autograd.Function):
     def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, lse = ctx.saved_tensors
         gradients = [_like(each) for each in (query, key, value)]
-        _run(_loops().backward, [query, key, value, out, _dense(up), *gradients], lse, ctx.scale)
+        _run(loops().backward, [query, key, value, out, _dense(up), *gradients], lse, ctx.scale)
         return (*gradients, None)
 
 
@@ -70,21 +72,29 @@ def _dense(x: Tensor) -> Tensor:
 
 def _like(x_BHTW: Tensor) -> Tensor:
     rows, heads, tokens, width = x_BHTW.shape
-    return x_BHTW.new_empty(rows, tokens, heads, width).transpose(1, 2)
+    return new_room(rows, tokens, heads, width).transpose(1, 2)
 
 
 def _run(loop: Any, tensors: list[Tensor], lse: Tensor, scale: float) -> None:
     rows, heads, tokens, width = tensors[0].shape
-    key_heads, queries = tensors[1].shape[1], _loops().QUERIES
+    numbers = [number for each in tensors for number in (each.data_ptr(), *each.stride()[:3])]
+    run_square(loop, numbers, lse, (rows, heads, tensors[1].shape[1], tokens, width), scale)
+
+
+def run_square(
+    loop: Any, numbers: Sequence[int], lse_BHT: Tensor, shape: tuple[int, int, int, int, int], scale: float
+) -> None:
+    """One of the loops over B, H, K, T, W. Numbers: the address and the strides of row, head and token of each tensor."""
+    rows, heads, key_heads, tokens, width = shape
+    queries = loops().QUERIES
     whole = -(-tokens // queries) * queries
     room = 5 * whole * width + 2 * queries * (whole + width) + queries
-    space = lse.new_empty(torch.get_num_threads() * room)
-    numbers = [number for each in tensors for number in (each.data_ptr(), *each.stride()[:3])]
-    team.run(loop, *numbers, lse, space, room, rows, key_heads, heads // key_heads, tokens, width, float(scale))
+    space = new_room(torch.get_num_threads() * room)
+    team.run(loop, *numbers, lse_BHT, space, room, rows, key_heads, heads // key_heads, tokens, width, float(scale))
 
 
 @cache
-def _loops() -> ModuleType:
+def loops() -> ModuleType:
     from ingot.model.mixers import attend_square_loops
 
     return attend_square_loops

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ingot.model import team
+from ingot.model.rooms import new_room
 
 
 def rotate_can(x_BHTW: Tensor, cos: Tensor) -> bool:
@@ -43,13 +44,23 @@ class _Rotate(torch.autograd.Function):
         return _turn(up, cos, sin, ctx.interleaved, -1.0), None, None, None
 
 
+def turn_heads(
+    x_BTF: Tensor, heads: int, cos_BTR: Tensor, sin_BTR: Tensor, out_BTF: Tensor, *, interleaved: bool, back: bool
+) -> None:
+    """Turn the first heads of each token of x into the first ones of out; all is contiguous."""
+    rows, tokens, features = x_BTF.shape
+    width, sign = 2 * cos_BTR.shape[-1], -1.0 if back else 1.0
+    sizes = (rows, tokens, heads, width, tokens * features, features, width)
+    team.run(_loop(), x_BTF, cos_BTR, sin_BTR, out_BTF, *sizes, int(interleaved), sign, out_BTF.shape[-1])
+
+
 def _turn(x_BHTW: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, sign: float) -> Tensor:
     x_BTHW = x_BHTW.transpose(1, 2)
     x_BTHW = x_BTHW if x_BTHW.stride(-1) == 1 else x_BTHW.contiguous()
     rows, tokens, heads, width = x_BTHW.shape
-    out_BTHW = x_BTHW.new_empty(x_BTHW.shape)
+    out_BTHW = new_room(*x_BTHW.shape)
     sizes = (rows, tokens, heads, width, *x_BTHW.stride()[:3])
-    team.run(_loop(), x_BTHW, cos, sin, out_BTHW, *sizes, int(interleaved), sign)
+    team.run(_loop(), x_BTHW, cos, sin, out_BTHW, *sizes, int(interleaved), sign, heads * width)
     return out_BTHW.transpose(1, 2)
 
 

@@ -27,7 +27,8 @@ def _neighbours(x_W: Array, cos_R: Array, sin_R: Array, sign: np.float32, out_W:
 
 @for_team
 def turn(task: Task) -> None:
-    """x, cos, sin, out; B, T, H, W; the strides of x's rows, tokens and heads; interleaved; the sign of the angle."""
+    """x, cos, sin, out; B, T, H, W; the strides of x's rows, tokens and heads; interleaved; the sign of the angle; the stride of
+    out's tokens."""
     tokens, heads, width, sign = task[5], task[6], task[7], as_float(task[12])
     pairs = width // 2
     first, last = share(task[4] * tokens)
@@ -36,7 +37,7 @@ def turn(task: Task) -> None:
         start = task[0] + 4 * (place // tokens * task[8] + place % tokens * task[9])
         for head in range(heads):
             x_W = vector(start + 4 * head * task[10], width)
-            out_W = vector(task[3] + 4 * width * (place * heads + head), width)
+            out_W = vector(task[3] + 4 * (place * task[13] + head * width), width)
             if task[11]:
                 _neighbours(x_W, cos_R, sin_R, sign, out_W)
             else:
