@@ -4,11 +4,11 @@
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
                   step on; in a step of one pass they grow while activations are freed, and count only where they exceed them
     optimizer     8 B · parameters (AdamW, two moments); Muon keeps one momentum, 4 B, of the matrices of the blocks
-    copies        2 B · parameters of the blocks whose weights are cast to bfloat16 at the same time; with float8 and a scale per
-                  tensor 1 B of every rounded weight, which waits for the backward pass
+    copies        2 B · parameters of all blocks on one device (train/rounded.py), of gathered ones under FSDP; with float8 and
+                  a scale per tensor 1 B of every rounded weight, which waits for the backward pass
     activations   bytes per token and block (shape.py, by `activations.keep`) · tokens of a pass · passes in flight
-                  + what one block computes again or holds while its gradient is taken
-    loss          a chunk of logits and its gradient; the states and their gradient; the head's gradient in float32
+                  + what one block computes again or holds while its gradient is taken, beyond the logits, which are gone then
+    loss          a chunk of logits, which become their gradient; the states and their gradient; the head's gradient in float32
     workspace     a constant and a share for what kernels and the allocator hold beside
 
 A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
@@ -31,13 +31,10 @@ from ingot.train.parallel.config import MeshConfig
 
 MASTER, GRADIENT, MOMENT = 4, 4, 4
 """Bytes of a weight, of its gradient, of one moment."""
-COPIES_KEPT = 0.0
-"""Share of the bfloat16 copies of all blocks that live at once on a device that shards nothing: torch.compile casts again in
-the backward pass instead of keeping the copy. What is in use, two blocks' copies, is counted in any case."""
 BLOCKS_GATHERED = 2
 """Blocks whose whole weights are there at once: the one that computes, and the next one (FSDP gathers it ahead)."""
 CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 29, 1 << 22
-"""Logits of the head that exist at once, on a GPU and on a CPU (train/fused_head.py): each with its gradient."""
+"""Logits of the head that exist at once, on a GPU and on a CPU (train/fused_head.py): their gradient takes their place."""
 BYTES_PER_STATE = 10
 """After the last block, per number of a state: normed states, their gradient, and the stream's gradient (float32)."""
 TRANSIENT = 1.0
@@ -98,6 +95,7 @@ def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: b
     per_token = sum(block.kept(keep, budget, mesh.tensor) * block.count for block in shape.blocks)
     kept = tokens * (value * per_token - _saved_by_float8(shape, config, mesh)) * share * in_flight
     largest = max(block.kept("all", tensor=mesh.tensor) for block in shape.blocks)
+    logits = value * min(CHUNK_LOGITS_CPU if float32 else CHUNK_LOGITS, tokens * shape.vocabulary / vocabulary)
     whole = _in_use(shape, mesh, shape.depth * share) + ends  # what FSDP gathers of this device's layers
     gradients = GRADIENT * (whole if stages > 1 and ranks > 1 else held)
     gradients = gradients if passes != 1 else max(0.0, gradients - kept)
@@ -107,8 +105,8 @@ def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: b
         gradients,
         2 * MOMENT * held - MOMENT * muon,
         0 if float32 else 2 * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share,
-        kept + TRANSIENT * value * tokens * largest,
-        _loss(shape, tokens, value, vocabulary),
+        kept + max(0.0, TRANSIENT * value * tokens * largest - logits),
+        logits + _loss(shape, tokens, value, vocabulary),
     )
     return Memory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
 
@@ -123,8 +121,9 @@ def _copies(shape: Shape, mesh: MeshConfig, share: float, ends: float, ranks: in
     """Weights in the dtype of the products. FSDP gathers whole blocks, and embedding and head for the whole pass (shard.py)."""
     if ranks > 1 and (mesh.pipeline > 1 or not mesh.reshard_after_forward):
         return _in_use(shape, mesh, shape.depth * share) + ends
-    in_use = _in_use(shape, mesh, BLOCKS_GATHERED)
-    return in_use + ends if ranks > 1 else max(COPIES_KEPT * shape.block_parameters, in_use)
+    if mesh.tensor * mesh.pipeline * ranks * mesh.replicate == 1:
+        return shape.block_parameters
+    return _in_use(shape, mesh, BLOCKS_GATHERED) + (ends if ranks > 1 else 0)
 
 
 def _saved_by_float8(shape: Shape, config: TrainingConfig, mesh: MeshConfig) -> float:
@@ -147,11 +146,9 @@ def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
 
 
 def _loss(shape: Shape, tokens: float, value: int, ranks: int) -> float:
-    """A chunk of logits, the states, the gradient of this device's part of the head and its copy in use."""
-    own = shape.vocabulary / ranks
-    logits = min(CHUNK_LOGITS if value == 2 else CHUNK_LOGITS_CPU, tokens * own)
+    """Beside the chunk of logits: the states, the gradient of this device's part of the head and its copy in use."""
     states = BYTES_PER_STATE * value / 2 * tokens * shape.width
-    return 2 * value * logits + states + (4 + value) * own * shape.width
+    return states + (4 + value) * shape.vocabulary / ranks * shape.width
 
 
 def rows_per_pass(config: TrainingConfig, data: int) -> int:

@@ -41,8 +41,8 @@ from ingot.model.mixers.mixer import Site
 from ingot.recipe.cost import inner_width, mixed_width
 from ingot.train.float8 import SMALLEST, Scaling, fits
 
-DISPATCH_COPIES = 3
-"""Times that a mixture keeps its chosen rows at the stream's width: gathered, multiplied, and put back in order."""
+DISPATCH_COPIES = 2
+"""Times that a mixture keeps its chosen rows at the stream's width: gathered, and as they leave the experts."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class TrainingConfig(Config):
 
     how: ClassVar[frozenset[str]] = frozenset(
         {
-            *("micro_batch_tokens", "compile", "activations", "mesh", "device"),
+            *("micro_batch_tokens", "compile", "graphs", "activations", "mesh", "device"),
             *("checkpoints", "guards", "measure_noise", "log_every"),
         }
     )
@@ -60,6 +60,11 @@ class TrainingConfig(Config):
     )
     compile: Literal["auto", "off", "blocks"] = Field(
         "auto", description="torch.compile for every block by itself; auto: on a GPU only"
+    )
+    graphs: Literal["auto", "off", "on"] = Field(
+        "auto",
+        description="CUDA graphs: record a step's passes once and replay them; auto: on one GPU, for passes so short that "
+        "launching kernels would be what takes time",
     )
     activations: ActivationsConfig = Field(ActivationsConfig(), description="what is kept for the backward pass")
     mesh: MeshConfig = Field(MeshConfig(), description="how the processes of torchrun divide the work")

@@ -114,14 +114,15 @@ def score_states(
         return Scored(scores[0], streams, normalisers, steps, rows)
     scale, softcap = model.config.logit_scale, model.config.logit_softcap
     weight, exact = model.head_weight_VD, torch.promote_types(states.dtype, torch.float32)
-    factors = plan.factors(streams, exact)
-    loss, logprobs, log_normalisers = linear_cross_entropy(chosen, weight, targets, *factors, scale, softcap)
+    a, b = plan.factors(streams, exact)
+    copy = model.head_part.weight_in_use
+    loss, logprobs, log_normalisers = linear_cross_entropy(chosen, weight, targets, a, b, scale, softcap, copy)
     listed = []
     for further, further_targets, weights in ahead:
         factor = plan.ahead(weights, len(ahead), exact)
-        more, further_logprobs, _ = linear_cross_entropy(further, weight, further_targets, factor, None, scale, softcap)
-        loss = loss + more
-        listed.append(Ahead(further_logprobs, weights))
+        found = linear_cross_entropy(further, weight, further_targets, factor, None, scale, softcap, copy)
+        loss = loss + found[0]
+        listed.append(Ahead(found[1], weights))
     return Scored(logprobs, streams, log_normalisers, tuple(listed), rows, loss)
 
 

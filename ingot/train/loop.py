@@ -34,9 +34,11 @@ from ingot.train.device import choose_device, choose_precision
 from ingot.train.feed import Feed, Prepared
 from ingot.train.freeze import freeze_others
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
+from ingot.train.graphs import Graphs, wants_graphs
 from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
+from ingot.train.on_cpu import fast_on_cpu
 from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
@@ -104,6 +106,8 @@ class Trainer:
             measure_noise=config.measure_noise,
         )
         self.passes = make_passes(self.model, self.objective, self.device, self.dtype, self.layout)
+        graphs = Graphs(self.passes, folder.progress.say) if wants_graphs(config, self.passes) else None
+        self.run_passes = self.passes.run if graphs is None else graphs.run
         self.guards = Guards(config.guards, folder, self.layout, self.device, model.config.vocabulary_size or 0)
         self.updates = UpdateRatios(self.trained, self.layout)
         self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.speaks)
@@ -131,7 +135,7 @@ class Trainer:
         if freezes:
             gc.freeze()  # modules and model stay: collections need not look at them every time
         try:
-            with self.saver:
+            with self.saver, fast_on_cpu(self.device):
                 last = self._train_to_end(first)
         finally:
             if freezes:
@@ -197,7 +201,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * share
         denominators, tokens = prepared.totals(self.layout, self.device)
-        sums = self.passes.run(prepared.batches, denominators, tokens)
+        sums = self.run_passes(prepared.batches, denominators, tokens)
         self.passes.add_ranks(sums)
         gradients = {name: each.grad for name, each in self.trained if each.grad is not None}
         norms_P = gradient_norms(list(gradients.values()))

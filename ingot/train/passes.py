@@ -9,8 +9,8 @@ ranks, so that neither changes the numbers. Pipelines run the same passes in ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -26,6 +26,7 @@ from ingot.train.parallel.context import make_across
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.plan import Plan, can_plan
+from ingot.train.rounded import Rounded
 from ingot.train.terms import LossTerm, Scored
 
 
@@ -43,6 +44,17 @@ class Sums:
         """Add the shares of one pass."""
         for name, part in parts.items():
             self.parts[name] = self.parts[name] + part if name in self.parts else part
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Sums:
+        """The same with every tensor changed."""
+        pair = None if self.first is None else (change(self.first[0]), change(self.first[1]))
+        losses, weights = (None if each is None else change(each) for each in (self.source_loss, self.source_weight))
+        record = Record(
+            loads={layer: load.map(change) for layer, load in self.record.loads.items()},
+            sum_ranks=self.record.sum_ranks,
+            max_logits={layer: change(maxima_H) for layer, maxima_H in self.record.max_logits.items()},
+        )
+        return Sums({name: change(part) for name, part in self.parts.items()}, losses, weights, record, pair)
 
 
 class Objective:
@@ -123,6 +135,7 @@ class Passes:
         self.model, self.objective, self.device, self.dtype = model, objective, device, dtype
         self.layout, self.across = layout, make_across(model, layout, objective.terms)
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
+        self.rounded = Rounded(model, dtype) if layout is None and dtype.itemsize == 2 else None
         self._names: list[str] = []  # of the sums' parts, on all ranks
         self.counted_elsewhere: frozenset[str] = frozenset()  # parameters whose gradients count on another rank
 
@@ -133,17 +146,18 @@ class Passes:
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         """Fill the gradients with those of the whole step (of this rank's share); returns this rank's sums."""
         sums = Sums(record=Record(sum_ranks=self.sum_ranks))
-        for number, batch in enumerate(batches, 1):
-            reduce_over_copies(self.model, number == len(batches))
-            self.run_one(batch.to(self.device), denominators, tokens, sums)
-            if number == 1 and self.objective.measure_noise:
-                sums.first = self._first_pass(batch)
+        with self.rounded.in_use() if self.rounded is not None else nullcontext():
+            for number, batch in enumerate(batches, 1):
+                reduce_over_copies(self.model, number == len(batches))
+                self.run_one(batch.to(self.device), denominators, tokens, sums)
+                if number == 1 and self.objective.measure_noise:
+                    sums.first = self._first_pass(batch)
         return sums
 
     def _first_pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """|g|² of the gradients so far, and how many tokens of how many ranks they are from."""
         gradients = [each.grad for each in self.model.parameters() if each.grad is not None]
-        tokens = torch.tensor(float(batch.token_count), dtype=torch.float64, device=self.device)
+        tokens = torch.full((), float(batch.token_count), dtype=torch.float64, device=self.device)
         return gradient_norms(gradients).square().sum(), self.sum_ranks(tokens)
 
     def run_one(self, batch: Batch, denominators: Mapping[str, Tensor], tokens: Tensor, sums: Sums) -> None:

@@ -1,0 +1,177 @@
+"""CUDA graphs: the passes of a step are recorded once for each shape of its batches, and replayed from then on.
+
+A step of a small model is thousands of kernels of some microseconds each; launching them one by one takes the host longer than
+the device needs to compute them. A graph is launched as a whole. What is recorded is everything from the rounding of the weights
+to the last gradient; clipping, the guards and the optimizer come after it and are few.
+
+    first times with a shape     as usual, so that everything is compiled and loaded
+    then                         recorded: nothing is computed while the kernels are written down
+    from then on                 batches are copied to where the recording reads them, and it is replayed
+
+A recording reads and writes the same memory every time. Its sums, which the loop reads a step later, are copied out; gradients
+are used before the next replay. Shapes are those of all tensors of a step's batches, and what the host knows about them: packed
+documents have a few (tokens/places.py rounds them up). Recordings share their memory and the gradients: only one runs at a time.
+
+A part that asks the device something in the middle of a pass cannot be recorded, nor can one that needs more memory than there is
+beside the other recordings. The run then says so and goes on without new ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ingot.model.count import count
+from ingot.tokens.batch import Batch
+from ingot.train.config import TrainingConfig
+from ingot.train.parallel.layout import Layout
+from ingot.train.passes import Passes, Sums
+from ingot.workspace.errors import RecipeError
+
+WARM = 2  # times that a shape is computed as usual
+MOST = 16  # recordings; shapes beyond that are always computed as usual
+SHORT_FLOPS = 5e13  # of a pass: a tenth of a second on an H100; above that the host is always ahead
+
+Run = Callable[[Sequence[Batch], Mapping[str, Tensor], Tensor], Sums]
+
+
+def wants_graphs(config: TrainingConfig, passes: Passes) -> bool:
+    """Whether the passes of a run are to be recorded; one that asks for it and cannot have it is told why."""
+    reason = _obstacle(config, passes.device, passes.layout)
+    if config.graphs == "on" and reason is not None:
+        raise RecipeError(
+            f"graphs: on, but {reason}", place="graphs", fix="leave `graphs` out: auto uses them where they help"
+        )
+    if config.graphs != "auto" or reason is not None:
+        return config.graphs == "on"
+    rows = config.micro_batch_tokens or config.sequence_length
+    return count(passes.model.config).training_flops_per_token(config.sequence_length) * rows < SHORT_FLOPS
+
+
+def _obstacle(config: TrainingConfig, device: torch.device, layout: Layout | None) -> str | None:
+    """Why a run has no graphs."""
+    if device.type != "cuda":
+        return "the run is on a CPU"
+    if layout is not None:
+        return "the work is divided over several processes, whose exchanges are not recorded"
+    if config.measure_noise:
+        return "measure_noise looks at the gradients between two passes"
+    return None
+
+
+@dataclass
+class Recording:
+    """A graph, where it reads and where it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    gradients: list[tuple[nn.Parameter, Tensor]]
+    sums: Sums
+
+    def replay(self, inputs: Sequence[Tensor]) -> Sums:
+        """Compute with these inputs: fills the gradients, returns sums that are the caller's own."""
+        for place, given in zip(self.inputs, inputs, strict=True):
+            place.copy_(given, non_blocking=True)
+        self.graph.replay()
+        _give(self.gradients)
+        return self.sums.map(Tensor.clone)
+
+
+class Graphs:
+    """Runs the passes of a step, from recordings where there are some. `say` tells the user why there are none."""
+
+    def __init__(self, passes: Passes, say: Callable[[str], None]) -> None:
+        self.passes, self.say = passes, say
+        self.recordings: dict[Hashable, Recording] = {}
+        self.seen: Counter[Hashable] = Counter()
+        self.stream = torch.cuda.Stream(passes.device)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.gradients: list[tuple[nn.Parameter, Tensor]] = []  # where all recordings put them
+        self.possible = True
+
+    def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
+        """Fill the gradients with those of the whole step; the same as `Passes.run`."""
+        key = tuple(shape_of(batch) for batch in batches)
+        self.seen[key] += 1
+        if key not in self.recordings and self.possible and self.seen[key] > WARM and len(self.recordings) < MOST:
+            self._record(key, batches, denominators, tokens)
+        if key in self.recordings:
+            return self.recordings[key].replay(inputs_of(batches, denominators, tokens))
+        if not self.possible:
+            return self.passes.run(batches, denominators, tokens)
+        return self._beside(lambda: self.passes.run(batches, denominators, tokens))
+
+    def _beside(self, run: Callable[[], Sums]) -> Sums:
+        """Run on the stream that recordings are made on: what is set up for one stream does not serve another."""
+        here = torch.cuda.current_stream(self.passes.device)
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            sums = run()
+        here.wait_stream(self.stream)
+        return sums
+
+    def _record(
+        self, key: Hashable, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor
+    ) -> None:
+        """Write down the kernels of a step with batches of this shape."""
+        device, parameters = self.passes.device, list(self.passes.model.parameters())
+        here = [batch.map(lambda tensor: tensor.to(device, copy=True)) for batch in batches]
+        counts, total = {name: value.clone() for name, value in denominators.items()}, tokens.clone()
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()  # what computing as usual has used would lie idle beside the recording's memory
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # other threads (the one that makes batches) may allocate memory meanwhile
+            with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
+                if self.gradients:
+                    torch._foreach_zero_([gradient for _, gradient in self.gradients])
+                    _give(self.gradients)
+                sums = self.passes.run(here, counts, total)
+        except RuntimeError as error:
+            torch.cuda.synchronize(device)
+            for parameter in parameters:
+                parameter.grad = None
+            self.possible = False
+            self.say(
+                f"no CUDA graphs: a part of the model asks the device in the middle of a pass ({_first_line(error)})"
+            )
+            return
+        self.gradients = [(each, each.grad) for each in parameters if each.grad is not None]
+        self.recordings[key] = Recording(graph, inputs_of(here, counts, total), self.gradients, sums)
+
+
+def shape_of(batch: Batch) -> Hashable:
+    """All of a batch but the values of its tensors."""
+    places = batch.places
+    known = None if places is None else (places.longest, places.whole, places.scored is None)
+    return tuple(batch.streams), known, tuple((tensor.dtype, tensor.shape) for tensor in tensors_of(batch))
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """All tensors of a batch, in a fixed order."""
+    found: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    batch.map(keep)
+    return found
+
+
+def inputs_of(batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> list[Tensor]:
+    """Everything that differs between two steps."""
+    return [*(tensor for batch in batches for tensor in tensors_of(batch)), *denominators.values(), tokens]
+
+
+def _give(gradients: Sequence[tuple[nn.Parameter, Tensor]]) -> None:
+    for parameter, gradient in gradients:
+        parameter.grad = gradient
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

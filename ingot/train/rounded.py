@@ -1,0 +1,82 @@
+"""Copies of the large weights in the dtype of the products, rounded once a step.
+
+Weights are float32; products are not. Autocast rounds a weight wherever it is used, compiled code even once more in the backward
+pass, and the gradient, which comes in 16 bits, is widened before it is added: 6 + 6 + 6 + 12 bytes for every weight and pass.
+Here every weight W of a linear layer, of a stack of experts and of the head gets a copy
+
+    W₁₆ = round(W)        at the beginning of a step: 6 bytes
+    G   ← G + G₁₆         as soon as the backward pass has made the copy's gradient, which is then dropped: 10 bytes a pass
+
+The layers read the copies (`in_use`, model/linear.py) while the passes of a step run, and at no other time: whoever looks at the
+model before or after sees float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
+pass through a rounding of their own (quantisation-aware training) have no copy; neither have sharded ones, which FSDP rounds
+before it gathers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ingot.model.feed_forward.experts import Experts
+from ingot.model.linear import Linear
+from ingot.model.transformer import Transformer
+
+
+class Rounded:
+    """The copies of a model's large weights in `dtype`."""
+
+    def __init__(self, model: Transformer, dtype: torch.dtype) -> None:
+        found = [(module, name) for module in model.modules() for name in _matrices(module)]
+        if model.head_part not in [module for module, _ in found]:
+            found.append((model.head_part, "weight"))
+        self.places = [(module, f"{name}_in_use") for module, name in found]
+        self.weights = [module.get_parameter(name) for module, name in found]
+        self.copies = [torch.empty_like(weight, dtype=dtype, requires_grad=False) for weight in self.weights]
+        for (module, _), weight, copy in zip(found, self.weights, self.copies, strict=True):
+            if weight.requires_grad and module is not model.head_part:  # the loss makes that one's gradient in float32
+                copy.requires_grad_()
+                copy.register_post_accumulate_grad_hook(_hand_over(weight))
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Inside, the layers multiply with copies of what the weights were on entering, and gradients go to the weights."""
+        with torch.no_grad():
+            torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
+        for (module, name), copy in zip(self.places, self.copies, strict=True):
+            setattr(module, name, copy)
+        try:
+            yield
+        finally:
+            for module, name in self.places:
+                delattr(module, name)
+
+
+def _matrices(module: nn.Module) -> tuple[str, ...]:
+    """The names of the parameters of one module that are to be rounded."""
+    if not isinstance(module, Linear | Experts) or module.rounding is not None:
+        return ()
+    return ("weight",) if isinstance(module, Linear) else (module.first, "down")
+
+
+def _hand_over(weight: nn.Parameter) -> Callable[[Tensor], None]:
+    """What takes a copy's gradient to its weight."""
+
+    def hand_over(copy: Tensor) -> None:
+        assert copy.grad is not None
+        weight.grad = add_rounded(weight.grad, copy.grad, weight.dtype)
+        copy.grad = None
+
+    return hand_over
+
+
+def add_rounded(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tensor:
+    """total + part in place, or `part` in `dtype` where there is no total yet."""
+    if part.is_cuda:
+        from ingot.train.rounded_triton import add_rounded_triton
+
+        return add_rounded_triton(total, part, dtype)
+    return part.to(dtype) if total is None else total.add_(part)

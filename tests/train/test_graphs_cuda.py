@@ -1,0 +1,84 @@
+"""Recorded passes compute what passes compute one kernel at a time: on a GPU."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ingot.model.transformer import Transformer
+from ingot.tokens.batch import Batch
+from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.packing import make_batch
+from ingot.train.batches import split_rows
+from ingot.train.graphs import MOST, WARM, Graphs
+from ingot.train.loop import Trainer
+from ingot.train.rounded import add_rounded
+from ingot.train.source import Source
+from ingot.train.terms import CrossEntropy
+from tests.model.minis import MINIS
+from tests.model.tiny import random_model
+from tests.train.toy import Listener, stage_folder, training_config
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+VOCABULARY, LENGTH, STEPS = 96, 64, 9
+
+
+class Rows(Source):
+    """Rows of one document (`documents` 1) or of several, whose numbers and lengths change from step to step."""
+
+    def __init__(self, documents: int) -> None:
+        self.documents = documents
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
+        rng, texts = random.Random(step % 4), list[Text]()
+        for _ in range(8):
+            cuts = sorted(rng.sample(range(2, LENGTH - 1, 2), self.documents - 1))
+            for start, end in zip([0, *cuts], [*cuts, LENGTH], strict=True):
+                tokens = [rng.randrange(VOCABULARY) for _ in range(end - start)]
+                texts.append(Text(tokens, {"weight": [1.0] * len(tokens)}))
+        return split_rows(make_batch(texts, LENGTH), 4), {}
+
+
+def train(
+    model: Transformer, path: Path, documents: int, **options: Any
+) -> tuple[list[float], Transformer, Trainer, list[str]]:
+    heard = Listener()
+    config = training_config(steps=STEPS, sequence_length=LENGTH, device="cuda", precision="bfloat16", **options)
+    model = copy.deepcopy(model)
+    trainer = Trainer(model, [CrossEntropy()], Rows(documents), config, stage_folder(path, heard))
+    trainer.run()
+    losses = [line["loss"] for line in trainer.folder.metrics.read()]
+    return losses, model, trainer, heard.lines
+
+
+@pytest.mark.parametrize("documents", [1, 5])
+@pytest.mark.parametrize("compiled", ["off", "blocks"])
+@pytest.mark.parametrize("name", ["smollm2-135m-mini", "deepseek-v2-lite-mini", "olmoe-1b-7b-mini"])
+def test_recorded_steps_are_the_steps(name: str, compiled: str, documents: int, tmp_path: Path) -> None:
+    model = random_model(MINIS[name].model_copy(update={"vocabulary_size": VOCABULARY}), scale=0.05)
+    plain, expected, _, _ = train(model, tmp_path / "plain", documents, graphs="off", compile=compiled)
+    losses, found, trainer, lines = train(model, tmp_path / "graphs", documents, graphs="on", compile=compiled)
+    assert not any("no CUDA graphs" in line for line in lines), lines
+    graphs = trainer.run_passes.__self__  # type: ignore[attr-defined]
+    assert isinstance(graphs, Graphs)
+    assert 0 < len(graphs.recordings) <= MOST
+    assert sum(graphs.seen.values()) == STEPS > WARM
+    assert losses == pytest.approx(plain, rel=2e-3)  # backward passes of attention add up in any order, in bfloat16
+    for (parameter, mine), other in zip(found.named_parameters(), expected.parameters(), strict=True):
+        assert float((mine - other).detach().norm() / other.detach().norm().clamp_min(1e-6)) < 2e-2, parameter
+
+
+@pytest.mark.parametrize("size", [1, 4095, 4096, 100_003])
+def test_a_gradient_in_16_bits_is_added(size: int) -> None:
+    part = torch.randn(size, device="cuda", dtype=torch.bfloat16)
+    total = add_rounded(None, part, torch.float32)
+    assert total.dtype == torch.float32 and torch.equal(total, part.float())
+    before = torch.randn(size, device="cuda")
+    assert torch.equal(add_rounded(before.clone(), part, torch.float32), before + part.float())
