@@ -53,7 +53,7 @@ def kept(function: Callable[..., Any]) -> Iterator[None]:
 def is_cold(file: Path) -> bool:
     """Whether kernels of this file (of what it imports, if it has none of its own) were never compiled on this machine."""
     files = {file} & with_kernels or reachable(file) & with_kernels
-    return not any(next(folder(each).rglob("*.nbi"), None) for each in files)
+    return bool(files) and not any(next(folder(each).rglob("*.nbi"), None) for each in files)
 
 
 @cache

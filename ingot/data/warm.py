@@ -2,7 +2,7 @@
 
 Compilation takes about two seconds a step when it is new on a machine, much longer than a small corpus. Before the first
 run every step whose kernels were never compiled is tried on a few words, different steps in different workers; the
-compiled kernels lie in the cache folder then (native.py), where all workers find them.
+compiled kernels lie in the cache folder then (kernel_cache.py), where all workers find them.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def multiply_few(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def fast_products(weight: Tensor) -> Iterator[None]:
     """While inside, products with matrices like `weight` take the faster way, in all layers without one of their own.
 
-    The switch is for the whole process, like torch's. Another thread that trains meanwhile computes the same as before.
+    The switch is for the whole process, like torch's. Another thread that trains meanwhile computes the same, rounded otherwise.
     """
     if not (IS_ARM and weight.dtype == torch.float32 and weight.device.type == "cpu"):
         yield

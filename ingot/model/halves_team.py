@@ -100,7 +100,8 @@ def _can(norm: RmsNorm | None, x_BTD: Tensor) -> bool:
 def _multiplies(layer: Linear, x_BTD: Tensor) -> bool:
     """Whether this is a product with the layer's own weight, by the loops."""
     plain = type(layer) is Linear and layer.rounding is None and layer.weight_in_use is None and layer.bias is None
-    if not plain or layer.multiply is not product.multiply or _hooked(layer) or not layer.weight.is_contiguous():
+    own = "multiply" in vars(layer)  # as layers in float8 have one
+    if not plain or own or _hooked(layer) or not layer.weight.is_contiguous():
         return False
     outputs, inputs = layer.weight.shape
     return product.product_can(x_BTD.shape[0] * x_BTD.shape[1], inputs, outputs, x_BTD, layer.weight)
@@ -119,11 +120,14 @@ def _project(x_BTD: Tensor, weight_FD: Tensor, out_BTF: Tensor | None = None) ->
     return run_product((x_BTD, width, 1), (weight_FD, width, 1), out, shape, adds=out_BTF is not None)
 
 
-def _gradients(up_BTF: Tensor, x_BTD: Tensor, weight_FD: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of x and W from that of x Wᵀ."""
+def _gradients(up_BTF: Tensor, x_BTD: Tensor, weight_FD: Tensor, learns: bool) -> tuple[Tensor, Tensor | None]:
+    """The gradients of x and, if it `learns`, of W from that of x Wᵀ."""
     (rows, tokens, width), features = x_BTD.shape, len(weight_FD)
-    count, d_x, d_weight = rows * tokens, new_room(rows, tokens, width), new_room(features, width)
+    count, d_x = rows * tokens, new_room(rows, tokens, width)
     run_product((up_BTF, features, 1), (weight_FD, 1, width), d_x, (count, features, width))
+    if not learns:
+        return d_x, None
+    d_weight = new_room(features, width)
     run_product((up_BTF, 1, features), (x_BTD, 1, width), d_weight, (features, count, width))
     return d_x, d_weight
 
@@ -146,11 +150,11 @@ class _FeedForward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, gate_up, down, normed, projected, inner = ctx.saved_tensors
-        up = up.contiguous()
+        up, (_, _, first, second, _) = up.contiguous(), ctx.needs_input_grad
         with team.together():
-            d_inner, d_down = _gradients(up, inner, down)
+            d_inner, d_down = _gradients(up, inner, down, second)
             d_projected = gate_backward(projected, d_inner)
-            d_normed, d_gate_up = _gradients(d_projected, normed, gate_up)
+            d_normed, d_gate_up = _gradients(d_projected, normed, gate_up, first)
             d_x, d_gain = norm_backward(x, gain, ctx.epsilon, d_normed, up)
         return d_x, d_gain, d_gate_up, d_down, None
 
@@ -195,12 +199,13 @@ class _Attention(torch.autograd.Function):
         shape = (rows, query_heads, key_heads, tokens, width)
         d_turned, d_projected = new_room(*turned.shape), new_room(*projected.shape)
         with team.together():
-            d_mixed, d_output = _gradients(up, mixed, output)
+            d_mixed, d_output = _gradients(up, mixed, output, ctx.needs_input_grad[3])
             numbers = [*_given(turned, projected, heads), *_place(mixed, width), *_place(d_mixed, width)]
             numbers += _given(d_turned, d_projected, heads)
             attend_square.run_square(attend_square.loops().backward, numbers, lse, shape, scale)
             turn_heads(d_turned, query_heads + key_heads, cos, sin, d_projected, interleaved=interleaved, back=True)
-            d_normed, d_query_key_value = _gradients(d_projected, normed, query_key_value)
+            learns = ctx.needs_input_grad[2]
+            d_normed, d_query_key_value = _gradients(d_projected, normed, query_key_value, learns)
             d_x, d_gain = norm_backward(x, gain, epsilon, d_normed, up)
         return d_x, d_gain, d_query_key_value, d_output, *[None] * 6
 

@@ -53,11 +53,12 @@ def run(loop: Any, *numbers: Tensor | int | float) -> None:
     if _waiting.stages is None:
         openmp().GOMP_parallel(loop.address, task, torch.get_num_threads(), 0)
     else:
-        _waiting.stages.append((loop.address, task))
+        _waiting.stages.append((loop.address, task, numbers))
 
 
 class _Waiting(threading.local):
-    stages: list[tuple[int, Any]] | None = None  # of the innermost `together` of this thread
+    # of the innermost `together` of this thread: loop, task, and the tensors, whose memory must stay until the loop has run
+    stages: list[tuple[int, Any, tuple[Any, ...]]] | None = None
 
 
 _waiting = _Waiting()
@@ -78,7 +79,8 @@ def together() -> Iterator[None]:
         stages = _waiting.stages
     finally:
         _waiting.stages = None
-    run(run_stages, len(stages), *(number for address, task in stages for number in (address, ctypes.addressof(task))))
+    pairs = ((address, ctypes.addressof(task)) for address, task, _ in stages)
+    run(run_stages, len(stages), *(number for pair in pairs for number in pair))
 
 
 def _as_integer(number: Tensor | int | float) -> int:

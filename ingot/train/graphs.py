@@ -12,8 +12,9 @@ A recording reads and writes the same memory every time. Its sums, which the loo
 are used before the next replay. Shapes are those of all tensors of a step's batches, and what the host knows about them: packed
 documents have a few (tokens/places.py rounds them up). Recordings share their memory and the gradients: only one runs at a time.
 
-A part that asks the device something in the middle of a pass cannot be recorded, nor can one that needs more memory than there is
-beside the other recordings. The run then says so and goes on without new ones.
+A part that asks the device something in the middle of a pass cannot be recorded; nor is there a recording where memory would not
+suffice for it and, beside it, for a step of another shape. Both are found out before: a recording that fails leaves torch in the
+middle of it. The run then says so and goes on without.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from torch import Tensor, nn
 from ingot.model.count import count
 from ingot.tokens.batch import Batch
 from ingot.train.config import TrainingConfig
-from ingot.train.parallel.layout import Layout
 from ingot.train.passes import Passes, Sums
 from ingot.workspace.errors import RecipeError
 
 WARM = 2  # times that a shape is computed as usual
 MOST = 16  # recordings; shapes beyond that are always computed as usual
+SHAPES = 64  # different ones; a run with more has nothing to gain
+BESIDE = 2.2  # times the memory of a step: one in the recording, one beside it, and some air
 SHORT_FLOPS = 5e13  # of a pass: a tenth of a second on an H100; above that the host is always ahead
 
 Run = Callable[[Sequence[Batch], Mapping[str, Tensor], Tensor], Sums]
@@ -41,23 +43,25 @@ Run = Callable[[Sequence[Batch], Mapping[str, Tensor], Tensor], Sums]
 
 def wants_graphs(config: TrainingConfig, passes: Passes) -> bool:
     """Whether the passes of a run are to be recorded; one that asks for it and cannot have it is told why."""
-    reason = _obstacle(config, passes.device, passes.layout)
+    reason = _obstacle(config, passes)
     if config.graphs == "on" and reason is not None:
         raise RecipeError(
             f"graphs: on, but {reason}", place="graphs", fix="leave `graphs` out: auto uses them where they help"
         )
     if config.graphs != "auto" or reason is not None:
         return config.graphs == "on"
-    rows = config.micro_batch_tokens or config.sequence_length
-    return count(passes.model.config).training_flops_per_token(config.sequence_length) * rows < SHORT_FLOPS
+    tokens = max(config.micro_batch_tokens, config.sequence_length)
+    return count(passes.model.config).training_flops_per_token(config.sequence_length) * tokens < SHORT_FLOPS
 
 
-def _obstacle(config: TrainingConfig, device: torch.device, layout: Layout | None) -> str | None:
+def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
     """Why a run has no graphs."""
-    if device.type != "cuda":
+    if passes.device.type != "cuda":
         return "the run is on a CPU"
-    if layout is not None:
+    if passes.layout is not None:
         return "the work is divided over several processes, whose exchanges are not recorded"
+    if not passes.objective.planned:
+        return "its loss looks at the tokens of a batch, whose number is known on the device alone"
     if config.measure_noise:
         return "measure_noise looks at the gradients between two passes"
     return None
@@ -91,19 +95,59 @@ class Graphs:
         self.stream = torch.cuda.Stream(passes.device)
         self.pool = torch.cuda.graph_pool_handle()
         self.gradients: list[tuple[nn.Parameter, Tensor]] = []  # where all recordings put them
-        self.possible = True
+        self.possible = True  # to record more
+        self.watched = False  # a step has shown that nothing in it waits for the device
 
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         """Fill the gradients with those of the whole step; the same as `Passes.run`."""
         key = tuple(shape_of(batch) for batch in batches)
-        self.seen[key] += 1
-        if key not in self.recordings and self.possible and self.seen[key] > WARM and len(self.recordings) < MOST:
-            self._record(key, batches, denominators, tokens)
         if key in self.recordings:
             return self.recordings[key].replay(inputs_of(batches, denominators, tokens))
         if not self.possible:
             return self.passes.run(batches, denominators, tokens)
-        return self._beside(lambda: self.passes.run(batches, denominators, tokens))
+        self.seen[key] += 1
+        if len(self.seen) > SHAPES:
+            self._give_up("batches have too many shapes")
+        elif self.seen[key] > WARM and len(self.recordings) < MOST and self._suffices():
+            self._record(key, batches, denominators, tokens)
+            return self.recordings[key].replay(inputs_of(batches, denominators, tokens))
+        watched = self.seen[key] == WARM and not self.watched
+        return self._beside(lambda: self._compute(batches, denominators, tokens, watched))
+
+    def _compute(
+        self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor, watched: bool
+    ) -> Sums:
+        """The passes as usual; `watched`, whatever waits for the device in them shows that they cannot be recorded."""
+        if not watched:
+            return self.passes.run(batches, denominators, tokens)
+        self.watched = True
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return self.passes.run(batches, denominators, tokens)
+        except RuntimeError as error:
+            if "synchronizing" not in str(error):
+                raise
+            self._give_up("a part of the model asks the device in the middle of a pass")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        for parameter in self.passes.model.parameters():
+            parameter.grad = None  # what the broken pass left
+        return self.passes.run(batches, denominators, tokens)
+
+    def _suffices(self) -> bool:
+        """Whether there is memory for a recording and for a step beside it; both need at most what steps have needed so far."""
+        device = self.passes.device
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()  # what computing as usual has used would lie idle beside the recording's memory
+        need = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+        enough = torch.cuda.mem_get_info(device)[0] > BESIDE * need
+        if not enough:
+            self._give_up("a recording and a step beside it do not fit into the device's memory")
+        return enough
+
+    def _give_up(self, reason: str) -> None:
+        self.possible = False
+        self.say(f"no CUDA graphs from here on: {reason}")
 
     def _beside(self, run: Callable[[], Sums]) -> Sums:
         """Run on the stream that recordings are made on: what is set up for one stream does not serve another."""
@@ -118,29 +162,17 @@ class Graphs:
         self, key: Hashable, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor
     ) -> None:
         """Write down the kernels of a step with batches of this shape."""
-        device, parameters = self.passes.device, list(self.passes.model.parameters())
+        device = self.passes.device
         here = [batch.map(lambda tensor: tensor.to(device, copy=True)) for batch in batches]
         counts, total = {name: value.clone() for name, value in denominators.items()}, tokens.clone()
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()  # what computing as usual has used would lie idle beside the recording's memory
         graph = torch.cuda.CUDAGraph()
-        try:
-            # other threads (the one that makes batches) may allocate memory meanwhile
-            with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
-                if self.gradients:
-                    torch._foreach_zero_([gradient for _, gradient in self.gradients])
-                    _give(self.gradients)
-                sums = self.passes.run(here, counts, total)
-        except RuntimeError as error:
-            torch.cuda.synchronize(device)
-            for parameter in parameters:
-                parameter.grad = None
-            self.possible = False
-            self.say(
-                f"no CUDA graphs: a part of the model asks the device in the middle of a pass ({_first_line(error)})"
-            )
-            return
-        self.gradients = [(each, each.grad) for each in parameters if each.grad is not None]
+        # other threads (the one that makes batches) may allocate memory meanwhile
+        with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
+            if self.gradients:
+                torch._foreach_zero_([gradient for _, gradient in self.gradients])
+                _give(self.gradients)
+            sums = self.passes.run(here, counts, total)
+        self.gradients = [(each, each.grad) for each in self.passes.model.parameters() if each.grad is not None]
         self.recordings[key] = Recording(graph, inputs_of(here, counts, total), self.gradients, sums)
 
 
@@ -171,7 +203,3 @@ def inputs_of(batches: Sequence[Batch], denominators: Mapping[str, Tensor], toke
 def _give(gradients: Sequence[tuple[nn.Parameter, Tensor]]) -> None:
     for parameter, gradient in gradients:
         parameter.grad = gradient
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -155,7 +155,8 @@ def _head(model: Transformer, states: Tensor, targets: Tensor, temperature: floa
     if len(targets) <= chunk:
         return _head_chunk(model, states, targets, temperature, normalisers)
     parts = zip(states.split(chunk), targets.split(chunk), strict=True)
-    done = [checkpoint(_head_chunk, model, s, t, temperature, normalisers, use_reentrant=False) for s, t in parts]
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # nothing in it is random
+    done = [checkpoint(_head_chunk, model, s, t, temperature, normalisers, **options) for s, t in parts]
     return [torch.cat(each) for each in zip(*done, strict=True)]
 
 

@@ -135,7 +135,8 @@ class Passes:
         self.model, self.objective, self.device, self.dtype = model, objective, device, dtype
         self.layout, self.across = layout, make_across(model, layout, objective.terms)
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
-        self.rounded = Rounded(model, dtype) if layout is None and dtype.itemsize == 2 else None
+        alone = layout is None and dtype.itemsize == 2
+        self.rounded = Rounded(model, dtype, head=objective.planned) if alone else None
         self._names: list[str] = []  # of the sums' parts, on all ranks
         self.counted_elsewhere: frozenset[str] = frozenset()  # parameters whose gradients count on another rank
 

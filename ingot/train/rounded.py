@@ -29,9 +29,10 @@ from ingot.model.transformer import Transformer
 class Rounded:
     """The copies of a model's large weights in `dtype`."""
 
-    def __init__(self, model: Transformer, dtype: torch.dtype) -> None:
-        found = [(module, name) for module in model.modules() for name in _matrices(module)]
-        if model.head_part not in [module for module, _ in found]:
+    def __init__(self, model: Transformer, dtype: torch.dtype, *, head: bool = True) -> None:
+        modules = [module for module in model.modules() if module is not model.head_part]
+        found = [(module, name) for module in modules for name in _matrices(module)]
+        if head:  # the loss of fused_head.py reads it; others cast the head themselves
             found.append((model.head_part, "weight"))
         self.places = [(module, f"{name}_in_use") for module, name in found]
         self.weights = [module.get_parameter(name) for module, name in found]
@@ -51,8 +52,9 @@ class Rounded:
         try:
             yield
         finally:
-            for module, name in self.places:
+            for (module, name), copy in zip(self.places, self.copies, strict=True):
                 delattr(module, name)
+                copy.grad = None  # of a pass that broke off: the next step must not find it
 
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Triton: total ← total + part, with a total in float32 and a part in 16 bits, in one pass over memory.
 
-torch adds tensors of two dtypes one number at a time, at half of the memory's speed. tests/train/test_rounded_cuda.py compares.
+torch adds tensors of two dtypes one number at a time, at half of the memory's speed. tests/train/test_graphs_cuda.py compares.
 """
 
 from __future__ import annotations

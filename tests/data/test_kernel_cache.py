@@ -102,3 +102,8 @@ def test_the_packages_own_kernels_lie_there() -> None:
     assert {"words.py", "characters.py", "native.py"} <= names and "lines.py" not in names
     assert file in kernel_cache.with_kernels
     assert numba.config.CACHE_DIR == "" or Path(numba.config.CACHE_DIR) == kernel_cache.HOME, "the setting is put back"
+
+
+def test_a_file_without_kernels_is_never_cold(package: Path) -> None:
+    (package / "plain.py").write_text("FACTOR = 3\n", encoding="utf-8")
+    assert not kernel_cache.is_cold(package / "plain.py")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.model import team
+from ingot.model import halves_team, product, rooms, team
 from ingot.model.config import ModelConfig
 from ingot.model.product import IS_ARM
 from ingot.model.transformer import Transformer
@@ -102,12 +102,51 @@ def test_outside_a_run_layers_are_torchs_again() -> None:
 
 def test_one_call_for_many_loops_runs_them_in_order() -> None:
     from ingot.model.norm_team import norm_forward
-    from ingot.model.product import product
 
     x, gain, weight = torch.randn(64, 32), torch.rand(32), torch.randn(32, 16)
     with team.together():
         normed = norm_forward(x, gain, 1e-6)
-        out = product(normed, weight, torch.zeros(64, 16))
+        out = product.product(normed, weight, torch.zeros(64, 16))
         assert not out.any()  # nothing has run yet
     exact = torch.nn.functional.rms_norm(x.double(), (32,), gain.double(), 1e-6) @ weight.double()
     torch.testing.assert_close(out.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_memory_of_waiting_loops_is_not_given_up() -> None:
+    """Working memory that only waiting loops know counts as in use, also while other rooms are given up."""
+    with rooms.kept_rooms():
+        for length in range(64, 400, 23):  # sizes that were never there before make way for each other
+            x, weight = torch.randn(length, 64), torch.randn(64, 96)
+            with team.together():
+                given = product.product(x, weight, rooms.new_room(length, 96))
+                other = product.product(given, weight.T, rooms.new_room(length, 64))
+                tensors = [each for _, _, numbers in team._waiting.stages or [] for each in numbers]
+                addresses = {each.data_ptr() for each in tensors if isinstance(each, Tensor)}
+                held = {place.ctypes.data for each in rooms._kept[-1].by_size.values() for place in each}
+                working = {numbers[12].data_ptr() for _, _, numbers in team._waiting.stages or []}
+                assert working <= addresses & held
+            exact = x.double() @ weight.double() @ weight.double().T
+            torch.testing.assert_close(other.double(), exact, rtol=1e-4, atol=1e-3)
+
+
+def test_frozen_weights_cost_no_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens_BT = make(1), torch.randint(128, (2, 77))
+    trained = [each for name, each in model.named_parameters() if name.endswith("gain") or "embedding" in name]
+    for parameter in model.parameters():
+        parameter.requires_grad_(any(parameter is each for each in trained))
+    exact, weight_BTD = copy.deepcopy(model).double(), torch.linspace(-1, 1, 2 * 77 * 128).view(2, 77, 128)
+    learning = [each for each in exact.parameters() if each.requires_grad]
+    wanted = torch.autograd.grad((exact.hidden(tokens_BT) * weight_BTD).sum(), learning)
+    shapes: list[tuple[int, int, int]] = []
+    plain = product.run_product
+
+    def count(*given: Any, **options: Any) -> Tensor:
+        shapes.append(given[3])
+        return plain(*given, **options)
+
+    monkeypatch.setattr(halves_team, "run_product", count)
+    with fast_on_cpu(CPU):
+        found = torch.autograd.grad((model.hidden(tokens_BT) * weight_BTD).sum(), trained)
+    assert len(shapes) == 8  # four products, and the gradients of what enters them
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))

@@ -69,7 +69,7 @@ def test_recorded_steps_are_the_steps(name: str, compiled: str, documents: int, 
     graphs = trainer.run_passes.__self__  # type: ignore[attr-defined]
     assert isinstance(graphs, Graphs)
     assert 0 < len(graphs.recordings) <= MOST
-    assert sum(graphs.seen.values()) == STEPS > WARM
+    assert graphs.watched and all(times <= WARM + 1 for times in graphs.seen.values()) and STEPS > 2 * WARM
     assert losses == pytest.approx(plain, rel=2e-3)  # backward passes of attention add up in any order, in bfloat16
     for (parameter, mine), other in zip(found.named_parameters(), expected.parameters(), strict=True):
         assert float((mine - other).detach().norm() / other.detach().norm().clamp_min(1e-6)) < 2e-2, parameter

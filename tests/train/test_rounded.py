@@ -13,6 +13,7 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import Sequence as Text
 from ingot.tokens.packing import make_batch
+from ingot.train import rounded
 from ingot.train.batches import split_rows
 from ingot.train.passes import Objective, Passes
 from ingot.train.terms import CrossEntropy
@@ -102,3 +103,21 @@ def test_frozen_weights_get_no_gradient() -> None:
     _, gradients = run(model, passes_of(model), 2)
     assert frozen.grad is None
     assert sum(gradient is None for gradient in gradients.values()) == 1
+
+
+def test_what_a_broken_pass_left_is_not_found_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(mixed_config())
+    passes = passes_of(model)
+    _, expected = run(model, passes, 1)
+    kept = {name: gradient.clone() for name, gradient in expected.items() if gradient is not None}
+
+    def fail(*_: object) -> Tensor:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounded, "add_rounded", fail)
+        with pytest.raises(MemoryError):
+            run(model, passes, 1)
+    _, again = run(model, passes, 1)
+    for name, gradient in again.items():
+        assert gradient is not None and torch.equal(gradient, kept[name]), name

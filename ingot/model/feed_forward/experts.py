@@ -7,7 +7,7 @@ Two backends compute it:
 
 * `loop`, the definition: expert after expert, its tokens picked out and its outputs added back.
 * `grouped`, the default: the N·K choices are sorted by expert, so that each expert's rows lie together and both products are
-  one grouped matrix product each (grouped.py). In bfloat16 nothing waits for the device.
+  one grouped matrix product each (grouped.py). In bfloat16, on Hopper and newer, nothing waits for the device.
 
 Sorting is stable and the sum over k has a fixed order, forward and backward, so that equal inputs give equal bits.
 
@@ -28,6 +28,8 @@ from ingot.model.feed_forward.dense import activate
 from ingot.model.feed_forward.grouped import grouped_linear, has_kernel
 from ingot.model.matrices import in_order
 from ingot.model.order import local
+
+HOPPER = (9, 0)  # compute capability
 
 
 class Experts(nn.Module):
@@ -57,9 +59,10 @@ class Experts(nn.Module):
 
     @property
     def capturable(self) -> bool:
-        """Whether nothing waits for the device, so that a CUDA graph can hold it."""
+        """Whether nothing waits for the device, so that a CUDA graph can hold it: torch's kernel on Hopper and newer."""
         weight = self.get_parameter(self.first)
-        return weight.dtype in (torch.bfloat16, torch.float16) and has_kernel(weight, *weight.shape[1:])
+        fast = not weight.is_cuda or torch.cuda.get_device_capability(weight.device) >= HOPPER
+        return fast and weight.dtype == torch.bfloat16 and has_kernel(weight, *weight.shape[1:])
 
     def forward(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         """Σ_k of the chosen experts' outputs [N, D], in the dtype of the products."""
