@@ -38,8 +38,6 @@ SHAPES = 64  # different ones; a run with more has nothing to gain
 BESIDE = 2.2  # times the memory of a step: one in the recording, one beside it, and some air
 SHORT_FLOPS = 5e13  # of a pass: a tenth of a second on an H100; above that the host is always ahead
 
-Run = Callable[[Sequence[Batch], Mapping[str, Tensor], Tensor], Sums]
-
 
 def wants_graphs(config: TrainingConfig, passes: Passes) -> bool:
     """Whether the passes of a run are to be recorded; one that asks for it and cannot have it is told why."""

@@ -18,7 +18,6 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.batch import Sequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.tokens.places import with_places
-from ingot.train import graphs as module
 from ingot.train.graphs import SHAPES, Graphs, shape_of
 from ingot.train.passes import Sums
 from ingot.workspace.errors import RecipeError
@@ -169,4 +168,3 @@ def test_a_shape_is_all_but_the_values() -> None:
 def test_asking_for_graphs_on_a_cpu_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="graphs: on, but the run is on a CPU"):
         make_trainer(stage_folder(tmp_path), graphs="on")
-    assert module.WARM == 2
