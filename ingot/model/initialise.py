@@ -14,7 +14,7 @@ muP (arXiv 2203.03466) for width multiplier m = width / base_width, so that the 
     embedding                 std             1                        –
     matrices of the blocks    std / sqrt(m)   1/m                      –
     head, untied              std             1                        logits / m
-    gains, biases             –               1                        –
+    gains, biases, taps       –               1                        –
 
 `std` is then that of the base model. The 1/m on the logits is ModelConfig.logit_scale (`mup_config` sets it); strict muP
 also wants attention scores divided by the head's width instead of its root: AttentionConfig.scale.
@@ -81,9 +81,12 @@ def copy_shard(parameter: Tensor, value: Tensor) -> None:
 
 
 def learning_rate_share(name: str, parameter: nn.Parameter, config: ModelConfig) -> float:
-    """What muP multiplies a parameter's learning rate with (Adam): 1/m for the matrices of the blocks, else one."""
+    """What muP multiplies a parameter's learning rate with (Adam): 1/m for the matrices of the blocks, else one.
+
+    The taps of a convolution are no matrix: a channel adds up as many of them at every width.
+    """
     base = config.initial.base_width
-    matrix = parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token."))
+    matrix = parameter.dim() >= 2 and name.startswith(("blocks.", "multi_token.")) and ".convolution." not in name
     return base / config.width if base is not None and matrix else 1.0
 
 

@@ -91,7 +91,9 @@ class BatchSizes:
     def _rises(self, over: int, start: int, increment: int) -> tuple[list[tuple[int, int]], int]:
         """The same of a linear warmup, in tokens / L: exact whatever L is."""
         rises, rest = divmod(self.final - start, increment)
-        if rest or rises < 1:
+        if rises < 1:
+            raise ValueError(f"a linear batch warmup must grow, and it goes from {start} to {self.final} rows")
+        if rest:
             raise ValueError(
                 f"the batch grows from {start} to {self.final} rows, which is no multiple of increment ({increment})"
             )

@@ -11,6 +11,9 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from ingot.workspace.config import Config
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""Of an exponential average; at 1 it would never move, and dividing by 1 − βᵗ would have no value."""
+
 
 class GroupConfig(Config):
     """A group of parameters with rules of its own; a parameter belongs to the first group whose pattern matches its name."""
@@ -30,7 +33,7 @@ class AdamWConfig(Config):
 
     kind: Literal["adamw"] = Field("adamw", description="which optimizer this is")
     lr: float = Field(3e-4, gt=0, description="peak learning rate")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="decay of the first and second moment")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decay of the first and second moment")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay of matrices")
     clip: float = Field(1.0, gt=0, description="largest allowed norm of the whole gradient")
@@ -69,7 +72,7 @@ class MuonConfig(Config):
         "adamw", description="which half updates an untied output head (GLM-4.5: muon)"
     )
     rest_lr: float | None = Field(None, gt=0, description="peak learning rate of AdamW's half; null: the same `lr`")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="decay of the moments in AdamW's half")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decay of the moments in AdamW's half")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment in AdamW's half")
     clip: float = Field(1.0, gt=0, description="largest allowed norm of the whole gradient")
     groups: tuple[GroupConfig, ...] = Field((), description="parameters with rules of their own")
@@ -162,7 +165,7 @@ class ScheduleConfig(Config):
         "any sequence of pieces (DeepSeek-V3, Kimi K2, MiniMax-01)",
     )
     warmup: float = Field(
-        0.05, ge=0, description="linear rise from zero: at most 1 a share of the steps, above 1 a number of steps"
+        0.05, ge=0, description="linear rise from zero: below 1 a share of the steps, above 1 a number of steps"
     )
     decay: float = Field(
         0.2, ge=0, description="decay at the end: at most 1 a share of the steps, above 1 their number (wsd only)"
@@ -186,6 +189,8 @@ class ScheduleConfig(Config):
     def _fits(self) -> ScheduleConfig:
         check_span("warmup", self.warmup)
         check_span("decay", self.decay)
+        if self.warmup == 1:
+            raise ValueError("warmup: 1 is the whole run: write a share below 1, or a number of steps above 1")
         if self.kind == "wsd" and max(self.warmup, self.decay) <= 1 and self.warmup + self.decay > 1:
             raise ValueError(f"warmup ({self.warmup}) and decay ({self.decay}) together exceed the whole run")
         if (self.kind == "pieces") != bool(self.pieces):

@@ -13,6 +13,7 @@ from ingot.evals.config import VerdictConfig
 from ingot.recipe.branch import check_branches
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
+from ingot.recipe.mixtures import check_mixtures
 from ingot.recipe.problems import Problems, suggestion
 from ingot.recipe.read import ROOT_KEYS, Changes, apply_changes, parse_changes, read_file
 from ingot.recipe.recipe import Inputs, Recipe, RecipeStage
@@ -45,6 +46,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
     inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
     _check_claims(declared, inputs, problems)
     check_branches(declared, inputs, problems)
+    check_mixtures(declared, inputs, problems)
     problems.raise_if_any()
     stages = [
         RecipeStage(stage.name, stage.kind.kind, stage.config, stage.seed, inputs[stage.name], stage.written_as)

@@ -75,7 +75,7 @@ class Batch:
 
     def pinned(self) -> Batch:
         """The same batch in page-locked memory, from which a GPU copies without waiting."""
-        return self.map(lambda tensor: tensor.pin_memory())
+        return self.map(lambda tensor: tensor.contiguous().pin_memory())  # an expanded one cannot be written to
 
     def to(self, where: device | str) -> Batch:
         """The same batch on another device; to a GPU from pinned memory the copy does not wait.

@@ -26,7 +26,7 @@ from ingot.tokens.phases import BatchPlan, PhaseLike, PhaseSchedule
 from ingot.tokens.rows import Row, make_rows
 from ingot.tokens.shards import Shards
 from ingot.tokens.windows import WindowRows, window, window_count
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import ArtifactError, DataError, RecipeError
 
 Packing = Literal["split", "greedy", "best_fit"]
 
@@ -94,12 +94,22 @@ class MixtureLoader:
         self.schedule.next_phase(row)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must carry: where phases were ended by `next_phase`."""
-        return self.schedule.state()
+        """What a checkpoint must carry: where phases were ended by `next_phase`, and how many rows packed sources have."""
+        return {**self.schedule.state(), "packed_rows": self._packed_rows()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's `state()`."""
+        """Go on from a checkpoint's `state()`. Rows that are packed otherwise than then would be other rows."""
+        if state.get("packed_rows", {}) != self._packed_rows():
+            raise ArtifactError(
+                f"the run was begun with packed rows {state.get('packed_rows', 'of an older version')}; now they are "
+                f"{self._packed_rows()}, in another order: documents would come twice, and others never",
+                fix="go on with the version of ingot and the shards that the run was begun with, or begin it again",
+            )
         self.schedule.restore(state)
+
+    def _packed_rows(self) -> dict[str, int]:
+        sequences = self._sequences.items()
+        return {name: sequence.per_epoch for name, sequence in sequences if isinstance(sequence, PackedRows)}
 
     def epochs(self) -> dict[str, float]:
         """How often the whole run passes over each source: above about 4, repeated data is worth little."""

@@ -6,8 +6,9 @@ rows and a rest; everything else stays whole (Ding et al., "Fewer truncations im
 The documents are shuffled by one keyed permutation and dealt into groups of about 65,000; each group is packed by itself
 (`packing.py`). A group is a random sample of the whole source, so drawing its rows one after the other shuffles as well as
 drawing from everywhere, and only one group has to be packed at a time. Epoch e shows the groups in the order of its own
-permutation, and the rows of each group in another. To find a row by its number it takes one number per group, the rows that
-it fills; these are counted once, on opening, by packing every group. A packing is made when it is needed and forgotten again.
+permutation, and the rows of each group in another: those of a long document are spread over its group. To find a row by its
+number it takes one number per group, the rows that it fills; these are counted once, on opening, by packing every group. A
+packing is made when it is needed and forgotten again.
 
 Invariants: in each epoch every place of every document occurs exactly once; row i is a pure function of (source, length,
 packing, key, i). A document of a single token has nothing to predict and takes no place.
@@ -32,7 +33,7 @@ from ingot.workspace.errors import DataError
 
 METHODS = {"best_fit": best_fit_rows, "greedy": next_fit_rows}
 GROUP_DOCUMENTS = 1 << 16  # enough that best fit leaves less than 0.01 % padding on web documents at 8k
-GROUP_TOKENS = 1 << 26  # of a group of average documents: bounds what is packed at once where documents are books
+GROUP_PIECES = 1 << 18  # of a group of average documents: bounds the memory where documents are books of many rows
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class PackedRows:
         self.source, self.length, self.minimum = source, length, minimum
         self._key, self._method = key, METHODS[packing]
         count = len(source.starts)
-        self._group_documents = max(1, min(GROUP_DOCUMENTS, GROUP_TOKENS * count // len(source)))
+        self._group_documents = max(1, min(GROUP_DOCUMENTS, GROUP_PIECES * length * count // len(source)))
         self._documents = Permutation(count, f"{key}/documents")
         self._rows_of = np.empty(-(-count // self._group_documents), dtype=np.int64)
         """How many rows each group fills: the one table, 8 bytes for every group."""

@@ -55,9 +55,10 @@ class SourceWriter:
     def append(self, id: str, tokens: Sequence[int], text_bytes: int, quality: float) -> None:
         """Add a document; `tokens` end with <|endoftext|>."""
         ids = np.asarray(tokens, dtype=np.int64)
-        if ids.min() < 0 or ids.max() >= self.vocabulary_size:
+        outside = ids[(ids < 0) | (ids >= self.vocabulary_size)]
+        if len(outside):
             raise DataError(
-                f"document {id!r} has token id {ids.max()} outside the vocabulary of {self.vocabulary_size}",
+                f"document {id!r} has token id {outside[0]} outside the vocabulary of {self.vocabulary_size}",
                 place=f"source {self.name}",
                 fix="tokenize with the tokenizer whose vocabulary size was given",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -114,7 +114,7 @@ class Phase(Config):
         None,
         description="ends when validation_bits_per_byte stops improving; `until` or `until_tokens` is then the latest end",
     )
-    weights: dict[str, float] = Field(
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
         min_length=1,
         description="share of rows by shard source, normalised to one; NAME@32768+ are a source's documents of at least so "
         "many tokens",
@@ -126,6 +126,8 @@ class Phase(Config):
             raise ValueError("a phase ends at until or at until_tokens, not at both")
         if self.until is None and self.until_tokens is None and self.plateau is None:
             raise ValueError("a phase needs an end: until, until_tokens or plateau")
+        if not any(self.weights.values()):
+            raise ValueError("no source has a weight above 0")
         return self
 
 
@@ -133,6 +135,7 @@ class PretrainConfig(LanguageConfig):
     """Pre-training, mid-training and context extension: next-token prediction on token shards."""
 
     counts_tokens: ClassVar[bool] = True
+    how: ClassVar[frozenset[str]] = TrainingConfig.how | {"verify_shards"}
 
     steps: int = Field(gt=0, description="optimizer steps", json_schema_extra={"instead": "tokens"})
     model: ModelConfig | None = Field(None, description="the model to start; null to go on from the input checkpoint")
@@ -152,6 +155,11 @@ class PretrainConfig(LanguageConfig):
     packing: Literal["split", "best_fit", "greedy"] = Field(
         "split",
         description="rows of the token stream, cut anywhere; whole documents, best fit decreasing; or whole documents in order",
+    )
+    verify_shards: bool = Field(
+        True,
+        description="read all shards at every start and compare their checksums; turn it off for terabytes: sizes are "
+        "compared, and ids checked when they are read, all the same",
     )
     rope_base: float | None = Field(None, gt=1, description="new θ of the rotary positions, to extend the context")
     rope_scaling: Scaling | None = Field(
@@ -205,6 +213,16 @@ class PretrainConfig(LanguageConfig):
         known = [share for share in ends if share is not None]  # the others wait for a plateau
         if self.phases[-1].plateau is not None:
             raise ValueError("the last phase has no next one that a plateau could lead to: let it end at 1")
+        windows = [
+            phase.plateau.window
+            for phase, end in zip(self.phases, ends, strict=True)
+            if phase.plateau is not None and end is None  # one with an end comes there without a plateau too
+        ]
+        if windows and self.steps // self.validate_every <= max(windows):
+            raise ValueError(
+                f"a plateau needs {max(windows) + 1} validations (window + 1), and {self.steps} steps have "
+                f"{self.steps // self.validate_every}: lower validate_every ({self.validate_every})"
+            )
         if known != sorted(set(known)) or known[-1] != 1:
             raise ValueError(f"phases must end at rising shares of the steps, the last at 1; they end at {known}")
         check_schedule(self.schedule_in_steps, self.steps)

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
+from ingot.model.config import ModelConfig
 from ingot.model.count import count
 from ingot.optim.schedule import learning_rate_share
 from ingot.tokens.batch import Batch
 from ingot.tokens.loader import MixtureLoader, validation_batches
+from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
 from ingot.train.config import PretrainConfig
 from ingot.train.language import language_terms
@@ -28,18 +30,23 @@ from ingot.train.plateau import PlateauWatch
 from ingot.train.saving.state import load_run
 from ingot.train.source import Source
 from ingot.train.start import fill_model, start_checkpoint, start_model
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import Stage, StageFolder
 
 
 class ShardSource(Source):
-    """Steps of the mixture, cut into micro-batches of whole rows; moves to the next phase when a plateau is reached."""
+    """Steps of the mixture, cut into micro-batches of whole rows; moves to the next phase when a plateau is reached.
+
+    Steps are made ahead as if none were reached: whoever moves to the next phase has those made anew (Feed.restart).
+    """
+
+    ahead = True
 
     def __init__(self, loader: MixtureLoader, config: PretrainConfig) -> None:
         self.loader, self.phases, self.sizes = loader, config.phases, loader.batches
         self.rows = max(1, config.micro_batch_tokens // config.sequence_length)
         self.names = loader.source_names
         self.planned_tokens = self.sizes.rows_before(config.steps) * config.sequence_length
-        self.ahead = all(phase.plateau is None for phase in self.phases)
         self.phase, self.watch = 0, PlateauWatch()
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
@@ -83,6 +90,29 @@ def bits_per_byte(trainer: Trainer, batches: Sequence[tuple[Batch, int]]) -> flo
     return float(total) / math.log(2) / sum(size for _, size in batches)
 
 
+def check_vocabulary(shards: Shards, model: ModelConfig) -> None:
+    """Shards of another tokenizer may have ids that the model does not; a GPU would only say that something is wrong."""
+    if shards.vocabulary_size > (model.vocabulary_size or 0):
+        raise RecipeError(
+            f"the shards have token ids up to {shards.vocabulary_size - 1}, the model's vocabulary_size is "
+            f"{model.vocabulary_size}",
+            place=str(shards.folder),
+            fix="tokenize with the tokenizer that the model has",
+        )
+
+
+def check_passes(config: PretrainConfig, world: int) -> None:
+    """The noise scale compares a step with its first pass: steps of a single one would measure nothing."""
+    rows = -(-config.batch_sizes.final // world)
+    if max(1, config.micro_batch_tokens // config.sequence_length) >= rows:
+        smaller = f"set micro_batch_tokens to {rows // 2 * config.sequence_length} or less"
+        raise RecipeError(
+            f"measure_noise compares a step with its first pass, and here a step has one only ({rows} rows a rank)",
+            place="measure_noise",
+            fix=smaller if rows > 1 else "raise batch_tokens, or use fewer ranks",
+        )
+
+
 def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Train on the shards; makes a checkpoint."""
     model = start_model(config, inputs, folder.seed, empty=world_size() > 1)
@@ -95,7 +125,9 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         total_steps=config.steps,
         seed=folder.seed,
         packing=config.packing,
+        verify=config.verify_shards,
     )
+    check_vocabulary(loader.shards, model.config)
     source = ShardSource(loader, config)
     validation = validation_batches(inputs["shards"], config.sequence_length, config.validation_rows)
 
@@ -105,6 +137,7 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         trainer.heartbeat.beat("validation")
         bits = bits_per_byte(trainer, validation)
         if source.validated(step + trainer.data_offset, bits):
+            trainer.feed.restart(step + 1 + trainer.data_offset)
             folder.progress.say(f"step {step + 1}: validation has stopped improving; the next data mixture begins")
         return {"validation_bits_per_byte": bits}
 
@@ -122,6 +155,8 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         rate=rate,
         fill=lambda each: fill_model(each, config, inputs, folder.seed),
     )
+    if config.measure_noise:
+        check_passes(config, 1 if trainer.layout is None else trainer.layout.data_world)
     if config.keep_optimizer:
         load_run(start_checkpoint(config, inputs), trainer.model, trainer.optimizer)
     last = trainer.run()

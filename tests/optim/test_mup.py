@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise, learning_rate_share, mup_config
 from ingot.model.transformer import Transformer
+from ingot.optim.build import make_optimizer
 from ingot.optim.config import AdamWConfig, MuonConfig
 from ingot.train.coordinate_check import LOGITS, Coordinate, coordinate_check, slopes
 
@@ -89,6 +90,18 @@ def test_the_check_trains_with_the_rates_of_mup() -> None:
     sizes = {(one.step, one.part): one.size for one in found}
     measured = [(sizes[step, "embedding"], sizes[step, LOGITS]) for step in range(3)]
     assert np.allclose(measured, expected, rtol=1e-4)
+
+
+def test_taps_of_a_convolution_are_no_matrix() -> None:
+    """A channel adds up four of them at every width: they learn as at the base width."""
+    mixer = {"kind": "mamba2", "heads": 16, "head_width": 16, "state": 16}
+    shape = mup(256).model_dump() | {"blocks": {"layer": {"mixer": mixer, "feed_forward": {"width": 512}}}}
+    model = Transformer(ModelConfig.model_validate(shape))
+    optimizer = make_optimizer(model, ADAMW)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    rates = {names[id(each)]: group["peak_lr"] for group in optimizer.param_groups for each in group["params"]}
+    assert rates["blocks.0.mixer.convolution.weight"] == rates["blocks.0.mixer_norm.gain"] == 1e-2
+    assert rates["blocks.0.mixer.input.weight"] == 1e-2 / 4
 
 
 def test_slopes_against_numpy() -> None:

@@ -132,6 +132,8 @@ def test_warmup_and_decay_must_fit_into_the_run() -> None:
         check_schedule(ScheduleConfig(kind="cosine", warmup=2000), 100)
     with pytest.raises(ValidationError, match=r"warmup \(2.5\) is neither a share of the steps"):
         ScheduleConfig(warmup=2.5)
+    with pytest.raises(ValidationError, match="warmup: 1 is the whole run"):  # one step was meant
+        ScheduleConfig(kind="cosine", warmup=1)
 
 
 def test_spans_above_one_are_numbers_of_steps() -> None:

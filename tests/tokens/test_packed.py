@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -155,9 +155,27 @@ def test_documents_of_one_token_alone_are_named(tmp_path: Path) -> None:
 
 
 def test_books_make_smaller_groups(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group is bounded in tokens too; what the groups are changes the packing and nothing else."""
-    monkeypatch.setattr(packed, "GROUP_TOKENS", 100)
+    """A group is bounded in pieces too; what the groups are changes the packing and nothing else."""
+    monkeypatch.setattr(packed, "GROUP_PIECES", 3)
     rows = PackedRows(source, LENGTH, "key", "best_fit")
     starts = [start for start, _ in pieces(epoch(rows, 0))]
     assert len(starts) == len(set(starts)) == sum(-(-(end - start - 1) // LENGTH) for start, end in documents(source))
     assert rows.padding > 0.05, "six documents do not fill rows well"
+
+
+class Enormous(Source):
+    """A source of which only the lengths of its documents are there."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.starts, self.size = np.cumsum([0, *lengths[:-1]]), sum(lengths)
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def test_six_files_of_a_hundred_megabytes_do_not_come_one_after_the_other() -> None:
+    """Ten thousand rows each. The longest run of the same file in n draws from six is about log(n) / log(6)."""
+    rows = PackedRows(Enormous([40_000_000] * 6), 4096, "key", "best_fit")
+    files = [int(np.searchsorted(rows.source.starts, rows.row(index).starts[0], side="right")) for index in range(5000)]
+    assert Counter(files).keys() == {1, 2, 3, 4, 5, 6} and max(Counter(files).values()) < 5000 / 6 * 1.2
+    assert max(len(list(run)) for _, run in groupby(files)) < 12

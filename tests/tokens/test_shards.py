@@ -86,8 +86,8 @@ def test_an_id_out_of_range_is_named_on_read(tmp_path: Path) -> None:
 
 def test_an_id_out_of_range_is_refused_on_write(tmp_path: Path) -> None:
     writer = SourceWriter(tmp_path, "prose", 10)
-    for bad in ([3, 10], [-1, 3]):
-        with pytest.raises(DataError, match="source prose: document 'a' has token id"):
+    for bad, named in (([3, 10], 10), ([-1, 3], -1)):
+        with pytest.raises(DataError, match=f"source prose: document 'a' has token id {named} outside"):
             writer.append("a", bad, 1, 0.5)
     writer.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from pydantic import ValidationError
 
 from ingot.model.checkpoint import load_model, save_checkpoint
 from ingot.model.mixers.config import AttentionConfig
+from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import Shards
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.config import Plateau, PretrainConfig
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
@@ -23,7 +26,7 @@ from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain import STAGE, ShardSource
 from ingot.train.saving.state import load_run
 from ingot.train.start import start_checkpoint, start_model
-from ingot.workspace.errors import ArtifactError, Interrupted, RecipeError
+from ingot.workspace.errors import ArtifactError, DataError, Interrupted, RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.train.pretraining import CONFIG, write_inputs, write_shards
 from tests.train.toy import Listener, same_weights, stage_folder
@@ -338,6 +341,7 @@ def test_a_plateau_leads_to_the_next_mixture_and_survives_a_stop(inputs: dict[st
     phases = [{"until": 0.4, "weights": {"early": 1}}, {"until": 1, "weights": {"late": 1}}]
     STAGE.run(pretrain_config(steps=10, phases=phases), inputs, fixed)
     assert losses(whole) == losses(fixed), "the same as if its end had been known"
+    assert shard_source(inputs, plateau_config()).ahead, "a thread makes its steps all the same"
     for stop in (3, 7):  # before and after the plateau
         stopped = stage_folder(tmp_path / f"stopped-{stop}")
         stop_after(stopped, stop)
@@ -346,6 +350,41 @@ def test_a_plateau_leads_to_the_next_mixture_and_survives_a_stop(inputs: dict[st
         stopped = stage_folder(tmp_path / f"stopped-{stop}")
         STAGE.run(plateau_config(), inputs, stopped)
         assert losses(stopped) == losses(whole)
+
+
+def test_shards_of_a_larger_vocabulary_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """All ids are in range of the shards' own vocabulary; the model of the other tokenizer does not have them."""
+    texts = [line * 3 for line in (CONFIG["model"].__repr__(), "a larger vocabulary", "of another tokenizer")]
+    other = train_tokenizer(texts, TokenizerConfig(vocabulary_size=300))
+    other.save(tmp_path / "tokenizer")
+    assert other.vocabulary_size < Tokenizer.load(inputs["tokenizer"]).vocabulary_size
+    with pytest.raises(RecipeError, match=r"token ids up to 399, the model's vocabulary_size is \d+"):
+        STAGE.run(pretrain_config(), {**inputs, "tokenizer": tmp_path / "tokenizer"}, stage_folder(tmp_path / "stage"))
+
+
+def test_a_noise_scale_needs_two_passes(inputs: dict[str, Path], tmp_path: Path) -> None:
+    measured = stage_folder(tmp_path / "measured")
+    STAGE.run(pretrain_config(measure_noise=True), inputs, measured)  # four rows in passes of two
+    assert all("noise_scale" in row for row in measured.metrics.read())
+    one_pass = pretrain_config(measure_noise=True, micro_batch_tokens=128)
+    with pytest.raises(RecipeError, match=r"measure_noise: (.|\n)*one only \(4 rows a rank\)(.|\n)*to 64 or less"):
+        STAGE.run(one_pass, inputs, stage_folder(tmp_path / "one"))
+
+
+def test_terabytes_need_not_be_read_at_every_start(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """Without checksums a flipped byte is not seen; an id that the vocabulary does not have is, when it is read."""
+    copy = {**inputs, "shards": Path(shutil.copytree(inputs["shards"], tmp_path / "shards"))}
+    tokens = copy["shards"] / "early" / "tokens.bin"
+    damaged = bytearray(tokens.read_bytes())
+    damaged[0] ^= 1
+    tokens.write_bytes(damaged)
+    with pytest.raises(ArtifactError, match="checksum"):
+        STAGE.run(pretrain_config(), copy, stage_folder(tmp_path / "read"))
+    STAGE.run(pretrain_config(verify_shards=False), copy, stage_folder(tmp_path / "unread"))
+    tokens.write_bytes(b"\xff" * len(damaged))
+    with pytest.raises(DataError, match="is 65535, outside the vocabulary of 400"):
+        STAGE.run(pretrain_config(verify_shards=False), copy, stage_folder(tmp_path / "outside"))
+    assert pretrain_config(verify_shards=False).work() == pretrain_config().work()
 
 
 def test_documents_can_be_kept_whole(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -382,6 +421,14 @@ def test_documents_can_be_kept_whole(inputs: dict[str, Path], tmp_path: Path) ->
         ({"phases": [{"weights": {"a": 1}}]}, "a phase needs an end"),
         ({"phases": [{"until": 1, "until_tokens": 3, "weights": {"a": 1}}]}, "at until or at until_tokens"),
         ({"phases": [{"plateau": {"min_improvement": 0}, "weights": {"a": 1}}]}, "the last phase has no next one"),
+        (
+            {"phases": [{"plateau": {"min_improvement": 0}, "weights": {"a": 1}}, {"until": 1, "weights": {"a": 1}}]},
+            r"a plateau needs 4 validations \(window \+ 1\), and 4 steps have 2: lower validate_every \(2\)",
+        ),
+        ({"phases": [{"until": 1, "weights": {"a": -1, "b": 2}}]}, "greater than or equal to 0"),
+        ({"phases": [{"until": 1, "weights": {"a": 0}}]}, "no source has a weight above 0"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, "less than 1"),
+        ({"optimizer": {"kind": "muon", "betas": [-0.1, 0.9]}}, "greater than or equal to 0"),
         (
             {"phases": [{"until": 0.5, "weights": {"a": 1}}, {"until_tokens": 128, "weights": {"a": 1}}]},
             r"rising shares of the steps, the last at 1; they end at \[0.5, 0.25\]",

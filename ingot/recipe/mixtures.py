@@ -1,0 +1,32 @@
+"""Do the sources that a mixture weighs exist? Asked when the recipe is loaded, not after hours of curation.
+
+The sources of a `tokenize` stage are in its config. Of shards that lie on disk the loader asks itself, before the first step.
+What follows @ in a weight (`books@32768+`) chooses among a source's documents, which only the shards know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ingot.recipe.declare import Declared
+from ingot.recipe.problems import Problems, suggestion
+from ingot.recipe.recipe import FromStage, Inputs
+from ingot.tokens.config import TokenizeConfig
+from ingot.train.config import PretrainConfig
+
+
+def check_mixtures(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
+    """Every name in the weights of every phase against the sources of the stage that makes the shards."""
+    configs = {stage.name: stage.config for stage in declared}
+    for stage in declared:
+        shards = inputs[stage.name].get("shards")
+        if not isinstance(stage.config, PretrainConfig) or not isinstance(shards, FromStage):
+            continue
+        makes = configs[shards.stage]
+        if not isinstance(makes, TokenizeConfig):  # it has problems of its own
+            continue
+        names = (name.partition("@")[0] for phase in stage.config.phases for name in phase.weights)
+        for name in dict.fromkeys(names):
+            if name not in makes.sources:
+                problem = f"{stage.name}.phases: {shards.stage} makes no source {name} to train on"
+                problems.add(problem, place=stage.place, fix=suggestion(name, makes.sources, "sources"))
