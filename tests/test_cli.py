@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -122,6 +123,23 @@ def test_errors_are_messages_with_exit_code_2(run: Ingot) -> None:
         2,
         "error: there is no run nowhere\n  fix: give a run folder, such as runs/NAME\n",
     )
+
+
+def test_a_full_disk_is_a_message(run: Ingot, toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(number: int) -> None:
+        def write(path: Path, values: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(toy, "write_json", write)
+
+    fail(errno.ENOSPC)
+    code, _, err = run("run", "recipe.yaml")
+    assert code == 2
+    assert err.startswith("error: runs/small: the disk is full: [Errno 28] No space left on device\n  fix: make room")
+    fail(errno.ESTALE)
+    monkeypatch.setattr(sys, "argv", ["ingot", "run", "recipe.yaml"])
+    with pytest.raises(OSError, match="Stale file handle"):  # not explained: a watchdog tries again
+        main()
 
 
 def test_plan(run: Ingot) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ingot.cli import main
 from ingot.model.checkpoint import load_model
 from ingot.train.config import PretrainConfig
 from ingot.train.guards.heartbeat import read_heartbeats
@@ -115,6 +116,16 @@ def test_any_command_can_be_watched(tmp_path: Path) -> None:
     assert "it ended with exit code 1; starting it again in 2 s" in done.stderr
     nothing = subprocess.run(command[:5], capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
     assert nothing.returncode == 2 and "there is no command to watch" in nothing.stderr
+
+
+def test_a_command_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ingot", "watch", str(tmp_path / "run"), "--", "torchrnu", "-m", "ingot"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: there is no program torchrnu to start\n  fix: ")
 
 
 def test_a_restart_leaves_from_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Collection
 from contextlib import AbstractContextManager, ExitStack
@@ -21,7 +22,7 @@ from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
-from ingot.workspace.errors import CheckFailed, IngotError, Interrupted, RecipeError
+from ingot.workspace.errors import ArtifactError, CheckFailed, IngotError, Interrupted, RecipeError
 
 if TYPE_CHECKING:
     from ingot.recipe.recipe import Recipe
@@ -48,6 +49,7 @@ RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where r
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")]
 RUNS = Path("runs")
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, of one's share of it, of what one file may take
 STAGES_PANEL = "One kind of stage by itself"
 
 
@@ -298,6 +300,11 @@ def _run(
     except CheckFailed:
         typer.echo(f"to look at the run so far: ingot report {runs / recipe.name}", err=True)
         raise
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        fix = "make room, or let a training stage keep fewer checkpoints; the same command goes on from the last one"
+        raise ArtifactError(f"the disk is full: {error}", place=str(runs / recipe.name), fix=fix) from error
     if as_json:
         print_json(result_as_json(result))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,10 @@ def watch_command(
     if not context.args:
         raise RecipeError(
             "there is no command to watch", fix="write it after --, as in: ingot watch runs/NAME -- torchrun …"
+        )
+    if shutil.which(context.args[0]) is None:
+        raise RecipeError(
+            f"there is no program {context.args[0]} to start", fix="give its path, or see that it is installed here"
         )
     watch(context.args, context.args, folder, hang_after, starts)
 

@@ -124,6 +124,17 @@ def load_model(
     return stored.load(dtype).to(device)
 
 
+def read_config(path: Path) -> ModelConfig:
+    """The configuration of the model at `path` alone: its weights are not looked at."""
+    if path.suffix == GGUF or is_huggingface(find_checkpoint(path)):
+        return open_model(path).config
+    config = find_checkpoint(path) / CONFIG
+    try:
+        return ModelConfig.model_validate(read_json(config))
+    except ValueError as error:  # no JSON, or not that of a model
+        raise ArtifactError(f"this is not the configuration of a model: {error}", place=str(config)) from error
+
+
 def open_model(path: Path) -> StoredModel:
     """The same without reading its weights: they are read when they are used."""
     if path.suffix == GGUF and path.is_file():

@@ -12,6 +12,7 @@ import dataclasses
 import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,15 @@ def save_state(
     """
     planner = ChunkPlanner(None if values is None else MemoryTensors(values), orders)
     _expect_one_process()
-    save_distributed(state, checkpoint_id=folder, planner=planner, process_group=group, no_dist=group is None)
+    with _unwrapped():
+        save_distributed(state, checkpoint_id=folder, planner=planner, process_group=group, no_dist=group is None)
 
 
 def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, Order] | None = None) -> None:
     """Fill the tensors in `state` from the folder, in place; of a distributed tensor every rank reads its own shard."""
     _expect_one_process()
-    load_distributed(state, checkpoint_id=folder, planner=RunPlanner(orders or {}), no_dist=True)
+    with _unwrapped():
+        load_distributed(state, checkpoint_id=folder, planner=RunPlanner(orders or {}), no_dist=True)
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
@@ -89,10 +92,20 @@ def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = la
     _expect_one_process()
     writer = ChunkWriter(folder, wrote)
     planner = ChunkPlanner(_Prefixed(source))
-    try:
+    with _unwrapped():
         save_distributed({"model": shapes}, storage_writer=writer, planner=planner, no_dist=True)
-    except CheckpointException as error:  # torch wraps whatever is raised inside, a stop or a damaged source too
-        raise error.failures[0][0] from None
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Inside, what is raised (a full disk, a stop, a damaged source) is raised as it is.
+
+    torch wraps it in something that is no `Exception`: a thread that catches those would lose it.
+    """
+    try:
+        yield
+    except CheckpointException as error:
+        raise next(iter(error.failures.values()))[0] from None
 
 
 class ChunkPlanner(DefaultSavePlanner):

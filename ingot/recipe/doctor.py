@@ -29,7 +29,7 @@ from ingot.recipe.recipe import Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import list_work
 from ingot.train.config import TrainingConfig
-from ingot.workspace.errors import RecipeError
+from ingot.workspace.errors import ArtifactError, RecipeError
 
 
 def examine_machine(runs: Path = Path("runs")) -> list[Check]:
@@ -57,7 +57,11 @@ def examine_recipe(
     from ingot.recipe.check_data import check_data  # here, because they import torch
     from ingot.recipe.check_training import check_checkpoints, check_sharding, check_step
 
-    costs, models = stage_costs(recipe), stage_models(recipe)
+    try:
+        costs, models = stage_costs(recipe, look=True), stage_models(recipe, look=True)
+    except ArtifactError as error:
+        yield Check("recipe inputs", "fail", f"{error.place}: {error.problem}", error.fix)
+        return
     yield from check_sharding(works, models)
     yield from check_needs(costs)
     disk = check_checkpoints(works, costs, existing_parent(runs))

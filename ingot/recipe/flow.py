@@ -202,7 +202,8 @@ class _Run:
         self.record.write()
         began = time.monotonic()
         try:
-            done = self._work(work, StageFolder(work.folder, work.stage.seed, self.progress, stop), began - earlier)
+            folder = StageFolder(work.folder, work.stage.seed, self.progress, stop, self._expected(work))
+            done = self._work(work, folder, began - earlier)
         except (Interrupted, KeyboardInterrupt) as error:
             result.status, result.seconds = "pending", earlier + time.monotonic() - began
             self.record.write()
@@ -218,6 +219,15 @@ class _Run:
         self.record.write()
         shown = [f"done in {format_seconds(done.seconds)}", headline(done.summary)]
         self.progress.say(" · ".join(part for part in shown if part))
+
+    def _expected(self, work: Work) -> float | None:
+        """Tokens per second that a training stage should reach here, as far as that is known."""
+        if not isinstance(work.stage.config, TrainingConfig):
+            return None
+        from ingot.recipe.expected import expected_speed  # here, because it imports torch
+
+        divided = self.world is not None and _is_divided(work)
+        return expected_speed(self.recipe, work.stage.name, self.world.size if divided and self.world else 1)
 
     def _work(self, work: Work, folder: StageFolder, began: float) -> Done:
         """Call the stage and declare its folder finished."""

@@ -3,7 +3,8 @@ model of the wrong size can be seen before the first step.
 
     MFU = tokens/s · training FLOPs per token / (devices · peak FLOP/s of one)
 
-FLOPs per token are those of model/count.py at the row length of the stage; the peak is what the maker states (hardware.py).
+FLOPs per token are those of model/count.py at the row length of the stage; the peak is what the maker states (hardware.py). The
+expected MFU is that of the tokens/s which whoever runs the stage expects (recipe/expected.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.model.count import count
 from ingot.model.record import reported_losses
+from ingot.train.float8 import SMALLEST, float8_layers
 from ingot.train.hardware import device_name, peak_flops
 from ingot.train.parallel.layout import AXES
 from ingot.train.updates import kind_of
@@ -40,9 +42,11 @@ class Start:
     flops_per_token: int
     device: str
     precision: str
+    float8_layers: int | None  # that multiply in float8; none where it was not asked for
     ranks: int
     mesh: dict[str, int]  # axes longer than one
     peak_flops: float | None  # of all devices together; none if it is not known
+    expected_mfu: float | None  # by the estimate of `ingot plan`; none if it made none
     groups: list[dict[str, Any]]  # of the optimizer
 
     def lines(self) -> list[str]:
@@ -52,7 +56,14 @@ class Start:
         first = (
             f"{self.parameters:,} parameters on {self.device} in {self.precision}; loss = {', '.join(terms)}; {start}"
         )
-        return [first, "; ".join(self._sizes()), *(_group_line(group) for group in self.groups)]
+        return [first, "; ".join(self._sizes()), *self._float8(), *(_group_line(group) for group in self.groups)]
+
+    def _float8(self) -> list[str]:
+        if self.float8_layers is None:
+            return []
+        if self.float8_layers == 0:
+            return [f"precision: float8 changes nothing: no layer has {SMALLEST:,} inputs and as many outputs"]
+        return [f"float8 in {self.float8_layers:,} layers"]
 
     def _sizes(self) -> list[str]:
         parts = []
@@ -64,12 +75,19 @@ class Start:
         if self.tokens_planned is not None:
             parts.append(f"{self.tokens_planned:,} tokens")
         parts.append(f"{format_number(self.flops_per_token / 1e6)} MFLOP per token")
-        if self.peak_flops is not None:
-            whole = self.peak_flops / self.flops_per_token
-            parts.append(f"MFU of {self.peak_flops / 1e12:,.0f} TFLOP/s ({whole:,.0f} tokens/s would be 100 %)")
+        parts.append(self._mfu())
         if self.mesh:
             parts.append("mesh " + " × ".join(f"{axis} {size}" for axis, size in self.mesh.items()))
         return parts
+
+    def _mfu(self) -> str:
+        if self.peak_flops is None:
+            return f"no MFU: what {self.device} can do in {self.precision} is not known"
+        whole = self.peak_flops / self.flops_per_token
+        against = f"of {self.peak_flops / 1e12:,.0f} TFLOP/s, where {whole:,.0f} tokens/s would be 100 %"
+        if self.expected_mfu is None:
+            return f"MFU {against}"
+        return f"expected MFU {self.expected_mfu:.0%} ({self.expected_mfu * whole:,.0f} tokens/s) {against}"
 
 
 def describe_start(trainer: Trainer, first: int) -> Start:
@@ -79,13 +97,17 @@ def describe_start(trainer: Trainer, first: int) -> Start:
     named = {term.name: [term.coefficient] for term in trainer.terms}
     reported = [(name, value) for name, values in reported_losses(model).items() for value in values]
     trained = [(name, each.numel()) for name, each in model.named_parameters() if each.requires_grad]
+    float8 = float8_layers(model)
     if layout is not None:  # the stages of a pipeline have different ones
         reported, trained = layout.union(reported, "pipeline"), layout.union(trained, "pipeline")
+        float8 = layout.union(float8, "pipeline")
     for name, value in sorted(reported):
         named[name] = [*named.get(name, []), value]
-    precision = "float8" if config.precision == "float8" else str(trainer.dtype).removeprefix("torch.")
+    precision = "float8" if float8 else str(trainer.dtype).removeprefix("torch.")
     ranks = 1 if layout is None else layout.size(*AXES)
     peak = peak_flops(device_name(trainer.device), precision)
+    flops = counted.training_flops_per_token(config.sequence_length)
+    expected = trainer.folder.expected_tokens_per_second
     multi_token = counted.multi_token
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return Start(
@@ -96,12 +118,14 @@ def describe_start(trainer: Trainer, first: int) -> Start:
         steps=config.steps,
         first_step=first,
         tokens_planned=trainer.source.planned_tokens,
-        flops_per_token=counted.training_flops_per_token(config.sequence_length),
+        flops_per_token=flops,
         device=str(trainer.device),
         precision=precision,
+        float8_layers=len(float8) if config.precision == "float8" else None,
         ranks=ranks,
         mesh={} if layout is None else {axis: layout.size(axis) for axis in AXES if layout.size(axis) > 1},
         peak_flops=None if peak is None else peak * ranks,
+        expected_mfu=None if peak is None or expected is None else expected * flops / (peak * ranks),
         groups=[_group(group, names) for group in trainer.optimizer.param_groups],
     )
 

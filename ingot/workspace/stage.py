@@ -39,6 +39,7 @@ class StageFolder:
     seed: int
     progress: Progress
     stop: StopSignal = field(default_factory=StopSignal)
+    expected_tokens_per_second: float | None = None  # of a training stage, where someone has estimated it
 
     @property
     def metrics(self) -> MetricsLog:

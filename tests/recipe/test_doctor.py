@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ingot.model.checkpoint import save_checkpoint
 from ingot.recipe import check_machine, doctor
 from ingot.recipe.check import Check, TooSlow, within
 from ingot.recipe.check_data import check_seeds, unshuffled
@@ -20,9 +21,12 @@ from ingot.recipe.doctor import examine_machine, examine_recipe
 from ingot.recipe.dry_run import Outcome, dry_run
 from ingot.recipe.load import load_recipe
 from ingot.recipe.stress import Products, judge_clocks, judge_memory, judge_products, measure_products
+from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import SourceWriter, write_index
+from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.config import PretrainConfig
+from tests.model import tiny
 
 from . import toy
 from .conftest import Write
@@ -103,6 +107,27 @@ def test_a_mesh_that_does_not_divide(real: Path) -> None:
     assert fine.status == "ok"
     assert "heads 4, key_value_heads 2, feed_forward.width 96" in fine.text
     assert "4 processes in all" in fine.text
+
+
+def test_models_that_the_recipe_alone_does_not_say_are_looked_up(real: Path) -> None:
+    """Own data: the vocabulary lies in a tokenizer on disk, a model in a checkpoint."""
+    train_tokenizer(["a few words, some of them twice: a few words"] * 9, TokenizerConfig(vocabulary_size=300)).save(
+        Path("mine/tokenizer")
+    )
+    own = "pretrain.inputs={tokenizer: mine/tokenizer}"
+    checks = quick(real, own, "pretrain.mesh={tensor: 4}")
+    assert checks["pretrain sharding"].text == "tensor (4) does not divide key_value_heads (2)"
+    assert {"recipe memory", "recipe disk"} <= checks.keys()
+    save_checkpoint(Path("mine/checkpoint"), tiny.random_model(tiny.config(tiny.attention(heads=3, key_value_heads=3))))
+    later = "extend.inputs={checkpoint: mine/checkpoint}"
+    checks = quick(real, later, "extend.mesh={tensor: 2}")
+    assert checks["extend sharding"].text.startswith("tensor (2) does not divide heads (3)")
+    (Path("mine/checkpoint") / "config.json").unlink()
+    checks = quick(real, later)
+    assert (checks["recipe inputs"].status, checks["recipe inputs"].text) == (
+        "fail",
+        "mine/checkpoint: no checkpoint here",
+    )
 
 
 def test_two_stages_with_one_order(real: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from ingot.model.count import count
 from ingot.tokens.batch import Batch
+from ingot.train import announce, float8
 from ingot.train.announce import START, Start
 from ingot.train.batches import deal
 from ingot.train.hardware import peak_flops
@@ -16,7 +17,7 @@ from ingot.train.source import Source
 from ingot.train.terms import CrossEntropy, ZLoss
 from ingot.workspace.files import read_json
 from ingot.workspace.stage import StageFolder
-from tests.model.tiny import VOCABULARY, config, random_model
+from tests.model.tiny import VOCABULARY, attention, config, random_model
 from tests.train.test_routers import MOVERS, routed_model
 from tests.train.toy import Listener, make_trainer
 
@@ -48,7 +49,19 @@ def test_the_start_is_said_and_written(folder: StageFolder, listener: Listener) 
     assert any(line.startswith("adamw for ") and "weight decay 0.1" in line for line in listener.lines[2:])
 
 
-def test_mfu_is_announced_against_the_makers_number() -> None:
+@pytest.mark.parametrize(
+    ("peak", "expected", "said"),
+    [
+        (
+            2 * 989e12,
+            0.4,
+            "expected MFU 40% (395,600 tokens/s) of 1,978 TFLOP/s, where 989,000 tokens/s would be 100 %",
+        ),
+        (2 * 989e12, None, "MFU of 1,978 TFLOP/s, where 989,000 tokens/s would be 100 %"),
+        (None, None, "no MFU: what cuda can do in bfloat16 is not known"),
+    ],
+)
+def test_mfu_is_announced_against_the_makers_number(peak: float | None, expected: float | None, said: str) -> None:
     start = Start(
         {"cross_entropy": [1.0]},
         10,
@@ -60,14 +73,43 @@ def test_mfu_is_announced_against_the_makers_number() -> None:
         2_000_000_000,
         "cuda",
         "bfloat16",
+        None,
         2,
         {"shard": 2},
-        2 * 989e12,
+        peak,
+        expected,
         [],
     )
-    assert start.lines()[1] == (
-        "5 steps; 2,000 MFLOP per token; MFU of 1,978 TFLOP/s (989,000 tokens/s would be 100 %); mesh shard 2"
-    )
+    assert start.lines()[1] == f"5 steps; 2,000 MFLOP per token; {said}; mesh shard 2"
+
+
+@pytest.mark.parametrize(
+    ("smallest", "precision", "said"),
+    [
+        (1024, "float32", "precision: float8 changes nothing: no layer has 1,024 inputs and as many outputs"),
+        (32, "float8", "float8 in 6 layers"),
+    ],
+)
+def test_float8_that_changes_nothing_is_seen(
+    smallest: int, precision: str, said: str, folder: StageFolder, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that is asked for and not done would be measured against another peak: MFU would be half of what it is."""
+    monkeypatch.setattr(float8, "SMALLEST", smallest)
+    model = random_model(config(attention(key_value_heads=4), width=32))  # `down` has 40 inputs, no multiple of 16
+    make_trainer(folder, model=model, steps=1, precision="float8").run()
+    start = read_json(folder.path / START)
+    assert (start["precision"], said in listener.lines) == (precision, True), listener.lines
+
+
+def test_what_was_expected_of_the_stage_is_said(
+    folder: StageFolder, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announce, "peak_flops", lambda name, precision: 1e12)
+    folder.expected_tokens_per_second = 1e6
+    make_trainer(folder, steps=1).run()
+    start = read_json(folder.path / START)
+    assert start["expected_mfu"] == pytest.approx(1e6 * start["flops_per_token"] / 1e12)
+    assert f"expected MFU {start['expected_mfu']:.0%} (1,000,000 tokens/s)" in listener.lines[1]
 
 
 @pytest.mark.parametrize(

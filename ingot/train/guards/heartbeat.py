@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,11 +49,9 @@ class Heartbeat:
 
 
 def read_heartbeats(folder: Path) -> list[dict[str, Any]]:
-    """The heartbeats in `folder` and in the stages' folders below it."""
+    """The heartbeats in `folder` and in the stages' folders below it. One that cannot be read, as after a power cut, is none."""
     found = []
     for path in (folder / HEARTBEAT, *folder.glob(f"*/{HEARTBEAT}")):
-        try:
+        with suppress(OSError, ValueError):
             found.append(json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            continue
     return found

@@ -7,6 +7,8 @@ This waits for the device at every module: it runs once, before the run ends.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,17 +32,34 @@ def locate(model: nn.Module, forward: Callable[[], object], norms: Mapping[str, 
         forward()
     weights = [name for name, parameter in model.named_parameters() if not _finite(parameter)]
     gradients = [name for name, norm in norms.items() if not _finite(norm)]
-    answers = [
-        (0, f"weights that are not finite: {_some(weights)}", weights),
-        (1, f"first output that is not finite: {outputs[0] if outputs else ''}", outputs),
-        (2, f"all outputs are finite; gradients that are not, from the loss back: {_some(gradients[::-1])}", gradients),
-        (3, "outputs and single gradients are finite, their sum is not", [""]),
-    ]
-    mine = next((rank, text) for rank, text, found in answers if found)
-    found: list[tuple[int, str]] = [mine] * world_size()
+    mine = _answer(weights, outputs, gradients[::-1])
+    found: list[tuple[int, float, str]] = [mine] * world_size()
     if len(found) > 1:
         distributed.all_gather_object(found, mine)
-    return min(found)[1]
+    return min(found)[2]
+
+
+def _answer(weights: Sequence[str], outputs: Sequence[str], gradients: Sequence[str]) -> tuple[int, float, str]:
+    """In words, after two numbers: of the answers of all ranks the smallest tells most. Names in the order in which they ran.
+
+    The stages of a pipeline know different layers: of outputs the first one counts, of gradients the last.
+    """
+    if weights:
+        return 0, _depth(weights[0]), f"weights that are not finite: {_some(weights)}"
+    if outputs:
+        return 1, _depth(outputs[0]), f"first output that is not finite: {outputs[0]}"
+    if gradients:
+        bad = f"gradients that are not, from the loss back: {_some(gradients)}"
+        return 2, -_depth(gradients[0]), f"all outputs are finite; {bad}"
+    return 3, 0, "outputs and single gradients are finite, their sum is not"
+
+
+def _depth(name: str) -> float:
+    """The number of the layer that a module or parameter belongs to; the embedding comes before all, the head after."""
+    layer = re.match(r"blocks\.(\d+)\b", name)
+    if layer is not None:
+        return int(layer[1])
+    return -1 if name.startswith("embedding") else math.inf
 
 
 @contextmanager

@@ -3,7 +3,7 @@
     taken = finite(loss) · finite(norm) · [with `spike: skip`: neither lies more than `spike_sigmas` above its window]
 
 The factor goes to the optimizer as a tensor, which then leaves weights, moments and its count of steps as they were: the host
-never waits to know. (OLMo 2, arXiv 2501.00656; the window is described in window.py.)
+never waits to know. (OLMo 2, arXiv 2501.00656; the window is described in windows.py.)
 
 With `spike: clip` the gradients of a step with a spike, and of `window / 8` steps after it, are clipped to the median of
 the recent norms: a spike then moves the weights no more than an ordinary step does.
@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from ingot.train.guards.config import GuardsConfig
-from ingot.train.guards.window import Window
+from ingot.train.guards.windows import Windows
+
+WATCHED = ("loss", "gradient_norm")
 
 
 class Spikes:
@@ -25,39 +27,38 @@ class Spikes:
 
     def __init__(self, config: GuardsConfig, device: torch.device) -> None:
         self.config = config
-        self.windows = {name: Window(config.window, config.spike_score, device) for name in ("loss", "gradient_norm")}
+        self.windows = Windows(WATCHED, config.window, config.spike_score, device)
         self.calm = max(1, config.window // 8)  # steps that clipping stays tight
         self.tight = torch.zeros((), dtype=torch.int64, device=device)  # how many of them are left
 
     def admit(self, loss: Tensor, norm: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """1 if the step is to be taken, 0 if not; and how far its values lie above their windows, for the log."""
-        taken = torch.isfinite(loss) & torch.isfinite(norm)
+        values_K = torch.stack([loss.detach().float(), norm.detach().float()])
+        taken = torch.isfinite(values_K).all()
         if self.config.spike == "off":
             return taken.float(), {}
-        values = {"loss": loss.detach(), "gradient_norm": norm.detach()}
-        above = {name: self.windows[name].deviations(value) for name, value in values.items()}
-        spike = torch.stack(list(above.values())).max() > self.config.spike_sigmas
+        above_K = self.windows.deviations(values_K)
+        spike = (above_K > self.config.spike_sigmas).any()
         if self.config.spike == "clip":
             self.tight = torch.where(spike, self.calm, (self.tight - 1).clamp(min=0))
         if self.config.spike == "skip":
             taken = taken & ~spike
-        for name, value in values.items():
-            self.windows[name].add(value)
+        self.windows.add(values_K)
+        above = dict(zip(WATCHED, above_K.unbind(), strict=True))
         return taken.float(), {f"{name}_deviations": each for name, each in above.items()}
 
     def clip(self, limit: float) -> float | Tensor:
         """The limit of the gradient norm for the step that `admit` was just asked about."""
         if self.config.spike != "clip":
             return limit
-        usual = self.windows["gradient_norm"].values_W.nanquantile(0.5).clamp(max=limit)
+        usual = self.windows.medians()[WATCHED.index("gradient_norm")].clamp(max=limit)
         return torch.where(self.tight > 0, usual, limit)
 
     def state(self) -> dict[str, Any]:
         """As plain JSON; asks the device."""
-        return {"tight": int(self.tight)} | {name: window.state() for name, window in self.windows.items()}
+        return {"tight": int(self.tight)} | self.windows.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
         self.tight.fill_(state["tight"])
-        for name, window in self.windows.items():
-            window.restore(state[name])
+        self.windows.restore(state)

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ingot.train.guards.family import Member, family, lives, send
 from ingot.train.guards.heartbeat import read_heartbeats
 from ingot.workspace.files import PARTIAL
 from ingot.workspace.stage import DONE
@@ -47,6 +48,7 @@ class Patience:
     pause: float = 2.0  # before the second start; doubles up to `longest_pause`
     longest_pause: float = 120.0
     look: float = 0.5  # between two looks at the child
+    look_around: float = 5.0  # between two looks at all that it has started
 
 
 USUAL = Patience()
@@ -91,6 +93,7 @@ class Watchdog:
         self.first, self.again, self.folder, self.patience, self.shout = first, again, folder, patience, say
         self.stopping: int | None = None  # the signal that asked us to stop
         self.child: subprocess.Popen[bytes] | None = None
+        self.family: set[Member] = set()  # all that the child was seen to have started
 
     def run(self) -> int:
         """Watch until the run is done or cannot be helped; returns the exit code."""
@@ -125,15 +128,19 @@ class Watchdog:
         self._say("start", f"process {child.pid}: {' '.join(command)}")
         if self.stopping is not None:  # asked to stop between two starts
             child.send_signal(self.stopping)
+        self.family, looked = set(), -float("inf")
         while child.poll() is None:
             hung = self._silence(began)
+            if hung is not None or time.monotonic() - looked > self.patience.look_around:
+                known = {member for member in self.family if lives(member)}
+                self.family, looked = known | family(child.pid), time.monotonic()
             if hung is not None:
                 self._say("hang", f"{hung}; ending process {child.pid}")
                 return End(self._end(child), hung)
             with suppress(subprocess.TimeoutExpired):
                 child.wait(self.patience.look)
         if child.returncode:
-            self._end_group(child)
+            self._end_orphans(child)
         return End(child.returncode)
 
     def _silence(self, began: float) -> str | None:
@@ -162,6 +169,18 @@ class Watchdog:
         """Signal all that the child started: what is left of a dead run holds its lock and its devices."""
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
+        if number == signal.SIGKILL:  # anything else its launcher passes on to processes with sessions of their own
+            for member in self.family:
+                send(member, number)
+
+    def _end_orphans(self, child: subprocess.Popen[bytes]) -> None:
+        """End what is left of a child that died: politely at first, because ranks without their launcher still save."""
+        deadline = time.monotonic() + self.patience.grace
+        for member in self.family:
+            send(member, signal.SIGTERM)
+        while any(map(lives, self.family)) and time.monotonic() < deadline:
+            time.sleep(min(self.patience.look, 0.1))
+        self._end_group(child)
 
     def _wait(self, seconds: float) -> bool:
         """Pause; False if a signal came meanwhile."""
@@ -192,8 +211,10 @@ class Watchdog:
                 signal.signal(number, handler)
 
     def _say(self, event: str, text: str) -> None:
-        """A line that cannot be overlooked, and one in watchdog.jsonl."""
+        """A line that cannot be overlooked, and one in watchdog.jsonl, if that can be written: a full disk ends no watch."""
         self.shout(f"watchdog: {text}")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / LOG).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": time.time(), "event": event, "text": text}) + "\n")
+        line = json.dumps({"time": time.time(), "event": event, "text": text}) + "\n"
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / LOG).open("a", encoding="utf-8") as file:
+                file.write(line)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
 
@@ -64,6 +65,14 @@ class Ranks:
         """What `work` returns on the first rank, on every rank."""
         value: Value = self.each(lambda: work() if self.first else None)[0]  # type: ignore[assignment]
         return value
+
+    def totals(self, *counts: int) -> list[int]:
+        """The sum of each of these numbers over all ranks, on every rank."""
+        if self.group is None:
+            return list(counts)
+        totals_N = torch.tensor(counts, dtype=torch.int64)
+        distributed.all_reduce(totals_N, group=self.group)
+        return list(map(int, totals_N.tolist()))
 
     @contextmanager
     def folder(self, path: Path) -> Iterator[Path]:

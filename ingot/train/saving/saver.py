@@ -11,6 +11,7 @@ background, what goes wrong there must reach the run, and every wait must have a
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ from ingot.train.saving.ranks import DEADLINE, Ranks
 from ingot.train.saving.state import load_run, run_state
 from ingot.train.saving.steps import MEASURE, Steps, for_good, kept, serving
 from ingot.train.saving.write import Contents, write_checkpoint
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.stage import StageFolder
 
 FINAL = "checkpoint"  # the artifact of the stage: weights only
@@ -55,7 +56,7 @@ class Saver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Finish what is being written, unless the user wants to stop at once."""
-        if kind is None:
+        if kind is None or issubclass(kind, Interrupted):  # a polite stop promises that the work is saved
             self.wait()
         elif issubclass(kind, Exception):
             try:
@@ -97,7 +98,7 @@ class Saver:
         return for_good(step, self.config) or self.ranks.once(lambda: self._is_best(training))
 
     def restore(self, model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-        """Load the newest intact checkpoint in place; returns its `training`, None without any. Damaged ones are deleted."""
+        """Load the newest intact checkpoint in place; returns its `training`, None without any. Newer ones are deleted."""
         self.wait()
         step = self._newest_intact()
         if step is None:
@@ -165,19 +166,36 @@ class Saver:
     def _newest_intact(self) -> int | None:
         there = self.ranks.once(self.steps.there)
         copied = self.copier.there() if self.copier is not None else []
-        for step in sorted({*there, *copied}, reverse=True):
+        found = sorted({*there, *copied}, reverse=True)
+        for step in found:
             path = self.steps.path(step)
             if step in there and self._intact(path, f"checkpoint {path.name} is damaged and passed over"):
                 return step
             if self.copier is not None and self.copier.fetch(path.name, path):
                 return step
+        if found:  # nothing is deleted: perhaps it is the disk, and tomorrow they can be read
+            raise ArtifactError(
+                f"all checkpoints of the run are damaged: {', '.join(self.steps.path(step).name for step in found)}",
+                place=str(self.steps.folder),
+                fix="look at the disk; move them away to begin again",
+            )
         return None
 
     def _intact(self, path: Path, otherwise: str) -> bool:
-        """Whether every file is what was written; the ranks divide the reading."""
+        """Whether every file can be read and is what was written; the ranks divide the reading."""
+        problems = [problem for problem in self.ranks.each(lambda: self._problem(path)) if problem is not None]
+        if problems:
+            self.folder.progress.say(f"{otherwise}: {problems[0]}")
+        return not problems
+
+    def _problem(self, path: Path) -> str | None:
+        """What is wrong with this rank's files. Only damage is an answer: what cannot be reached just now is an error of all."""
         try:
-            self.ranks.each(lambda: verify_checkpoint(path, self.ranks.rank, self.ranks.world))
+            verify_checkpoint(path, self.ranks.rank, self.ranks.world)
         except ArtifactError as error:
-            self.folder.progress.say(f"{otherwise}: {error}")
-            return False
-        return True
+            return str(error)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return f"it cannot be read: {error}"  # a bad sector
+        return None

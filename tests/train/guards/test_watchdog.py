@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from ingot.train.guards.family import Member, family, send
 from ingot.train.guards.heartbeat import HEARTBEAT, Heartbeat, read_heartbeats
 from ingot.train.guards.watchdog import LOG, Patience, Watchdog, expected_silence
 from ingot.workspace.files import read_jsonl
 
-QUICK = Patience(silence=1.5, grace=0.5, pause=0.01, longest_pause=0.03, look=0.02)
+QUICK = Patience(silence=1.5, grace=0.5, pause=0.01, longest_pause=0.03, look=0.02, look_around=0.05)
 START = f"""
 import json, os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
@@ -90,19 +91,54 @@ def test_a_run_that_beats_or_has_no_heartbeat_may_take_its_time(tmp_path: Path) 
     assert watch(tmp_path / "ended", MKDIR + "beat(doing='end'); time.sleep(2.2)")[:2] == (0, ["start", "end"])
 
 
-def test_children_of_a_dead_run_are_ended_too(tmp_path: Path) -> None:
-    """torchrun's workers, say: they would hold the run's lock and its devices."""
-    body = """
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "beat(); time.sleep(30)"])
+@pytest.mark.parametrize("own_session", [False, True])
+def test_children_of_a_dead_or_hung_run_are_ended_too(own_session: bool, end: str, tmp_path: Path) -> None:
+    """Ranks, which launchers give sessions of their own, say: they would hold the run's lock and its devices."""
+    body = f"""
 import subprocess
 if number == 1:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", stubborn], start_new_session={own_session})
     (folder / "child").write_text(str(child.pid))
-    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.5)
+    {end}
 """
     assert watch(tmp_path, body)[0] == 0
-    child = int((tmp_path / "child").read_text())
+    _await_end(int((tmp_path / "child").read_text()))
+
+
+def test_a_family_is_all_below_a_process(tmp_path: Path) -> None:
+    body = "import subprocess, sys, time; child = subprocess.Popen({}); print(child.pid, flush=True); time.sleep(30)"
+    inner = [sys.executable, "-c", "import time; time.sleep(30)"]
+    middle = subprocess.Popen([sys.executable, "-c", body.format(inner)], stdout=subprocess.PIPE, text=True)
+    assert middle.stdout is not None
+    grandchild = int(middle.stdout.readline())
+    below = family(os.getpid())
+    assert {middle.pid, grandchild} <= {member.pid for member in below}
+    assert os.getpid() not in {member.pid for member in below}
+    assert {member.pid for member in family(middle.pid)} == {grandchild}
+    (member,) = family(middle.pid)
+    send(Member(member.pid, member.began + 1), signal.SIGKILL)  # another process that has its number now
+    assert _running(grandchild)
+    send(member, signal.SIGKILL)
+    middle.kill()
+    middle.wait()
+    _await_end(grandchild)
+
+
+def test_what_a_power_cut_or_a_full_disk_does_to_its_files_ends_no_watch(tmp_path: Path) -> None:
+    (tmp_path / HEARTBEAT).write_text("")
+    (tmp_path / LOG).mkdir()
+    command = [sys.executable, "-c", START + "sys.exit(number == 1)", str(tmp_path)]
+    lines: list[str] = []
+    assert Watchdog(command, command, tmp_path, QUICK, lines.append).run() == 0
+    assert sum("starting it again" in line for line in lines) == 1
+
+
+def _await_end(pid: int) -> None:
     deadline = time.monotonic() + 5
-    while _running(child):
+    while _running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ingot.model.checkpoint import load_model
 from ingot.train.pretrain import bits_per_byte
-from ingot.workspace.errors import Interrupted
-from tests.train.parallel.models import MOE, fresh, shape, uneven
+from ingot.workspace.errors import CheckFailed, Interrupted
+from tests.train.parallel.models import DENSE, MOE, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import UnevenSource
 from tests.train.toy import make_trainer, records, stage_folder
@@ -80,3 +81,42 @@ def test_a_run_goes_on_in_another_layout(
     assert weights.keys() == whole.keys()
     for name, value in whole.items():
         assert float((weights[name] - value).norm()) <= 1e-5 * float(value.norm()), name
+
+
+DEEP = shape(DENSE, layers=20)  # cut at layer 10, whose name comes before that of layer 2
+
+
+def where_not_finite(path: Path, mesh: dict[str, Any], spoiled: dict[str, float]) -> str:
+    """What a run says that stops because a weight was filled with this number, or made its gradient infinite (0)."""
+    trainer = make_trainer(stage_folder(path), source=UnevenSource(2), model=fresh(DEEP), mesh=mesh, steps=1)
+    for name, number in spoiled.items():
+        for each in (each for found, each in trainer.trained if found == name):
+            if number:
+                torch.nn.init.constant_(each, number)
+            else:
+                each.register_hook(lambda gradient: gradient * torch.inf)
+    with pytest.raises(CheckFailed) as stopped:
+        trainer.run()
+    return str(stopped.value).partition("\n")[0].rpartition("; ")[2]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "named"),
+    [
+        ({"blocks.2.mixer.output.weight": 3e38}, "first output that is not finite: blocks.2.mixer.output (Linear)"),
+        (
+            {"blocks.1.mixer.output.weight": 0, "blocks.12.feed_forward.down.weight": 0},
+            "gradients that are not, from the loss back: blocks.12.feed_forward.down.weight",
+        ),
+    ],
+)
+def test_the_layer_that_is_not_finite_is_that_of_one_process(
+    spoiled: dict[str, float], named: str, tmp_path: Path
+) -> None:
+    """Every stage sees what comes after the trouble; the one where it began is to be named."""
+    assert where_not_finite(tmp_path / "one", {}, spoiled).startswith(named)
+    mesh = {"pipeline": 2}
+    assert all(
+        said.startswith(named)
+        for said in run_ranks(2, where_not_finite, tmp_path / "store", tmp_path / "two", mesh, spoiled)
+    )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save as torch_save
 
+from ingot.model import checkpoint
 from ingot.model.checkpoint import load_model, verify_checkpoint
 from ingot.model.state_files import save_state
 from ingot.train.saving import background, saver, write
 from ingot.train.saving.state import load_run
-from ingot.workspace.errors import CheckFailed, Interrupted
-from ingot.workspace.files import read_json
+from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted
+from ingot.workspace.files import file_sha256, read_json
 from tests.train.saving.small_run import Run, make_saver, names, same
 from tests.train.toy import Listener
 
@@ -115,13 +120,101 @@ def test_an_error_in_the_background_is_raised_at_the_next_call(
     with pytest.raises(OSError, match="no space left"):
         keeper.finish(run.model)
     run.save(keeper, 3)
-    with pytest.raises(Interrupted), keeper:
-        raise Interrupted
+    with pytest.raises(CheckFailed), keeper:
+        raise CheckFailed("another")
     assert listener.lines == ["the last checkpoint was not written: no space left"], "the other error goes first"
+    run.save(keeper, 3)
+    with pytest.raises(OSError, match="no space left"), keeper:
+        raise Interrupted  # promises that the work is saved, which it is not
     monkeypatch.undo()
     run.save(keeper, 3)
     keeper.wait()
     assert names(tmp_path) == ["step-0000001", "step-0000003"]
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_disk_that_is_full_while_torch_writes(
+    asynchronous: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """torch wraps such an error in one that is no `Exception`, which a thread that catches those would lose."""
+    run, keeper = Run(), make_saver(tmp_path, asynchronous=asynchronous)
+    run.train(0, 1)
+    run.save(keeper, 1)
+    keeper.wait()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(FileSystemWriter, "write_data", lambda *_: (_ for _ in ()).throw(full))
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        run.save(keeper, 2)
+        keeper.wait()
+    assert raised.value.errno == errno.ENOSPC
+    assert names(tmp_path) == ["step-0000001"]
+
+
+def test_when_all_are_damaged_the_run_stops_and_deletes_nothing(tmp_path: Path, listener: Listener) -> None:
+    """It may be the disk, which can be read again tomorrow; a run that begins again would write over years of work."""
+    run, keeper = Run(), make_saver(tmp_path, keep=2)
+    for step in (8, 9):
+        run.train(step, step + 1)
+        run.save(keeper, step)
+    keeper.wait()
+    for step in (8, 9):
+        (tmp_path / "steps" / f"step-000000{step}" / "manifest.json").unlink()
+    with pytest.raises(ArtifactError, match="all checkpoints of the run are damaged: step-0000009, step-0000008"):
+        run.restore(make_saver(tmp_path, listener, keep=2))
+    assert [line.partition(":")[0] for line in listener.lines] == [
+        "checkpoint step-0000009 is damaged and passed over",
+        "checkpoint step-0000008 is damaged and passed over",
+    ]
+    assert names(tmp_path) == ["step-0000008", "step-0000009"]
+
+
+def test_another_ranks_lost_network_is_no_damage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listener: Listener
+) -> None:
+    """What the other rank could not reach is an error here too, and the checkpoint stays."""
+    run, keeper = Run(), make_saver(tmp_path, listener)
+    run.train(1, 2)
+    run.save(keeper, 1)
+    keeper.wait()
+
+    def with_another(work: Callable[[], Any]) -> list[Any]:
+        found = work()
+        if "_problem" in work.__code__.co_names:
+            raise ArtifactError("rank 1 failed: OSError: Stale file handle", fix="put right what is wrong there")
+        return [found]
+
+    monkeypatch.setattr(keeper.ranks, "each", with_another)
+    with pytest.raises(ArtifactError, match="rank 1 failed"):
+        run.restore(keeper)
+    assert names(tmp_path) == ["step-0000001"] and not listener.lines
+
+
+def test_a_bad_sector_is_damage_and_a_lost_network_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listener: Listener
+) -> None:
+    run, keeper = Run(), make_saver(tmp_path, listener)
+    for step in (1, 2):
+        run.train(step, step + 1)
+        run.save(keeper, step)
+    keeper.wait()
+    real = file_sha256
+
+    def failing(number: int) -> Callable[[Path], str]:
+        def read(path: Path) -> str:
+            if "step-0000002" in str(path):
+                raise OSError(number, os.strerror(number), str(path))
+            return real(path)
+
+        return read
+
+    monkeypatch.setattr(checkpoint, "file_sha256", failing(errno.ESTALE))
+    with pytest.raises(OSError, match="Stale file handle"):
+        run.restore(keeper)
+    assert names(tmp_path) == ["step-0000001", "step-0000002"], "it may be intact"
+    monkeypatch.setattr(checkpoint, "file_sha256", failing(errno.EIO))
+    assert run.restore(keeper) == {"step": 1}
+    assert "step-0000002 is damaged and passed over" in listener.lines[0]
+    assert "Input/output error" in listener.lines[0]
 
 
 def test_waiting_has_a_deadline(hold: Hold, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from ingot.train.guards.config import GuardsConfig
 from ingot.train.guards.spikes import Spikes
-from ingot.train.guards.window import Score, Window
+from ingot.train.guards.windows import Score, Windows
 
 CPU = torch.device("cpu")
 SIZE = 16
@@ -37,30 +37,41 @@ def reference(before: list[float], value: float, score: Score) -> float:
     return float((value - level) / max(deviation, 1e-3 * abs(level)))
 
 
+def one(size: int = SIZE, score: Score = "robust") -> Windows:
+    """The window of one number."""
+    return Windows(["loss"], size, score, CPU)
+
+
 @pytest.mark.parametrize("score", ["robust", "standard"])
 def test_deviations_are_those_of_the_last_values(score: Score) -> None:
-    window, seen = Window(SIZE, score, CPU), list[float]()
-    for value in values(100):
-        assert float(window.deviations(torch.tensor(value))) == pytest.approx(
-            reference(seen, value, score), rel=2e-4, abs=1e-3
-        )
-        window.add(torch.tensor(value))
-        seen.append(value)
+    """Of three numbers at once: one is not finite in every third step, so that their windows are filled to different places."""
+    windows = Windows(["a", "b", "c"], SIZE, score, CPU)
+    seen: list[list[float]] = [[], [], []]
+    for step, row in enumerate(zip(values(100), values(100, 1), values(100, 2), strict=True)):
+        found = windows.deviations(torch.tensor(row)).tolist()
+        expected = [reference(before, value, score) for before, value in zip(seen, row, strict=True)]
+        assert found == pytest.approx(expected, rel=2e-4, abs=1e-3)
+        told = list(row)
+        if step % 3 == 2:
+            told[1] = torch.nan if step % 2 else torch.inf
+        windows.add(torch.tensor(told))
+        for before, value in zip(seen, told, strict=True):
+            before.extend([value] if numpy.isfinite(value) else [])
 
 
 def test_what_is_not_finite_does_not_enter() -> None:
-    window = Window(SIZE, "robust", CPU)
+    window = one()
     for value in [1.0, torch.nan, 2.0, torch.inf, 3.0] * 3:
-        window.add(torch.tensor(value))
-    assert window.state() == {"count": 9, "values": [1.0, 2.0, 3.0] * 3}
-    assert float(window.deviations(torch.tensor(2.0))) == 0.0
+        window.add(torch.tensor([value]))
+    assert window.state() == {"loss": {"count": 9, "values": [1.0, 2.0, 3.0] * 3}}
+    assert float(window.deviations(torch.tensor([2.0]))) == 0.0
 
 
 def test_values_that_hardly_vary_are_no_spikes() -> None:
-    window = Window(SIZE, "robust", CPU)
+    window = one()
     for _ in range(SIZE):
-        window.add(torch.tensor(2.0))
-    assert float(window.deviations(torch.tensor(2.01))) == pytest.approx(5.0, rel=1e-3), (
+        window.add(torch.tensor([2.0]))
+    assert float(window.deviations(torch.tensor([2.01]))) == pytest.approx(5.0, rel=1e-3), (
         "a thousandth of the level is the unit"
     )
 
@@ -68,14 +79,13 @@ def test_values_that_hardly_vary_are_no_spikes() -> None:
 @pytest.mark.parametrize("score", ["robust", "standard"])
 def test_a_window_goes_on_from_json_exactly(score: Score) -> None:
     sequence = values(60)
-    whole = Window(SIZE, score, CPU)
-    parts = Window(SIZE, score, CPU)
+    whole, parts = one(score=score), one(score=score)
     for number, value in enumerate(sequence):
         if number in (5, 41):
             stored = json.dumps(parts.state())
-            parts = Window(SIZE, score, CPU)
+            parts = one(score=score)
             parts.restore(json.loads(stored))
-        tensor = torch.tensor(value)
+        tensor = torch.tensor([value])
         assert torch.equal(whole.deviations(tensor), parts.deviations(tensor))
         whole.add(tensor)
         parts.add(tensor)
@@ -85,13 +95,13 @@ def test_a_window_goes_on_from_json_exactly(score: Score) -> None:
 @pytest.mark.parametrize("size", [8, 16, 32])
 def test_a_window_of_another_size_goes_on_with_the_newest_values(seen: int, size: int) -> None:
     """A run may go on with another `guards.window`: it then knows what a list of the last values would know."""
-    before, after = (Window(each, "robust", torch.device("cpu")) for each in (16, size))
+    before, after = one(16), one(size)
     for value in range(seen):
-        before.add(torch.tensor(float(value)))
+        before.add(torch.tensor([float(value)]))
     after.restore(before.state())
     for late in (100.0, 101.0):
-        after.add(torch.tensor(late))
-    known = after.values_W[~after.values_W.isnan()]
+        after.add(torch.tensor([late]))
+    known = after.values_KW[~after.values_KW.isnan()]
     assert sorted(known.tolist()) == [*map(float, range(seen)), 100.0, 101.0][-min(size, min(seen, 16) + 2) :]
 
 
