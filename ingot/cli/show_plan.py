@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ingot.recipe.published import Published
 
 BAR = 40
+WIDE = 100  # columns of a terminal; a narrower one has no room for what stages take
 COLOURS = {
     "weights": "blue",
     "gradients": "cyan",
@@ -25,7 +26,13 @@ COLOURS = {
     "activations": "yellow",
     "loss": "red",
     "workspace": "bright_black",
+    "sampler": "green",
+    "reference": "bright_green",
+    "teacher": "bright_green",
+    "cache": "bright_magenta",
 }
+WHOLE = ("sampler", "reference", "teacher", "cache")
+"""Of stages that sample: what every process has whole (recipe/beside.py)."""
 GIB = 1024**3
 
 
@@ -39,6 +46,8 @@ def show_plan(made: Plan) -> None:
     if not placed:
         speed = f"{made.machine.flops_per_second / 1e9:,.0f} GFLOP/s"
         how = "measured" if made.machine.measured else "assumed; --measure measures it"
+        for stage in made.stages:
+            _beside(stage)
         typer.echo(f"{made.machine.device}: {speed} ({how}). Training is taken to reach half of that.")
     if made.absent:
         typer.echo(f"needed to run it, and not there yet: {', '.join(made.absent)}")
@@ -46,12 +55,13 @@ def show_plan(made: Plan) -> None:
 
 
 def _stages(made: Plan, *, on_gpus: bool) -> Table:
-    """Every stage a line. On GPUs memory is left to the cards, and long times are days."""
+    """Every stage a line; what it takes, if there is room. On GPUs memory is left to the cards, and long times are days."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("stage", "takes", "status", "hash"):
+    wide = console().width >= WIDE
+    for column in ("stage", *(("takes",) if wide else ()), "status", "hash"):
         table.add_column(column, no_wrap=column != "takes")
     for column in ("parameters", "tokens", "FLOPs", *(() if on_gpus else ("memory",)), "time"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -64,13 +74,22 @@ def _stages(made: Plan, *, on_gpus: bool) -> Table:
             numbers.append(byte_size(cost.memory_bytes) if cost.memory_bytes else "")
         table.add_row(
             Text(stage.name if stage.name.startswith(stage.kind) else f"{stage.name} ({stage.kind})"),
-            Text(", ".join(dict.fromkeys(takes))),
+            *((Text(", ".join(dict.fromkeys(takes))),) if wide else ()),
             stage.status,
             stage.hash[:6],
             *numbers,
             done + _time(stage.seconds) if stage.seconds is not None else "",
         )
     return table
+
+
+def _beside(stage: PlannedStage) -> None:
+    """One line for a stage that holds more than its training needs."""
+    held = stage.cost.beside
+    parts = [f"{name} {byte_size(part)}" for name, part in held.parts.items() if part]
+    if parts:
+        when = "before its training" if held.before else "beside its training"
+        typer.echo(f"{stage.name} holds {when}, in every process: {', '.join(parts)}")
 
 
 def _count(value: float | None) -> str:
@@ -133,7 +152,7 @@ def _layout(placement: Placement) -> str:
 
 
 def _memory(placement: Placement) -> Text:
-    """The total, a bar of the device's memory, and the parts in the bar's colours."""
+    """The total, a bar of the device's memory, and the parts in the bar's colours: those of training, those of sampling."""
     from rich.text import Text
 
     from ingot.recipe.hardware import find_gpu
@@ -147,9 +166,10 @@ def _memory(placement: Placement) -> Text:
         text.append("█" * (end - before), style=COLOURS[name])
         before = end
     text.append("░" * (BAR - before), style="bright_black")
-    text.append("\n")
-    for number, (name, part) in enumerate(held.as_json().items()):
-        text.append(" · " if number else "").append(name, style=COLOURS[name]).append(f" {part / GIB:.1f}")
+    parts = held.as_json()
+    for line in ([name for name in parts if name not in WHOLE], [name for name in WHOLE if parts[name]]):
+        for number, name in enumerate(line):
+            text.append(" · " if number else "\n").append(name, style=COLOURS[name]).append(f" {parts[name] / GIB:.1f}")
     return text
 
 

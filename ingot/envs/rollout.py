@@ -69,16 +69,21 @@ def rollout(
     tool_deadline: float = DEADLINE,
     score: Callable[[Task, Sequence[Message]], Score] | None = None,
     only: slice = slice(None),
+    between: Callable[[], None] = lambda: None,
 ) -> list[Trajectory]:
     """One scored trajectory per task, in order; a task listed k times is sampled k times.
 
     `max_new_tokens` bounds one turn, `max_tokens` a whole trajectory with its prompt, `tool_deadline` the seconds of one tool
     call. `score` judges the messages after the prompt; by default the task's own kind does. With `only` just these of the
-    tasks are worked on, with the texts that they have among all: several processes may each do some.
+    tasks are worked on, with the texts that they have among all: several processes may each do some. `between` is called
+    between any two steps; what it raises ends the rollout.
     """
     score = score or TaskMix().score
     numbered = list(zip(tasks, _sample_numbers(tasks), strict=True))[only]
-    walks = [_Walk(_begin(task, chat), number) for task, number in numbered]
+    walks = []
+    for task, number in numbered:
+        between()
+        walks.append(_Walk(_begin(task, chat), number))
     writing: dict[Writing, _Walk] = {}
     calls: ToolCalls[_Walk] = ToolCalls(tool_deadline)
 
@@ -103,6 +108,7 @@ def rollout(
         for walk in walks:
             ask(walk)
         while writing or calls:
+            between()
             if writing:
                 policy.step()
             for turn in [turn for turn in writing if turn.finish is not None]:
@@ -116,8 +122,12 @@ def rollout(
     finally:
         for turn in writing:  # after Ctrl-C or an error nothing stays behind
             policy.cancel(turn)
-    done = [walk.trajectory for walk in walks]
-    return [dataclasses.replace(each, score=score(each.task, each.messages)) for each in done]
+    scored = []
+    for walk in walks:
+        between()
+        done = walk.trajectory
+        scored.append(dataclasses.replace(done, score=score(done.task, done.messages)))
+    return scored
 
 
 def _begin(task: Task, chat: ChatFormat) -> Trajectory:

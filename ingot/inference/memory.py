@@ -239,9 +239,9 @@ def size_room(
     return Room(slots=slots + spare + 1, length=length, pages=pages, page=page, piece=piece)
 
 
-def size_chunk(model: Transformer) -> int:
-    """How many tokens of prompts are read between two steps of decoding."""
-    if model.embedding.weight.device.type != "cuda":
+def size_chunk(model: Transformer, device: str | None = None) -> int:
+    """How many tokens of prompts are read between two steps of decoding, on this type of device or where the model is."""
+    if (device or model.embedding.weight.device.type) != "cuda":
         return CPU_CHUNK
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return int(min(max(GPU_OPERATIONS / (2 * parameters), GPU_CHUNKS[0]), GPU_CHUNKS[1]))

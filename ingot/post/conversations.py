@@ -43,10 +43,17 @@ def _solved(tasks: TaskMix, chat: ChatFormat, asked: SequenceOf[Task], longest: 
     for task in asked:
         solution = tasks.solution(task)
         if tasks.score(task, solution).reward != 1:
-            raise DataError(f"the worked solution of {task.question!r} does not pass its own verifier", place=task.id)
+            raise DataError(
+                f"the worked solution of {task.question!r} does not pass its own verifier",
+                place=task.id,
+                fix="this is a fault of the task's kind (ingot/envs/tasks): leave the kind out of `tasks.weights`, and report it",
+            )
         messages += [*task.messages, *solution]
         tools |= {json.dumps(tool, sort_keys=True): tool for tool in task.tools}
-    return as_sequence(chat, messages, list(tools.values()), asked[0].thinking, longest)
+    try:
+        return as_sequence(chat, messages, list(tools.values()), asked[0].thinking, longest)
+    except DataError as error:
+        raise DataError(error.problem, place=", ".join(task.id for task in asked), fix=error.fix) from error
 
 
 def as_sequence(

@@ -58,19 +58,33 @@ class TeacherGraded(SampledSource):
         return rows, {"teacher_divergence": total / count}
 
 
+def check_vocabularies(student: Transformer, teacher: Transformer, place: str) -> None:
+    """Fail unless a token's number means the same to both."""
+    fix = "distil from a teacher with the student's tokenizer"
+    sizes = student.config.vocabulary_size, teacher.config.vocabulary_size
+    if sizes[0] != sizes[1]:
+        problem = f"student and teacher have different vocabularies ({sizes[0]} and {sizes[1]} tokens)"
+        raise RecipeError(problem, place=place, fix=fix)
+    if student.tokenizer is None or teacher.tokenizer is None:
+        return
+    own, other = (each.backend.get_vocab(with_added_tokens=True) for each in (student.tokenizer, teacher.tokenizer))
+    if differing := [token for token in own if other.get(token) != own[token]]:
+        problem = (
+            f"the teacher has another number than the student for {len(differing)} tokens, {differing[0]!r} among them"
+        )
+        raise RecipeError(problem, place=place, fix=fix)
+
+
 def run(config: DistillConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Pull the input checkpoint towards the teacher on the given tasks; makes a checkpoint."""
-    processes, model, fill = begin(config, inputs["checkpoint"])
+    layout, model, fill = begin(config, inputs["checkpoint"])
     teacher = load_model(inputs["teacher"], device=choose_device(config.device))
-    if model.config.vocabulary_size != teacher.config.vocabulary_size:
-        raise RecipeError(
-            f"student and teacher have different vocabularies ({model.config.vocabulary_size} and "
-            f"{teacher.config.vocabulary_size} tokens)",
-            fix="distil from a teacher with the same tokenizer",
-        )
+    check_vocabularies(model, teacher, str(inputs["teacher"]))
+    processes = Processes(layout, folder.stop)
     whole = processes.whole(model, inputs["checkpoint"])
     source = TeacherGraded(model, teacher.eval(), config, folder, processes, whole)
-    Trainer(model, [PolicyGradient()], source, config, folder, after_step=source.check_ratio, fill=fill).run()
+    terms, check = [PolicyGradient()], source.check_ratio
+    Trainer(model, terms, source, config, folder, after_step=check, fill=fill, layout=layout).run()
     divergence = [row["teacher_divergence"] for row in processes.once(folder.metrics.read)]
     part = max(1, len(divergence) // 5)
     return {"first_divergence": sum(divergence[:part]) / part, "last_divergence": sum(divergence[-part:]) / part}

@@ -16,6 +16,7 @@ from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.config import PreferConfig
 from ingot.post.conversations import PoolSource
+from ingot.post.meeting import Between
 from ingot.post.policy import chat_format, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Sequence
@@ -42,7 +43,7 @@ def sample_pairs(
     tasks = [task for task in mix.generate(seed, config.prompts, "train") for _ in range(config.samples)]
     engine = Engine(model, slots=SLOTS, length=config.sequence_length)
 
-    def sample_run(run: slice) -> list[Trajectory]:
+    def sample_run(run: slice, between: Between) -> list[Trajectory]:
         return rollout(
             tasks,
             engine,
@@ -53,6 +54,7 @@ def sample_pairs(
             seed=seed,
             score=mix.score,
             only=run,
+            between=between,
         )
 
     trajectories = processes.share(len(tasks), sample_run)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 
 import torch
 
 from ingot.model.transformer import Transformer
+from ingot.post.meeting import Between
 from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Sequence
 from ingot.tokens.chat import ChatFormat
@@ -16,6 +18,8 @@ from ingot.train.logprobs import score
 from ingot.workspace.errors import ArtifactError
 
 ROWS = 16
+PLACES = 1 << 24
+"""Numbers that float32, the dtype of streams, tells apart."""
 
 
 def chat_format(model: Transformer) -> ChatFormat:
@@ -38,13 +42,32 @@ def sequence_logprobs(
 
     The model is whole. Each of several processes scores a part of the sequences, and all get all results.
     """
-    return processes.share(len(sequences), lambda run: _logprobs(model, sequences[run], capacity, temperature))
+
+    def score_run(run: slice, between: Between) -> list[list[float]]:
+        parts = _countable(sequences[run])
+        return [row for part in parts for row in _logprobs(model, part, capacity, temperature, between)]
+
+    return processes.share(len(sequences), score_run)
+
+
+def _countable(sequences: SequenceOf[Sequence]) -> Iterator[list[Sequence]]:
+    """The sequences in parts of fewer than PLACES tokens."""
+    part, total = list[Sequence](), 0
+    for sequence in sequences:
+        if part and total + len(sequence.tokens) >= PLACES:
+            yield part
+            part, total = [], 0
+        part.append(sequence)
+        total += len(sequence.tokens)
+    if part:
+        yield part
 
 
 @torch.no_grad()
 def _logprobs(
-    model: Transformer, sequences: SequenceOf[Sequence], capacity: int, temperature: float
+    model: Transformer, sequences: SequenceOf[Sequence], capacity: int, temperature: float, between: Between
 ) -> list[list[float]]:
+    """Every token is stamped with its place among all, which says in whatever row it was scored where its number belongs."""
     result = [[0.0] * len(sequence.tokens) for sequence in sequences]
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
     for sequence in sequences:
@@ -54,9 +77,9 @@ def _logprobs(
         Sequence(sequence.tokens, {"place": [float(start + i) for i in range(len(sequence.tokens))]})
         for sequence, start in zip(sequences, starts, strict=True)
     ]
-    assert total < 1 << 24, "places must stay exact in float32"
     values = torch.zeros(total, dtype=torch.float32)
     for batch in split_rows(make_batch(numbered, capacity), ROWS):
+        between()
         scored = score(model, batch.to(model.embedding.weight.device), temperature)
         values[scored.streams["place"].long().cpu()] = scored.logprobs.float().cpu()
     for row, start in zip(result, starts, strict=True):

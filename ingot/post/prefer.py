@@ -16,7 +16,7 @@ from typing import Any
 
 from ingot.post.config import PreferConfig
 from ingot.post.pairs import PairSource, pair_sequences, sample_pairs
-from ingot.post.processes import begin
+from ingot.post.processes import Processes, begin
 from ingot.train.loop import Trainer
 from ingot.train.terms import CrossEntropy, Preference
 from ingot.workspace.errors import CheckFailed
@@ -26,14 +26,16 @@ from ingot.workspace.stage import Stage, StageFolder
 
 def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Sample pairs from the input checkpoint and train on them; makes a checkpoint."""
-    processes, model, fill = begin(config, inputs["checkpoint"])
+    layout, model, fill = begin(config, inputs["checkpoint"])
+    processes = Processes(layout, folder.stop)
     whole = processes.whole(model, inputs["checkpoint"])
+    folder.progress.say(f"sampling {config.prompts * config.samples} answers to {config.prompts} tasks")
     pairs, right = sample_pairs(whole, config, folder.seed, processes)
-    processes.check(folder.stop)
-    folder.progress.say(f"{len(pairs)} pairs from {config.prompts} tasks × {config.samples} samples, {right:.0%} right")
+    folder.progress.say(f"{len(pairs)} pairs; {right:.0%} of the answers were right")
     if len(pairs) < config.batch_pairs:
         raise CheckFailed(
             f"only {len(pairs)} preference pairs, a step needs {config.batch_pairs} ({right:.0%} of the answers were right)",
+            place=str(folder.path),
             fix="sample more prompts, or choose tasks that the model gets right sometimes and wrong sometimes",
         )
     tokenizer = model.tokenizer
@@ -52,7 +54,7 @@ def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -
     del whole  # a copy makes room for the model that is trained
     source = PairSource(groups, config.batch_pairs, config.sequence_length, config.micro_batch_tokens, folder.seed)
     terms = [Preference(config.beta, config.length_normalised), CrossEntropy(coefficient=config.anchor)]
-    last = Trainer(model, terms, source, config, folder, fill=fill).run()
+    last = Trainer(model, terms, source, config, folder, fill=fill, layout=layout).run()
     return {"pairs": len(pairs), **{name: last[name] for name in ("loss", "preference_accuracy", "margin")}}
 
 

@@ -7,6 +7,10 @@
 
 So every process has all trajectories of a step and makes the same batches of them, of which it trains on its share.
 
+A run is of neighbours, so that the samples of one task are in one process and their prompt is read once. It depends on nothing
+that happens while they work: texts that are computed together with others round otherwise, and a stage could not be repeated.
+Who is through early waits, at meetings (meeting.py) that make neither a long answer nor a long run of them an error.
+
 Invariant: what a step consists of does not depend on the number of processes. A task's text is a function of weights, seed and
 its place among all tasks of the step (envs/rollout.py), up to the rounding of matrix products.
 """
@@ -19,6 +23,7 @@ from typing import TypeVar
 
 from ingot.model.checkpoint import load_model
 from ingot.model.transformer import Transformer
+from ingot.post.meeting import Between, work_together
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device
 from ingot.train.parallel.apply import gather_weights
@@ -26,7 +31,7 @@ from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.saving.ranks import Ranks
 from ingot.train.start import start_from
-from ingot.workspace.errors import Interrupted
+from ingot.workspace.errors import ArtifactError
 from ingot.workspace.interrupt import StopSignal
 
 Result = TypeVar("Result")
@@ -35,29 +40,31 @@ Result = TypeVar("Result")
 class Processes:
     """The processes of a stage. Methods are called by all of them; where one fails, all fail, and nobody waits for ever."""
 
-    def __init__(self, layout: Layout | None = None) -> None:
-        self.layout, self.ranks = layout, Ranks(layout)
+    def __init__(self, layout: Layout | None = None, stop: StopSignal | None = None) -> None:
+        self.layout, self.ranks, self.stop = layout, Ranks(layout), stop or StopSignal()
 
     @property
     def size(self) -> int:
         """How many they are."""
         return self.ranks.world
 
-    def share(self, count: int, work: Callable[[slice], list[Result]]) -> list[Result]:
-        """The results for `count` items in order: `work` makes those of a run of them, a different one in each process."""
+    def share(self, count: int, work: Callable[[slice, Between], list[Result]]) -> list[Result]:
+        """The results for `count` items in order: `work` makes those of a run of them, a different one in each process.
+
+        It calls its second argument between two steps, so that a stop (`Interrupted`) or a failure elsewhere ends it soon.
+        """
         rank, size = self.ranks.rank, self.size
         own = slice(count * rank // size, count * (rank + 1) // size)
-        parts = self.ranks.each(lambda: work(own) if own.stop > own.start else [])
-        return [result for part in parts for result in part]
+
+        def part(between: Between) -> list[Result]:
+            return work(own, between) if own.stop > own.start else []
+
+        parts = self.ranks.each(lambda: work_together(self.ranks, self.stop, part))
+        return [result for each in parts for result in each or []]
 
     def once(self, work: Callable[[], Result]) -> Result:
         """What `work` returns in the first process, which alone does it."""
         return self.ranks.once(work)
-
-    def check(self, stop: StopSignal) -> None:
-        """Stop in all processes if any was asked to."""
-        if any(self.ranks.each(lambda: stop.requested)):
-            raise Interrupted
 
     def whole(self, model: Transformer, checkpoint: Path) -> Transformer:
         """What is sampled from: the model that is trained, or a whole copy where that is divided, as in the checkpoint."""
@@ -76,13 +83,19 @@ ALONE = Processes()
 
 def begin(
     config: TrainingConfig, checkpoint: Path
-) -> tuple[Processes, Transformer, Callable[[Transformer], None] | None]:
-    """The processes of a stage, the model that they train, and what fills it where it is divided (train/start.py).
+) -> tuple[Layout | None, Transformer, Callable[[Transformer], None] | None]:
+    """The layout of a stage, the model that it trains, and what fills that where it is divided (train/start.py).
 
-    A mesh that does not fit the processes or the model is an error here, before any work is done.
+    A mesh that does not fit the processes or the model, or a model that cannot talk, is an error here, before any work is done.
     """
     device = choose_device(config.device)
     layout = make_layout(config.mesh, device)
     model, fill = start_from(checkpoint, device)
+    if model.tokenizer is None:
+        raise ArtifactError(
+            "the checkpoint has no tokenizer",
+            place=str(checkpoint),
+            fix="use a checkpoint that Ingot wrote, or import one with its tokenizer",
+        )
     check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
-    return Processes(layout), model, fill
+    return layout, model, fill

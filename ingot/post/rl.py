@@ -85,7 +85,8 @@ class GroupRelative(SampledSource):
 
 def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Improve the input checkpoint on tasks with verifiable answers; makes a checkpoint."""
-    processes, model, fill = begin(config, inputs["checkpoint"])
+    layout, model, fill = begin(config, inputs["checkpoint"])
+    processes = Processes(layout, folder.stop)
     source = GroupRelative(model, config, folder, processes, processes.whole(model, inputs["checkpoint"]))
     terms = [PolicyGradient(config.clip_low, config.clip_high), ReferenceDivergence(config.reference_weight)]
     trainer = Trainer(
@@ -97,6 +98,7 @@ def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> di
         after_step=source.check_ratio,
         temperature=config.temperature,
         fill=fill,
+        layout=layout,
     )
     trainer.run()
     rewards = [row["reward"] for row in processes.once(folder.metrics.read)]

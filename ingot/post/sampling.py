@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Sequence as SequenceOf
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.config import SamplingConfig
 from ingot.post.conversations import pack_groups
+from ingot.post.meeting import Between
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Batch, Sequence
@@ -62,6 +65,7 @@ class SampledSource(Source):
         self.mix = TaskMix(config.tasks)
         slots = -(-config.prompts_per_step * group // processes.size)
         self.engine = Engine(self.whole, slots=slots, length=config.sequence_length)
+        self._recording = False  # whether this process has written a record yet
         self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
 
     @abstractmethod
@@ -77,6 +81,7 @@ class SampledSource(Source):
         self.engine.update(None, version=step)
         tasks = self.mix.generate(step_seed(self.folder.seed, step), self.config.prompts_per_step, "train")
         trajectories = self.sample([task for task in tasks for _ in range(self.group)], step)
+        _check_room(trajectories, self.config.sequence_length)
         advantages, metrics = self.advantages(trajectories)
         if step % self.config.record_every == 0:
             self.processes.once(lambda: self._record(step, trajectories, advantages))
@@ -100,7 +105,7 @@ class SampledSource(Source):
     def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
         """Scored trajectories of the current policy, one for every task."""
 
-        def sample_run(run: slice) -> list[Trajectory]:
+        def sample_run(run: slice, between: Between) -> list[Trajectory]:
             return rollout(
                 tasks,
                 self.engine,
@@ -111,20 +116,23 @@ class SampledSource(Source):
                 seed=step_seed(self.folder.seed, step),
                 score=self.mix.score,
                 only=run,
+                between=between,
             )
 
         return self.processes.share(len(tasks), sample_run)
 
     def _record(self, step: int, trajectories: SequenceOf[Trajectory], advantages: list[list[float]]) -> None:
+        """Append the step's record. The first one of a process replaces those of steps that run again after a resume."""
         assert self.model.tokenizer is not None
         path = self.folder.path / "trajectories.jsonl"
-        kept = []
-        if path.exists():  # after a resume, steps that run again replace their old record
-            lines = path.read_text(encoding="utf-8").split("\n")
-            kept = [line for line in lines if line.strip() and json.loads(line)["step"] < step]
         rows = zip(trajectories[:RECORDED], advantages, strict=False)
-        kept += [json.dumps(each.to_record(step, self.model.tokenizer, row), ensure_ascii=False) for each, row in rows]
-        write_text(path, "\n".join(kept) + "\n")
+        made = [json.dumps(each.to_record(step, self.model.tokenizer, row), ensure_ascii=False) for each, row in rows]
+        if not self._recording:
+            write_text(path, "".join(f"{line}\n" for line in [*_lines_before(path, step), *made]))
+        else:
+            with path.open("a", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in made))
+        self._recording = True
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
         """After a step: the trainer must have seen the probabilities that the sampler reported."""
@@ -139,9 +147,31 @@ class SampledSource(Source):
         return {}
 
 
+def _check_room(trajectories: SequenceOf[Trajectory], length: int) -> None:
+    """Fail if a prompt leaves no room for an answer."""
+    for each in trajectories:
+        if each.sampled_count == 0:
+            raise CheckFailed(
+                f"the prompt has {each.length} tokens and leaves no room for an answer in a row of {length}",
+                place=each.task.id,
+                fix="raise the stage's sequence_length, or leave such tasks out",
+            )
+
+
 def step_seed(seed: int, step: int) -> int:
     """The seed of a step's tasks and samples."""
     return seed * 1_000_003 + step
+
+
+def _lines_before(path: Path, step: int) -> list[str]:
+    """The lines of a record of the steps before this one; a torn last line of a killed process is left out."""
+    kept = []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.split("\n"):
+        with suppress(json.JSONDecodeError):
+            if json.loads(line)["step"] < step:
+                kept.append(line)
+    return kept
 
 
 def describe(trajectories: SequenceOf[Trajectory]) -> dict[str, float]:

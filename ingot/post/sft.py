@@ -24,7 +24,7 @@ from ingot.workspace.stage import Stage, StageFolder
 
 def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Fine-tune the input checkpoint; makes a checkpoint."""
-    _, model, fill = begin(config, inputs["checkpoint"])
+    layout, model, fill = begin(config, inputs["checkpoint"])
     chat = chat_format(model)
     longest = config.sequence_length + 1  # the last token is only predicted
     conversations = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
@@ -33,12 +33,14 @@ def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> d
             config.tasks, chat, config.task_conversations, folder.seed, longest, config.follow_ups
         )
     if not conversations:
-        raise RecipeError("sft has no conversations", fix="give `tasks` with task_conversations > 0, or `files`")
+        raise RecipeError(
+            "the stage has no conversations", place="sft", fix="give `tasks` with task_conversations > 0, or `files`"
+        )
     groups = [[conversation] for conversation in conversations]
     source = PoolSource(
         groups, config.batch_conversations, config.sequence_length, config.micro_batch_tokens, folder.seed
     )
-    last = Trainer(model, language_terms(model, config), source, config, folder, fill=fill).run()
+    last = Trainer(model, language_terms(model, config), source, config, folder, fill=fill, layout=layout).run()
     return {"conversations": len(conversations), "loss": last["loss"], "tokens": last["tokens"]}
 
 

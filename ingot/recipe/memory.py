@@ -1,4 +1,4 @@
-"""Memory of one device while it trains: an estimate by parts, from few constants that were fitted to measurements.
+"""Memory of one device at the peak of a training stage: an estimate by parts, from few constants fitted to measurements.
 
     weights       4 B · parameters of this device (float32 masters)
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
@@ -10,6 +10,7 @@
                   + what one block computes again or holds while its gradient is taken, beyond the logits, which are gone then
     loss          a chunk of logits, which become their gradient; the states and their gradient; the head's gradient in float32
     workspace     a constant and a share for what kernels and the allocator hold beside
+    sampler, reference, teacher, cache     of stages that sample: whole in every process (beside.py)
 
 A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
 divides the vocabulary, and on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of
@@ -21,9 +22,10 @@ Checked: against one H200 (see docs/planning.md). With float32 products (CPU) ev
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ingot.optim.config import MuonConfig
+from ingot.recipe.beside import NOTHING, Beside
 from ingot.recipe.hardware import GIB
 from ingot.recipe.shape import Shape
 from ingot.train.config import PretrainConfig, TrainingConfig
@@ -33,7 +35,7 @@ MASTER, GRADIENT, MOMENT = 4, 4, 4
 """Bytes of a weight, of its gradient, of one moment."""
 BLOCKS_GATHERED = 2
 """Blocks whose whole weights are there at once: the one that computes, and the next one (FSDP gathers it ahead)."""
-CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 29, 1 << 22
+CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 30, 1 << 22
 """Logits of the head that exist at once, on a GPU and on a CPU (train/fused_head.py): their gradient takes their place."""
 BYTES_PER_STATE = 10
 """After the last block, per number of a state: normed states, their gradient, and the stream's gradient (float32)."""
@@ -49,7 +51,7 @@ RESERVED_SHARE, CONTEXT_BYTES = 0.05, int(0.6 * GIB)
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device at the peak of a step, by part. `total` compares with torch.cuda.max_memory_allocated()."""
+    """Bytes on one device at the peak, by part. `total` compares with torch.cuda.max_memory_allocated()."""
 
     weights: int
     gradients: int
@@ -58,6 +60,10 @@ class Memory:
     activations: int
     loss: int
     workspace: int
+    sampler: int = 0
+    reference: int = 0
+    teacher: int = 0
+    cache: int = 0
 
     @property
     def total(self) -> int:
@@ -73,8 +79,24 @@ class Memory:
         return asdict(self)
 
 
-def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: bool = False) -> Memory:
-    """The estimate for the most loaded device of a mesh whose `shard` is resolved; `float32` for products in float32."""
+def memory(
+    shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: bool = False, beside: Beside = NOTHING
+) -> Memory:
+    """The estimate for the most loaded device of a mesh whose `shard` is resolved; `float32` for products in float32.
+
+    `beside`: what the stage holds beside its training (beside.py).
+    """
+    training = _training(shape, config, mesh, float32=float32)
+    if not beside.before:
+        return replace(training, **beside.parts)
+    whole = (
+        0 if beside.sampler else MASTER * shape.parameters
+    )  # a process by itself samples from the model that it trains
+    sampling = Memory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **beside.parts)
+    return max(training, sampling, key=lambda one: one.total)
+
+
+def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: bool) -> Memory:
     value = 4 if float32 else 2
     stages, ranks, data = mesh.pipeline, max(1, mesh.shard) * mesh.context, mesh.replicate * max(1, mesh.shard)
     rows = rows_per_pass(config, data)

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ingot.model.config import ModelConfig
+from ingot.post.config import PreferConfig
+from ingot.recipe.beside import NOTHING, Beside
 from ingot.recipe.hardware import NODE, Gpu, Reached
 from ingot.recipe.memory import Memory, memory
 from ingot.recipe.shape import Shape
@@ -23,7 +25,7 @@ from ingot.train.parallel.divisible import Indivisible, expert_counts, find_indi
 
 TIE = 0.05
 """Relative difference of speed that the estimate cannot be trusted to see."""
-MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT, MOST_ROWS, MOST_STAGES = 16, 16, 64, 32, 8
+MOST_PIPELINE, MOST_CONTEXT, MOST_EXPERT, MOST_ROWS, MOST_STAGES = 16, 32, 64, 32, 8
 SHORTEST_PIECE = 4096
 """Tokens of a row below which a search does not divide it further."""
 
@@ -70,9 +72,17 @@ class Placement:
         }
 
 
-def judge(shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, kernels: Reached, flops: int) -> Placement:
+def judge(
+    shape: Shape,
+    config: TrainingConfig,
+    mesh: MeshConfig,
+    gpu: Gpu,
+    kernels: Reached,
+    flops: int,
+    beside: Beside = NOTHING,
+) -> Placement:
     """What a layout comes to; `flops` are the model's per token (model/count.py). The mesh's `shard` is resolved."""
-    held = memory(shape, config, mesh)
+    held = memory(shape, config, mesh, beside=beside)
     speed = tokens = mfu = None
     if isinstance(config, PretrainConfig):
         speed = step_speed(shape, config, mesh, gpu, kernels)
@@ -111,16 +121,25 @@ def best(
 
 
 def first_fit(
-    model: ModelConfig, shape: Shape, config: TrainingConfig, gpus: int, gpu: Gpu, kernels: Reached, flops: int
+    model: ModelConfig,
+    shape: Shape,
+    config: TrainingConfig,
+    gpus: int,
+    gpu: Gpu,
+    kernels: Reached,
+    flops: int,
+    beside: Beside = NOTHING,
 ) -> Placement:
     """For a stage whose tokens are unknown: the recipe's mesh, with as much recomputation and context as its memory asks for."""
     placement = None
-    for context in _powers(max(config.mesh.context, min(MOST_CONTEXT, config.sequence_length // SHORTEST_PIECE))):
+    pieces = config.sequence_length // SHORTEST_PIECE
+    most = 1 if isinstance(config, PreferConfig) else min(MOST_CONTEXT, pieces)  # preferences are of whole answers
+    for context in _powers(max(config.mesh.context, most)):
         for keep in ("all", "products", "blocks"):
             mesh = resolve(config.mesh.model_copy(update={"context": max(context, config.mesh.context)}), gpus)
             rows = max(1, config.micro_batch_tokens // config.sequence_length)
             changed = {"micro_batch_tokens": rows * config.sequence_length, "activations": ActivationsConfig(keep=keep)}
-            placement = judge(shape, config.model_copy(update=changed), mesh, gpu, kernels, flops)
+            placement = judge(shape, config.model_copy(update=changed), mesh, gpu, kernels, flops, beside)
             if placement.fits and devices(mesh) == gpus and not _broken(model, config, mesh):
                 return placement
     assert placement is not None

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.recipe.cost import Cost, stage_costs, stage_models
+from ingot.recipe.beside import beside
+from ingot.recipe.cost import Cost, needs_teacher, stage_costs, stage_models, teacher_model
 from ingot.recipe.folders import input_names
 from ingot.recipe.published import Published, published
 from ingot.recipe.recipe import FromPath, Recipe
@@ -106,7 +107,8 @@ def make_plan(
         if gpu is not None and isinstance(work.stage.config, TrainingConfig):
             model = models[work.stage.name]
             product = machine.flops_per_second if machine.measured else None
-            placement, problem = place(work.stage.config, model, cost, gpu, gpus, product)
+            teacher = teacher_model(work.stage, models)
+            placement, problem = place(work.stage.config, model, cost, gpu, gpus, product, teacher)
             if placement is not None and placement.tokens_per_second and cost.tokens:
                 seconds = cost.tokens / placement.tokens_per_second / placement.gpus
         stages.append(
@@ -130,34 +132,52 @@ def make_plan(
 
 
 def place(
-    config: TrainingConfig, model: ModelConfig | None, cost: Cost, gpu: str, gpus: int | None, product: float | None
+    config: TrainingConfig,
+    model: ModelConfig | None,
+    cost: Cost,
+    gpu: str,
+    gpus: int | None,
+    product: float | None,
+    teacher: ModelConfig | None = None,
 ) -> tuple[Placement | None, str | None]:
     """Where a stage runs and what is wrong with that; `product` is a measured speed of matrix products to reckon with."""
     from ingot.recipe.hardware import find_gpu, reached
-    from ingot.recipe.placement import best, first_fit, judge, resolve, why_none
+    from ingot.recipe.placement import best, devices, first_fit, judge, resolve, why_none
     from ingot.recipe.shape import shape_of
     from ingot.train.parallel.divisible import find_indivisible
 
     device = find_gpu(gpu)
     if model is None or cost.flops_per_token is None:
         return None, "its model lies in a checkpoint or takes its vocabulary from a tokenizer on disk: not known here"
+    if needs_teacher(config) and teacher is None:
+        return None, "its teacher lies in a checkpoint on disk: its memory is not known here"
     shape, kernels = shape_of(model), reached(device, product)
     if gpus is not None and isinstance(config, PretrainConfig):
         found = best(model, shape, config, gpus, device, kernels, cost.flops_per_token)
         return found, why_none(model, config, gpus) if found is None else None
     if gpus is not None:
-        found = first_fit(model, shape, config, gpus, device, kernels, cost.flops_per_token)
-        return found, None if found.fits else DOES_NOT_FIT
+        held = beside(model, config, gpus, teacher, device.memory)
+        found = first_fit(model, shape, config, gpus, device, kernels, cost.flops_per_token, held)
+        return found, None if found.fits else why_not(found)
     mesh = resolve(config.mesh, gpus)
     rows = config.batch_tokens // config.sequence_length if isinstance(config, PretrainConfig) else None
     broken = find_indivisible(model, mesh, sequence_length=config.sequence_length, rows_per_step=rows)
     if broken:
         return None, "; ".join(f"{one.problem}: {one.fix}" for one in broken)
-    judged = judge(shape, config, mesh, device, kernels, cost.flops_per_token)
-    return (
-        judged,
-        None if judged.fits else DOES_NOT_FIT,
-    )
+    held = beside(model, config, devices(mesh), teacher, device.memory)
+    judged = judge(shape, config, mesh, device, kernels, cost.flops_per_token, held)
+    return judged, None if judged.fits else why_not(judged)
+
+
+def why_not(placement: Placement) -> str:
+    """What to do about a stage that does not fit. More devices divide the training, but not what each of them has whole."""
+    held = placement.memory
+    whole = {"sampler": held.sampler, "reference": held.reference, "teacher": held.teacher, "cache": held.cache}
+    if sum(whole.values()) < held.total / 2:
+        return DOES_NOT_FIT
+    largest = max(whole, key=lambda name: whole[name])
+    fix = "a smaller sequence_length, fewer samples a step" if largest == "cache" else "larger devices, a smaller model"
+    return f"does not fit: each device holds its {largest} whole, {whole[largest] / 1024**3:.0f} GiB: {fix}"
 
 
 def this_gpu() -> str | None:

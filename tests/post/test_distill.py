@@ -20,6 +20,7 @@ from ingot.post.config import DistillConfig
 from ingot.post.distill import TeacherGraded
 from ingot.post.policy import sequence_logprobs
 from ingot.tokens.batch import Sequence
+from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
@@ -111,7 +112,22 @@ def test_a_teacher_with_another_vocabulary_is_refused(
         "checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "student"),
         "teacher": checkpoint_of(tiny_model(other), tmp_path / "teacher"),
     }
-    with pytest.raises(RecipeError, match="different vocabularies"):
+    with pytest.raises(RecipeError, match="teacher: student and teacher have different vocabularies"):
+        distill.run(CONFIG, inputs, make_folder("distill"))
+
+
+def test_a_teacher_that_numbers_tokens_otherwise_is_refused(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
+) -> None:
+    """As many tokens, and other ones: nothing else would ever find out."""
+    other = train_tokenizer(["wholly other words, and more of them"] * 9, TokenizerConfig(vocabulary_size=300))
+    teacher = tiny_model(tokenizer)
+    teacher.tokenizer = other
+    inputs = {
+        "checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "student"),
+        "teacher": checkpoint_of(teacher, tmp_path / "teacher"),
+    }
+    with pytest.raises(RecipeError, match=r"another number than the student for \d+ tokens"):
         distill.run(CONFIG, inputs, make_folder("distill"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ingot.post import policy
 from ingot.post.policy import chat_format, sequence_logprobs
 from ingot.tokens.batch import Sequence
 from ingot.tokens.tokenizer import Tokenizer
@@ -13,9 +14,12 @@ from tests.post.making import random_tokens, tiny_model
 from tests.post.peers import llama
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_sequence_logprobs_equal_transformers(tokenizer: Tokenizer, temperature: float) -> None:
-    """More sequences than one pass of rows takes, of all lengths, packed in rows of 40."""
+@pytest.mark.parametrize(("temperature", "places"), [(1.0, 1 << 24), (0.6, 1 << 24), (1.0, 100)])
+def test_sequence_logprobs_equal_transformers(
+    tokenizer: Tokenizer, temperature: float, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More sequences than one pass of rows takes, of all lengths, packed in rows of 40; also more tokens than can be counted."""
+    monkeypatch.setattr(policy, "PLACES", places)
     model = tiny_model(tokenizer)
     peer = llama(model)
     generator = torch.Generator().manual_seed(0)

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
 
+from ingot.inference.engine import Engine
 from ingot.model.checkpoint import load_model
-from ingot.post import distill, prefer, rl, sft
+from ingot.post import distill, meeting, prefer, rl, sft
 from ingot.post.config import PreferConfig
-from ingot.post.processes import Processes
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.parallel import layout
 from ingot.train.parallel.config import MeshConfig
-from ingot.train.parallel.layout import make_layout
-from ingot.workspace.errors import CheckFailed, IngotError, Interrupted, RecipeError
+from ingot.workspace.errors import ArtifactError, Interrupted, RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import Stage, StageFolder
-from tests.post.making import SUMS, checkpoint_of, nudged
+from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
 from tests.train.parallel.models import MOE, fresh, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.toy import TIMES
@@ -85,11 +86,18 @@ class WhenDone(Progress):
             self.act()
 
 
-def run_stage(case: Case, inputs: Inputs, path: Path, progress: Progress | None = None) -> dict[str, Any]:
+def run_stage(
+    case: Case,
+    inputs: Inputs,
+    path: Path,
+    progress: Progress | None = None,
+    stop: StopSignal | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
     kind, mesh = case
     stage, options = STAGES[kind]
-    config = stage.config.model_validate(COMMON | options | {"mesh": mesh})
-    return stage.run(config, inputs[kind], StageFolder(path, seed=1, progress=progress or Progress()))
+    config = stage.config.model_validate(COMMON | options | {"mesh": mesh} | changes)
+    return stage.run(config, inputs[kind], StageFolder(path, 1, progress or Progress(), stop or StopSignal()))
 
 
 def place(case: Case, below: Path) -> Path:
@@ -217,41 +225,83 @@ def test_a_mesh_for_other_processes_is_refused_before_any_work(kind: str, inputs
     assert not (tmp_path / "stage").exists()
 
 
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_model_that_cannot_talk_is_refused_before_any_work(kind: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = tiny_model(tokenizer)
+    model.tokenizer = None
+    checkpoint = checkpoint_of(model, tmp_path / "mute")
+    with pytest.raises(ArtifactError, match=r"mute: the checkpoint has no tokenizer"):
+        run_stage((kind, {}), {kind: {"checkpoint": checkpoint, "teacher": checkpoint}}, tmp_path / "stage")
+    assert not (tmp_path / "stage").exists()
+
+
 def test_preferences_of_divided_rows_are_refused() -> None:
     with pytest.raises(ValueError, match=r"mesh\.context: preferences compare whole answers"):
         PreferConfig(steps=1, sequence_length=8, mesh=MeshConfig(context=2))
 
 
-def tens(count: int, run: slice) -> list[int]:
-    return [10 * each for each in range(count)[run]]
+def run_until_asked_to_stop(case: Case, inputs: Inputs, path: Path, done: int) -> tuple[int, list[str]]:
+    """The second process is asked to stop at its second step of sampling after `done` steps of training; how many of these
+    the engine of each makes then, and what is saved."""
+    stop, made, trained, step_of_engine = StopSignal(), 0, 0, Engine.step
+
+    def count_trained() -> None:
+        nonlocal made, trained
+        made, trained = 0, done
+
+    def step(engine: Engine) -> None:
+        nonlocal made
+        step_of_engine(engine)
+        made += 1
+        if distributed.get_rank() == 1 and (made, trained) == (2, done):
+            stop.request()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "step", step)
+        patch.setattr(meeting, "MEETING_SECONDS", 0.0)
+        with pytest.raises(Interrupted):
+            run_stage(case, inputs, path, WhenDone(done, count_trained), stop, checkpoints={"every": 3})
+    return made, sorted(each.name for each in (path / "steps").glob("*"))
 
 
-def work_together() -> tuple[list[list[int]], str, str]:
-    """What three processes make of 0, 1, 2 and 7 items; what each hears when one of them fails, or is asked to stop."""
-    processes = Processes(make_layout(MeshConfig(), torch.device("cpu")))
-    rank = processes.ranks.rank
-    shared = [processes.share(count, partial(tens, count)) for count in (0, 1, 2, 7)]
-    assert processes.once(lambda: rank) == 0
-    stop = StopSignal()
-    processes.check(stop)
-    if rank == 1:
-        stop.request()
-    with pytest.raises(Interrupted):
-        processes.check(stop)
-
-    def fail(run: slice) -> list[int]:
-        if rank == 2:
-            raise CheckFailed("the logits are not finite", place="here")
-        return [rank]
-
-    with pytest.raises(IngotError) as caught:
-        processes.share(7, fail)
-    return shared, type(caught.value).__name__, str(caught.value)
+@pytest.mark.parametrize(("kind", "done", "saved"), [("prefer", 0, []), ("rl", 2, ["step-0000002"])])
+def test_a_stop_while_they_sample(
+    kind: str, done: int, saved: list[str], inputs: Inputs, alone: Path, tmp_path: Path
+) -> None:
+    """They agree at the next meeting, save what is there, and another start ends as if nothing had been."""
+    case, path = (kind, {"shard": 2}), tmp_path / "stage"
+    found = run_ranks(2, run_until_asked_to_stop, tmp_path / "stopped", case, inputs, path, done)
+    assert [made for made, _ in found] in ([2, 2], [3, 2]), (
+        "they meet at every prompt and step; rank 0 may have a prompt less"
+    )
+    assert [names for _, names in found] == [saved] * 2
+    run_stage((kind, {}), inputs, path)
+    check_equal(path, alone / kind)
 
 
-def test_processes_share_their_work_and_their_failures(tmp_path: Path) -> None:
-    expected = [[], [0], [0, 10], [0, 10, 20, 30, 40, 50, 60]]
-    found = run_ranks(3, work_together, tmp_path / "store")
-    assert [shared for shared, _, _ in found] == [expected] * 3
-    assert found[2][1] == "CheckFailed"
-    assert all("rank 2 failed: CheckFailed: here: the logits are not finite" in told for _, _, told in found[:2])
+def groups_of_stages(inputs: Inputs, below: Path) -> dict[str, tuple[int, int]]:
+    """How many meshes, and how many groups of all processes beside the first one, each stage makes."""
+    made: Counter[str] = Counter()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **options: Any) -> Any:
+            made[name] += 1
+            return function(*given, **options)
+
+        return call
+
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "init_device_mesh", counted("meshes", init_device_mesh))
+        patch.setattr(distributed, "new_group", counted("groups", distributed.new_group))
+        for kind in STAGES:
+            made.clear()
+            run_stage((kind, {"shard": 2}), inputs, below / kind, steps=1)
+            found[kind] = made["meshes"], made["groups"]
+    return found
+
+
+def test_one_mesh_and_no_group_that_nobody_uses(inputs: Inputs, tmp_path: Path) -> None:
+    """A group for saving, in the background, and another one in stages that sample."""
+    found = run_ranks(2, groups_of_stages, tmp_path / "store", inputs, tmp_path)
+    assert found == [{"sft": (1, 1), "prefer": (1, 2), "rl": (1, 2), "distill": (1, 2)}] * 2

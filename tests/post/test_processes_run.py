@@ -1,8 +1,9 @@
-"""`ingot run --processes 2` of a recipe that only post-trains: stages of two processes, and of one between them."""
+"""`ingot run --processes 2` of a recipe that only post-trains: stages of two processes, and of one between them; a stop."""
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,20 @@ def test_a_recipe_in_two_processes(schooled: StageFolder, tmp_path: Path, monkey
         (found,), (expected,) = (list(tmp_path.glob(f"{runs}/post/{name}-*")) for runs in ("two", "one"))
         assert (found / "DONE").exists() and len((found / "metrics.jsonl").read_text().splitlines()) == STEPS
         check_equal(found, expected)
+
+
+def test_sigterm_while_two_processes_sample(schooled: StageFolder, tmp_path: Path) -> None:
+    """Of sampling that would take an hour: they end with 0, soon, and nothing is half there."""
+    options: dict[str, Any] = {"inputs": {"checkpoint": str(schooled.path)}, "prompts": 5000, "samples": 100}
+    stages = {"prefer": COMMON | options | {"tasks": TASKS, "max_new_tokens": 12}}
+    recipe = tmp_path / "prefer.yaml"
+    recipe.write_text(json.dumps({"name": "post", "stages": stages}), encoding="utf-8")
+    process = start(tmp_path, "ingot", "run", str(recipe), "--runs", "runs", "--processes", "2")
+    assert process.stdout is not None
+    heard = [next(line for line in process.stdout if "sampling 500000 answers" in line)]
+    process.send_signal(signal.SIGTERM)
+    code, said = finish(process)
+    assert code == 0, said
+    assert "stopped in stage prefer" in said, (heard, said)
+    (folder,) = tmp_path.glob("runs/post/prefer-*")
+    assert not (folder / "pairs.jsonl").exists() and not (folder / "DONE").exists()

@@ -192,8 +192,22 @@ def test_recorded_trajectories(tokenizer: Tokenizer, make_folder: Callable[[str]
             assert len(node["pieces"]) == len(node["advantages"]) == len(node["logprobs"])
             assert all((value is not None) == node["sampled"] for value in node["advantages"])
     again = EvenLast(tiny_model(tokenizer), config, source.folder)
+    path.write_bytes(first.encode() + '{"step": 3, "é'.encode()[:-1])  # torn in the middle of a character
     again.batches(2)
     assert path.read_text(encoding="utf-8") == first
+
+
+def test_a_prompt_without_room_for_an_answer_is_an_error(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """As long as a row, it would be trained on and taught nothing."""
+    config = make_config()
+    whole = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    task = whole.mix.generate(step_seed(1, 0), config.prompts_per_step, "train")[0]
+    prompt = whole.chat.prompt(task.messages, thinking=task.thinking)
+    short = EvenLast(tiny_model(tokenizer), make_config(sequence_length=len(prompt)), make_folder("rl"))
+    with pytest.raises(CheckFailed, match=f"{task.id}: the prompt has {len(prompt)} tokens and leaves no room"):
+        short.batches(0)
 
 
 def test_step_seeds_differ() -> None:

@@ -76,7 +76,7 @@ def test_sft_on_tasks_learns_to_answer(schooled: StageFolder) -> None:
 def test_sft_without_conversations_is_refused(tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path) -> None:
     base = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
     config = SftConfig.model_validate(SHORT | {"steps": 1, "tasks": None})
-    with pytest.raises(RecipeError, match="sft has no conversations"):
+    with pytest.raises(RecipeError, match="sft: the stage has no conversations"):
         sft.run(config, {"checkpoint": base}, make_folder("sft"))
     with pytest.raises(DataError, match=r"nowhere\.jsonl: there is no such file"):
         sft.run(config.model_copy(update={"files": ("nowhere.jsonl",)}), {"checkpoint": base}, make_folder("sft"))

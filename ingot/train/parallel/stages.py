@@ -59,8 +59,7 @@ class StagedTransformer(Transformer):
         context = Context(positions_BT, documents_BT, record=record, places=places).part(across)
         x_BTD = self.embed(context.own(tokens_BT)) if entering_BTD is None else entering_BTD
         blocks = (self.blocks.get_submodule(str(layer)) for layer in self.layers[stage])
-        x_BTD = self.run_blocks(x_BTD, context, blocks)
-        return self.norm(x_BTD) if stage == self.stages - 1 else x_BTD
+        return self.run_blocks(x_BTD, context, blocks, norm=self.norm if stage == self.stages - 1 else None)
 
 
 def cut_into_stages(model: Transformer, layout: Layout) -> None:

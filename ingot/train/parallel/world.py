@@ -64,7 +64,11 @@ class World:
         backend = "cpu:gloo,cuda:nccl" if choose_device(device).type == "cuda" else "gloo"
         meeting = PrefixStore(f"stage/{self._orders}", self.store)
         distributed.init_process_group(backend, store=meeting, rank=self.rank, world_size=self.size, timeout=TIMEOUT)
-        yield  # after a failure the group stays: leaving it would mean waiting for processes that may hang
+        try:
+            yield  # after a failure the group stays: leaving it would mean waiting for processes that may hang
+        except Interrupted:  # on which all have agreed: nobody is left in a collective
+            distributed.destroy_process_group()
+            raise
         distributed.destroy_process_group()
 
     def orders(self) -> Iterator[str]:

@@ -1,0 +1,107 @@
+"""What stages that sample hold on a device beside their training (memory.py): whole in every process, never divided.
+
+    sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py)
+    reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`)
+    teacher     4 B · parameters of the teacher (distill)
+    cache       pages of keys and values for all samples of a step at their full length (inference/memory.py), and states and
+                rings of layers that have these: at most 60 % of what is free on a GPU, 4 GiB on a CPU (taken as they are used)
+
+`prefer` holds sampler and cache before it trains, and nothing of it while it does: its peak is that of the larger of both
+(`before`). Sizes are those of the real modules and caches, built on the meta device. Not counted: what a step of the engine
+computes with, which is gone before training activations come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from ingot.model.config import ModelConfig
+from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SamplingConfig
+from ingot.train.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ingot.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Bytes by part. `before`: they are there before the training, not while it goes on."""
+
+    sampler: int = 0
+    reference: int = 0
+    teacher: int = 0
+    cache: int = 0
+    before: bool = False
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The parts by name."""
+        return {name: value for name, value in asdict(self).items() if name != "before"}
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+NOTHING = Beside()
+
+
+def beside(
+    model: ModelConfig,
+    config: TrainingConfig,
+    processes: int = 1,
+    teacher: ModelConfig | None = None,
+    device: int | None = None,
+) -> Beside:
+    """What each of so many processes holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
+    if not isinstance(config, SamplingConfig | PreferConfig):
+        return NOTHING
+    from ingot.post.pairs import SLOTS  # which imports torch
+
+    weights = weight_bytes(model)
+    sampler = weights if processes > 1 else 0
+    if isinstance(config, PreferConfig):
+        held = _cache(model, SLOTS, config.sequence_length, None if device is None else device - weights)
+        return Beside(sampler, cache=held, before=True)
+    grading = weight_bytes(teacher) if teacher is not None else 0
+    group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
+    slots = -(-config.prompts_per_step * group // processes)
+    free = None if device is None else device - weights - grading
+    reference = weights if isinstance(config, RlConfig) and config.reference_weight > 0 else 0
+    return Beside(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
+
+
+def _built(model: ModelConfig) -> Transformer:
+    import torch
+
+    from ingot.model.transformer import Transformer
+
+    with torch.device("meta"):
+        return Transformer(model)
+
+
+def weight_bytes(model: ModelConfig) -> int:
+    """Weights and buffers of a whole model as a checkpoint is loaded, in float32."""
+    built = _built(model)
+    return _bytes((*built.parameters(), *built.buffers()))
+
+
+def _cache(model: ModelConfig, slots: int, length: int, free: int | None) -> int:
+    """The engine's caches, of which pages take at most a share of what is free; without a number, of what a CPU gives them."""
+    from ingot.inference.memory import CPU_BYTES, GPU_SHARE, simple_caches, size_chunk, size_room
+
+    built = _built(model)
+    piece = min(size_chunk(built, "cpu" if free is None else "cuda"), length)
+    room = size_room(built, slots, length, piece=piece, cache_bytes=1 << 62)
+    caches = [one for each in built.make_caches(room) for one in simple_caches(each)]
+    pages = sum(_bytes(cache.tensors()) for cache in caches if cache.in_pages)
+    owned = sum(_bytes(cache.tensors()) for cache in caches if not cache.in_pages)
+    return owned + min(pages, CPU_BYTES if free is None else int(GPU_SHARE * max(0, free)))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
