@@ -10,6 +10,7 @@ from torch.nn import Module, Parameter
 
 from ingot.model.block import Block
 from ingot.model.feed_forward.dense import FeedForward, is_swiglu
+from ingot.model.hooks import is_hooked
 from ingot.model.linear import Linear
 from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache, TokenCache
@@ -26,17 +27,13 @@ def products_of(block: Module, x_BTD: Tensor, cache: Cache | None) -> tuple[Line
         return None
     if not is_swiglu(feed_forward.config) or feed_forward.config.output_multiplier != 1:
         return None
-    if _is_hooked(mixer) or _is_hooked(feed_forward):
+    if is_hooked(mixer) or is_hooked(feed_forward):
         return None
     return mixer.query_key_value, mixer.output, feed_forward.gate_up, feed_forward.down
 
 
 def is_plain(layer: Linear) -> bool:
     """Whether the layer is a product with its whole weight as it lies, and nothing else but perhaps a bias."""
-    if type(layer) is not Linear or layer.rounding is not None or _is_hooked(layer):
+    if type(layer) is not Linear or layer.rounding is not None or is_hooked(layer):
         return False
     return type(layer.weight) is Parameter and layer.weight.is_contiguous()  # one divided over ranks is of another type
-
-
-def _is_hooked(module: Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)

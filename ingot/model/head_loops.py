@@ -18,14 +18,13 @@ from ingot.model.team_loops import Task, for_team, share, vector
 
 @reordered
 def _exponentials(z_V: Array, largest: np.float32) -> np.float32:
-    """z becomes e^(z − largest); returns the sum, which is not a number if some z is not."""
-    total = nothing = ZERO
+    """z becomes e^(z − largest); returns the sum, which is a number if `largest` is."""
+    total = largest * ZERO  # `exponential` can make a number of what is none
     for v in range(z_V.shape[0]):
-        nothing += z_V[v] * ZERO  # `exponential` makes numbers of what is none
         power = exponential(z_V[v] - largest)
         z_V[v] = power
         total += power
-    return total + nothing
+    return total
 
 
 @reordered

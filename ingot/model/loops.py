@@ -11,7 +11,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
 from ingot.data.kernel_cache import kept
@@ -57,6 +59,22 @@ def _pointer(typing: Any, address: Any, like: Any) -> Any:
 pointer = intrinsic(_pointer)
 
 
+def _of_two(name: str) -> Any:
+    """A function of LLVM for two floats, one instruction also for vectors; not a number if one of the two is none."""
+
+    def choose(typing: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()] * 2)
+            return builder.call(get_or_insert_function(builder.module, kind, name), arguments)
+
+        return types.float32(types.float32, types.float32), generate
+
+    return intrinsic(choose)
+
+
+larger, smaller = _of_two("llvm.maximum.f32"), _of_two("llvm.minimum.f32")
+
+
 @contracted
 def exponential(x: np.float32) -> np.float32:
     """e^x, of |x| > 87 that of ±87, off by 1e-7 of its value at most: no calls or branches, so that loops over it become vectors.
@@ -64,7 +82,7 @@ def exponential(x: np.float32) -> np.float32:
     e^x = 2^n · e^r with n the integer next to x / ln 2, and r = x − n ln 2, in two parts, of which the product with the first is
     exact; e^r by the polynomial of Cephes' expf. n is the last bits of x / ln 2 + 1.5·2²³, and is added to the exponent of e^r.
     """
-    x = min(max(x, np.float32(-87)), np.float32(87))
+    x = smaller(larger(x, np.float32(-87)), np.float32(87))
     rounded = x * LOG2_E + ROUNDER
     n = rounded - ROUNDER
     r = (x - n * np.float32(0.693359375)) - n * np.float32(-2.12194440e-4)
@@ -79,10 +97,10 @@ def exponential(x: np.float32) -> np.float32:
     return np.int32(bits).view(np.float32)
 
 
-@fast
+@reordered
 def largest_of(x: Array) -> np.float32:
-    """The largest of some numbers; what is none may be passed over."""
+    """The largest of some numbers; not a number if one of them is none."""
     largest = x[0]
     for i in range(x.shape[0]):
-        largest = max(largest, x[i])
-    return largest
+        largest = larger(largest, x[i])
+    return np.float32(largest)

@@ -2,7 +2,7 @@
 
     y = r g ⊙ x,   r = 1 / sqrt(mean(x²) + ε)        ∂x = r (g ⊙ ∂ − x r² mean(g ⊙ ∂ ⊙ x))        ∂g = Σ_n r ∂ ⊙ x
 
-All tensors are contiguous. Shapes: N tokens, D width.
+All tensors are contiguous. The functions give stages (team_plan.py). Shapes: N tokens, D width.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from functools import cache
 from types import ModuleType
 
 import torch
-from torch import Tensor
 
-from ingot.model import team
-from ingot.model.rooms import new_room
+from ingot.model.team import Memory, Stage, Work
 
 
-def norm_forward(x: Tensor, gain_D: Tensor, epsilon: float) -> Tensor:
-    """The norm over the last axis."""
-    out, width = new_room(*x.shape), len(gain_D)
-    team.run(_loops().forward, x, gain_D, out, x.numel() // width, width, float(epsilon))
-    return out
+def norm_forward(
+    x_ND: Memory, gain_D: Memory, out_ND: Memory, size: tuple[int, int], epsilon: float, copy_ND: Memory | int = 0
+) -> Stage:
+    """The norm of each token to `out`, and x itself to `copy`, if there is one."""
+    return _loops().forward, x_ND, gain_D, out_ND, *size, float(epsilon), copy_ND
 
 
 def norm_backward(
-    x: Tensor, gain_D: Tensor, epsilon: float, up: Tensor, more: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+    x_ND: Memory,
+    gain_D: Memory,
+    up_ND: Memory,
+    d_x_ND: Memory,
+    d_gain_D: Memory,
+    size: tuple[int, int],
+    epsilon: float,
+    more_ND: Memory | int = 0,
+) -> Stage:
     """The gradients of x, to which `more` is added, and of the gain."""
-    out, d_gain_D, width = new_room(*x.shape), torch.empty_like(gain_D), len(gain_D)
-    shares = new_room(torch.get_num_threads(), width)
-    sizes = (x.numel() // width, width, float(epsilon))
-    team.run(_loops().backward, x, gain_D, up, out, d_gain_D, shares, *sizes, 0 if more is None else more)
-    return out, d_gain_D
+    shares = Work(torch.get_num_threads() * size[1])
+    return _loops().backward, x_ND, gain_D, up_ND, d_x_ND, d_gain_D, shares, *size, float(epsilon), more_ND
 
 
 @cache

@@ -21,7 +21,8 @@ from numba.extending import intrinsic
 from ingot.model.loops import ZERO, contracted, pointer
 from ingot.model.tile_loops import INT, LANES, LONG, VECTOR, long
 
-SIDES = 16  # a line of the cache
+LINE = 16  # floats of a line of the cache
+SIDES = LINE
 AHEAD = 64  # floats along k: lines are asked for this long before they are read
 BYTES = ir.IntType(8).as_pointer()
 
@@ -39,59 +40,77 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
     return low + high
 
 
+def _at(builder: Any, start: Any, step: Any, number: int, kind: Any) -> Any:
+    """A pointer to what lies `number` steps, in floats, after an address."""
+    away = builder.shl(builder.mul(step, long(number)), ir.Constant(LONG, 2))
+    return builder.inttoptr(builder.add(start, away), kind)
+
+
 def _square(transposes: bool) -> Any:
-    """LANES rows of LANES floats from `source` to `target`; what lies `ahead` of the source is asked for."""
+    """LANES rows of LANES floats from `source` to `target`."""
 
-    def square(typing: Any, source: Any, step: Any, target: Any, target_step: Any, ahead: Any) -> Any:
+    def square(typing: Any, source: Any, step: Any, target: Any, target_step: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            source, step, target, target_step, ahead = arguments
-            kind = ir.FunctionType(ir.VoidType(), [BYTES, INT, INT, INT])
-            prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-
-            def row(start: Any, step: Any, number: int, kind: Any) -> Any:
-                away = builder.shl(builder.mul(step, long(number)), ir.Constant(LONG, 2))
-                return builder.inttoptr(builder.add(start, away), kind)
-
-            rows = [builder.load(row(source, step, number, VECTOR.as_pointer()), align=4) for number in range(LANES)]
-            later = builder.add(source, builder.shl(ahead, ir.Constant(LONG, 2)))
-            for number in range(LANES):  # to read, into the first level, data
-                builder.call(
-                    prefetch, [row(later, step, number, BYTES), *(ir.Constant(INT, flag) for flag in (0, 3, 1))]
-                )
+            source, step, target, target_step = arguments
+            vectors = VECTOR.as_pointer()
+            rows = [builder.load(_at(builder, source, step, number, vectors), align=4) for number in range(LANES)]
             for number, given in enumerate(_transposed(builder, rows) if transposes else rows):
-                builder.store(given, row(target, target_step, number, VECTOR.as_pointer()), align=4)
+                builder.store(given, _at(builder, target, target_step, number, vectors), align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 5), generate
+        return types.void(*[types.int64] * 4), generate
 
     return intrinsic(square)
 
 
-transpose, copy = _square(transposes=True), _square(transposes=False)
+def _fetch(typing: Any, address: Any, distance: Any) -> Any:
+    """Ask for the lines of LANES rows, to read them soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [BYTES, INT, INT, INT])
+        prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        flags = [ir.Constant(INT, flag) for flag in (0, 3, 1)]  # to read, into the first level, data
+        start, step = arguments
+        for number in range(LANES):
+            builder.call(prefetch, [_at(builder, start, step, number, BYTES), *flags])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+transpose, copy, fetch = _square(transposes=True), _square(transposes=False), intrinsic(_fetch)
 
 
 @contracted
 def pack(
     source: int, side_step: int, k_step: int, sides: int, count: int, whole: int, out: int, apart: int, step: int
 ) -> None:
-    """SIDES sides of `whole` steps each, zeros beyond the `sides` and `count` that there are; one of the source's steps is 1.
+    """As many panels as hold the `sides`, of `whole` steps each, zeros beyond the sides and the `count` steps that there are; one
+    of the source's steps is 1.
 
-    In `out`, squares of neighbouring sides are `apart` floats apart, and the steps k of a square `step`.
+    In a panel, squares of neighbouring sides are `apart` floats apart, and the steps k of a square `step`.
     """
-    done = count // LANES * LANES if sides == SIDES else 0
+    full, done, panel = sides // SIDES * SIDES, count // LANES * LANES, 4 * SIDES * whole
     if k_step == 1:
-        for k in range(0, done, LANES):
-            for side in range(0, SIDES, LANES):
-                place = out + 4 * (k * step + side // LANES * apart)
-                transpose(source + 4 * (side * side_step + k), side_step, place, step, AHEAD)
+        for top in range(0, full, SIDES):
+            for line in range(0, done, LINE):  # all of a line before the next one, which may push it out of the cache
+                for side in range(0, SIDES, LANES):
+                    given, place = source + 4 * (top + side) * side_step, out + 4 * (side // LANES * apart)
+                    fetch(given + 4 * (line + AHEAD), side_step)
+                    for k in range(line, min(line + LINE, done), LANES):
+                        transpose(given + 4 * k, side_step, place + top // SIDES * panel + 4 * k * step, step)
     else:
-        for k in range(0, done, LANES):
-            for side in range(0, SIDES, LANES):
-                place = out + 4 * (k * step + side // LANES * apart)
-                copy(source + 4 * (side + k * k_step), k_step, place, step, AHEAD * k_step)
-    for k in range(done, whole):
-        for side in range(SIDES):
+        for k in range(0, done, LANES):  # all sides before the next steps: they lie side by side
+            for top in range(0, full, SIDES):
+                given = source + 4 * (top + k * k_step)
+                fetch(given + 4 * LANES * k_step, k_step)
+                for side in range(0, SIDES, LANES):
+                    place = out + 4 * (k * step + side // LANES * apart)
+                    copy(given + 4 * side, k_step, place + top // SIDES * panel, step)
+    for side in range(-(-sides // SIDES) * SIDES):
+        for k in range(done if side < full else 0, whole):
             value = ZERO
             if side < sides and k < count:
                 value = pointer(source + 4 * (side * side_step + k * k_step), ZERO)[0]
-            pointer(out + 4 * (k * step + side // LANES * apart + side % LANES), ZERO)[0] = value
+            place = out + side // SIDES * panel + 4 * (side % SIDES // LANES * apart + side % LANES)
+            pointer(place + 4 * k * step, ZERO)[0] = value

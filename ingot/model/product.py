@@ -3,7 +3,7 @@
     y = x Wᵀ        ∂x = ∂y W        ∂W = ∂yᵀ x
 
 Two Neoverse N1 cores multiply 79.8 GFLOP/s at most. On the shapes of a small model the loops reach 72, libraries 70; but
-products of our own write to memory that is kept (rooms.py), and many can run in one call (halves_team.py).
+products of our own write to memory that is kept (rooms.py), and many can run in one call (team_plan.py).
 
 Shapes: M rows, K steps of the sum, N columns.
 """
@@ -22,11 +22,11 @@ from torch.nn.functional import linear
 
 from ingot.model import team
 from ingot.model.rooms import new_room, rooms_are_kept
+from ingot.model.team import Memory, Stage, Work
 
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")  # the tiles are made for its registers
-Factor = tuple[
-    Tensor, int, int
-]  # a matrix, how far its rows (its columns, on the right) are apart, and the steps of the sum
+# a matrix, how far its rows (its columns, on the right) are apart, and the steps of the sum
+Factor = tuple[Memory, int, int]
 FEWEST_ROWS = 64  # of fewer, packing the other matrix takes too long
 FEWEST_PANELS = 4  # of columns for each thread, or some wait for others
 
@@ -61,19 +61,38 @@ def matrix_product(a_MK: Tensor, b_KN: Tensor, out_MN: Tensor, *, adds: bool = F
 
 
 def product(a_MK: Tensor, b_KN: Tensor, out_MN: Tensor, *, adds: bool = False) -> Tensor:
-    """The same by the loops, also of transposed matrices."""
+    """The same by the loops, also of transposed matrices; rows of `out` are contiguous."""
     a_MK, b_KN = _with_neighbours(a_MK), _with_neighbours(b_KN)
     (a_side, a_k), (b_k, b_side) = a_MK.stride(), b_KN.stride()
-    return run_product((a_MK, a_side, a_k), (b_KN, b_side, b_k), out_MN, (*a_MK.shape, b_KN.shape[1]), adds=adds)
+    shape = (*a_MK.shape, b_KN.shape[1])
+    team.run(*product_stage((a_MK, a_side, a_k), (b_KN, b_side, b_k), (out_MN, out_MN.stride(0)), shape, adds=adds))
+    return out_MN
 
 
-def run_product(a: Factor, b: Factor, out: Tensor, shape: tuple[int, int, int], *, adds: bool = False) -> Tensor:
-    """The same of contiguous memory, or of rows of `out` that are: for M, K and N."""
+def product_stage(
+    a: Factor, b: Factor, out: tuple[Memory, int], shape: tuple[int, int, int], *, adds: bool = False
+) -> Stage:
+    """The same for M, K and N as a stage of a plan; `out` comes with the distance of its rows."""
     rows, count, columns = shape
     depth, most, kept, room = _blocks(rows, count, columns, torch.get_num_threads())
-    matrices = (*a, *b, out, out.stride(-2))
-    team.run(_loops().multiply, *matrices, rows, columns, count, int(adds), new_room(room), depth, most, kept)
-    return out
+    return _loops().multiply, *a, *b, *out, rows, columns, count, int(adds), Work(room), depth, most, kept
+
+
+def project(x: Memory, weight: Memory, out: Memory, shape: tuple[int, int, int], *, adds: bool = False) -> Stage:
+    """y = x Wᵀ, or y plus that, of contiguous x [M, K], W [N, K] and y: a stage of a plan."""
+    _, count, columns = shape
+    return product_stage((x, count, 1), (weight, count, 1), (out, columns), shape, adds=adds)
+
+
+def project_back(
+    up: Memory, x: Memory, weight: Memory, d_x: Memory, d_weight: Memory | None, shape: tuple[int, int, int]
+) -> list[Stage]:
+    """The gradients of x and, where it is wanted, of W from that of `project`."""
+    rows, count, columns = shape
+    stages = [product_stage((up, columns, 1), (weight, 1, count), (d_x, count), (rows, columns, count))]
+    if d_weight is not None:
+        stages.append(product_stage((up, 1, columns), (x, 1, count), (d_weight, count), (columns, rows, count)))
+    return stages
 
 
 @cache
@@ -83,7 +102,7 @@ def _blocks(rows: int, count: int, columns: int, threads: int) -> tuple[int, int
     depth = min(loops.DEPTH, -(-count // loops.LANES) * loops.LANES)
     most = loops.RESIDENT // depth // loops.SIDES * loops.SIDES
     panels = -(-columns // loops.SIDES)
-    kept = 1 if rows <= most else -(-panels // threads)
+    kept = min(loops.PANELS, -(-panels // threads)) if rows <= most else -(-panels // threads)
     return depth, most, kept, loops.RESIDENT + threads * (loops.SIDES * depth * kept + loops.EDGE)
 
 

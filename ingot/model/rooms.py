@@ -95,7 +95,7 @@ def new_room(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32)
     count = prod(shape)
     with _lock:
-        return torch.from_numpy(_kept[-1].take(rounded_up(count)))[:count].view(shape)
+        return torch.from_numpy(_kept[-1].take(rounded_up(count))[:count].reshape(shape))
 
 
 def rounded_up(count: int) -> int:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ingot.model.rooms import new_room
 
 WAIT = "ingot_wait"  # void f(), known to compiled code: until all threads of the team are here
 THREAD_NUMBER, TEAM_SIZE = "ingot_thread_number", "ingot_team_size"  # int32 f()
@@ -44,46 +46,48 @@ def team_can(*tensors: Tensor) -> bool:
     return fitting and not torch.compiler.is_compiling() and openmp() is not None
 
 
+LINE = 16  # floats of a line of the cache
 PLAIN = (Tensor, torch.nn.Parameter)  # not a tensor that is divided over ranks, or made up
 
 
-def run(loop: Any, *numbers: Tensor | int | float) -> None:
-    """Let every thread run the loop. A tensor stands for its address, a float for its bits."""
-    task = (ctypes.c_int64 * len(numbers))(*map(_as_integer, numbers))
-    if _waiting.stages is None:
-        openmp().GOMP_parallel(loop.address, task, torch.get_num_threads(), 0)
-    else:
-        _waiting.stages.append((loop.address, task, numbers))
+@dataclass(frozen=True)
+class Work:
+    """So many floats of working memory, which are free again when the loop has run."""
+
+    floats: int
 
 
-class _Waiting(threading.local):
-    # of the innermost `together` of this thread: loop, task, and the tensors, whose memory must stay until the loop has run
-    stages: list[tuple[int, Any, tuple[Any, ...]]] | None = None
+@dataclass(frozen=True)
+class Place:
+    """So many floats after the beginning of the tensor that a plan knows by this name (team_plan.py)."""
+
+    name: str
+    floats: int = 0
+
+    def after(self, floats: int) -> Place:
+        """The place so many floats further on."""
+        return Place(self.name, self.floats + floats)
+
+    def side_by_side(self, sizes: Sequence[int]) -> list[Place]:
+        """From here on places for so many floats each; a line begins where each of them does."""
+        starts = accumulate((-(-size // LINE) * LINE for size in sizes[:-1]), initial=0)
+        return [self.after(start) for start in starts]
 
 
-_waiting = _Waiting()
+Memory = Tensor | Place
+Number = Memory | Work | int | float
+Stage = tuple[Any, *tuple[Number, ...]]  # a loop, and the numbers of its task
 
 
-@contextmanager
-def together() -> Iterator[None]:
-    """What this thread runs inside, it runs at the end in one call, in order; nothing else may read or write its tensors before.
-
-    Python runs faster before a product than between two: a product leaves nothing of it in the caches.
-    """
-    from ingot.model.team_loops import run_stages
-
-    assert _waiting.stages is None
-    _waiting.stages = []
-    try:
-        yield
-        stages = _waiting.stages
-    finally:
-        _waiting.stages = None
-    pairs = ((address, ctypes.addressof(task)) for address, task, _ in stages)
-    run(run_stages, len(stages), *(number for pair in pairs for number in pair))
+def run(loop: Any, *numbers: Number) -> None:
+    """Let every thread run the loop. A tensor stands for its address, a float for its bits; only plans know places."""
+    given = [new_room(each.floats) if isinstance(each, Work) else each for each in numbers]
+    task = (ctypes.c_int64 * len(given))(*map(_as_integer, given))
+    openmp().GOMP_parallel(loop.address, task, torch.get_num_threads(), 0)
 
 
-def _as_integer(number: Tensor | int | float) -> int:
+def _as_integer(number: Number) -> int:
+    assert not isinstance(number, Place | Work)
     if isinstance(number, Tensor):
         return number.data_ptr()
     return bits(number) if isinstance(number, float) else number

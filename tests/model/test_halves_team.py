@@ -1,17 +1,21 @@
-"""A layer by the loops of a training run on a CPU against the same layer, module by module, in float64."""
+"""Layers by the loops of a training run on a CPU against the same layers, module by module, in float64."""
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from ingot.model import halves_team, product, rooms, team
+from ingot.model import halves, product, team
 from ingot.model.config import ModelConfig
+from ingot.model.layers_team import AT_ONCE
 from ingot.model.product import IS_ARM
+from ingot.model.team import Place
+from ingot.model.team_plan import Plan
 from ingot.model.transformer import Transformer
 from ingot.train.on_cpu import fast_on_cpu
 
@@ -37,18 +41,23 @@ def make(layers: int = 2, **mixer: Any) -> Transformer:
     )
 
 
-def gradients(model: Transformer, tokens_BT: Tensor) -> tuple[Tensor, list[Tensor], set[str]]:
-    """States, gradients of a weighted sum of them, and the steps of autograd that made them."""
+def gradients(model: Transformer, tokens_BT: Tensor) -> tuple[Tensor, list[Tensor], Counter[str]]:
+    """States, gradients of a weighted sum of them, and the steps of autograd that made them, by their names."""
     states = model.hidden(tokens_BT)
-    seen, names, todo = set(), set(), [states.grad_fn]
+    seen, todo = set(), [states.grad_fn]
     while todo:
         node = todo.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            names.add(type(node).__name__)
             todo += [each for each, _ in node.next_functions]
+    names = Counter(type(node).__name__ for node in seen)
     weight = torch.linspace(-1, 1, states.numel(), dtype=states.dtype).view_as(states)
     return states.detach(), list(torch.autograd.grad((states * weight).sum(), list(model.parameters()))), names
+
+
+def agree(found: Tensor, ours: list[Tensor], wanted: Tensor, exact: list[Tensor]) -> None:
+    for one, other in zip([found, *ours], [wanted, *exact], strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))
 
 
 @pytest.mark.parametrize("mixer", [{}, {"rope": {"pairing": "interleaved"}}, {"scale": 0.1}])
@@ -61,9 +70,47 @@ def test_layers(mixer: dict[str, Any]) -> None:
     with fast_on_cpu(CPU):
         for _ in range(2):  # the second time on memory that was used before
             found, ours, names = gradients(model, tokens_BT)
-            assert {"_AttentionBackward", "_FeedForwardBackward"} <= names and "_SquareBackward" not in names
-            for one, other in zip([found, *ours], [wanted, *exact], strict=True):
-                torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))
+            assert names["_HalvesBackward"] == 1 and not {"_SquareBackward", "_ProductBackward"} & set(names)
+            agree(found, ours, wanted, exact)
+
+
+def test_many_layers_are_taken_a_few_at_a_time() -> None:
+    """One of them, in the middle, is called by somebody's own function, as where activations are computed twice."""
+    model, tokens_BT = make(2 * AT_ONCE + 1), torch.randint(128, (1, 70))
+    wanted, exact, _ = gradients(copy.deepcopy(model).double(), tokens_BT)
+    with fast_on_cpu(CPU):
+        found, ours, names = gradients(model, tokens_BT)
+        agree(found, ours, wanted, exact)
+        assert names["_HalvesBackward"] == 3
+        block, calls = model.blocks[1], list[int]()
+        plain = block.forward
+
+        def called(*given: Any) -> Any:
+            calls.append(1)
+            return plain(*given)
+
+        block.forward = called
+        found, ours, names = gradients(model, tokens_BT)
+        agree(found, ours, wanted, exact)
+        assert len(calls) == 1 and names["_HalvesBackward"] == 1 + 2 + 2
+
+
+def test_two_passes_before_their_gradients() -> None:
+    """What is kept of the first pass is not what the second one writes to."""
+    model, (first, second) = make(), torch.randint(128, (2, 2, 70))
+    weight_BTD = torch.linspace(-1, 1, 2 * 70 * 128).view(2, 70, 128)
+
+    def both(model: Transformer) -> tuple[Tensor, ...]:
+        states = model.hidden(first), model.hidden(second)
+        return torch.autograd.grad(
+            (states[0] * weight_BTD - states[1] * weight_BTD.square()).sum(), list(model.parameters())
+        )
+
+    wanted = both(copy.deepcopy(model).double())
+    with fast_on_cpu(CPU):
+        found = both(model)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))
 
 
 @pytest.mark.parametrize("mixer", [{"window": 8}, {"softcap": 5.0}, {"sinks": True}, {"query_key_norm": "head"}])
@@ -72,9 +119,8 @@ def test_unusual_attention_is_left_to_the_modules(mixer: dict[str, Any]) -> None
     wanted, exact, _ = gradients(copy.deepcopy(model).double(), tokens_BT)
     with fast_on_cpu(CPU):
         found, ours, names = gradients(model, tokens_BT)
-    assert "_AttentionBackward" not in names and "_FeedForwardBackward" in names
-    for one, other in zip([found, *ours], [wanted, *exact], strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=2e-5 * float(other.abs().max()))
+    assert names["_ProductBackward"] == 2 and names["_HalvesBackward"] == 1  # the feed-forward
+    agree(found, ours, wanted, exact)
 
 
 def test_documents_and_hooks_are_left_to_the_modules() -> None:
@@ -97,36 +143,32 @@ def test_outside_a_run_layers_are_torchs_again() -> None:
     model, tokens_BT = make(1), torch.randint(128, (2, 77))
     with fast_on_cpu(CPU):
         pass
-    assert not {"_AttentionBackward", "_FeedForwardBackward", "_ProductBackward"} & gradients(model, tokens_BT)[2]
+    assert not {"_HalvesBackward", "_ProductBackward", "_LookUpBackward"} & set(gradients(model, tokens_BT)[2])
 
 
-def test_one_call_for_many_loops_runs_them_in_order() -> None:
+def test_a_plan_runs_its_stages_in_order_on_any_tensors() -> None:
     from ingot.model.norm_team import norm_forward
 
-    x, gain, weight = torch.randn(64, 32), torch.rand(32), torch.randn(32, 16)
-    with team.together():
-        normed = norm_forward(x, gain, 1e-6)
-        out = product.product(normed, weight, torch.zeros(64, 16))
-        assert not out.any()  # nothing has run yet
-    exact = torch.nn.functional.rms_norm(x.double(), (32,), gain.double(), 1e-6) @ weight.double()
-    torch.testing.assert_close(out.double(), exact, rtol=1e-4, atol=1e-4)
-
-
-def test_memory_of_waiting_loops_is_not_given_up() -> None:
-    """Working memory that only waiting loops know counts as in use, also while other rooms are given up."""
-    with rooms.kept_rooms():
-        for length in range(64, 400, 23):  # sizes that were never there before make way for each other
-            x, weight = torch.randn(length, 64), torch.randn(64, 96)
-            with team.together():
-                given = product.product(x, weight, rooms.new_room(length, 96))
-                other = product.product(given, weight.T, rooms.new_room(length, 64))
-                tensors = [each for _, _, numbers in team._waiting.stages or [] for each in numbers]
-                addresses = {each.data_ptr() for each in tensors if isinstance(each, Tensor)}
-                held = {place.ctypes.data for each in rooms._kept[-1].by_size.values() for place in each}
-                working = {numbers[12].data_ptr() for _, _, numbers in team._waiting.stages or []}
-                assert working <= addresses & held
-            exact = x.double() @ weight.double() @ weight.double().T
-            torch.testing.assert_close(other.double(), exact, rtol=1e-4, atol=1e-3)
+    size, rows = (64, 32), 64
+    normed, other = Place("kept").side_by_side((rows * 32, rows * 16))
+    plan = Plan(
+        [
+            norm_forward(Place("x"), Place("gain"), normed, size, 1e-6),
+            product.project(normed, Place("weight"), other, (rows, 32, 16)),
+            product.project(other, Place("weight", 32 * 16), Place("out"), (rows, 16, 48), adds=True),
+        ],
+        torch.get_num_threads(),
+    )
+    results = []
+    for number in range(2):
+        x, gain, weight = torch.randn(*size), torch.rand(32), torch.randn(32 * 16 + 16 * 48)
+        out, kept = torch.full((rows, 48), float(number)), torch.empty(rows * 48)
+        plan.run({"x": x, "gain": gain, "weight": weight, "kept": kept, "out": out, "a name of nobody": x})
+        exact = torch.nn.functional.rms_norm(x.double(), (32,), gain.double(), 1e-6)
+        exact = exact @ weight[: 32 * 16].view(16, 32).double().T @ weight[32 * 16 :].view(48, 16).double().T + number
+        results.append((out, exact))
+    for found, wanted in results:
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_frozen_weights_cost_no_products(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +180,15 @@ def test_frozen_weights_cost_no_products(monkeypatch: pytest.MonkeyPatch) -> Non
     learning = [each for each in exact.parameters() if each.requires_grad]
     wanted = torch.autograd.grad((exact.hidden(tokens_BT) * weight_BTD).sum(), learning)
     shapes: list[tuple[int, int, int]] = []
-    plain = product.run_product
+    plain = product.product_stage
 
-    def count(*given: Any, **options: Any) -> Tensor:
+    def count(*given: Any, **options: Any) -> Any:
         shapes.append(given[3])
         return plain(*given, **options)
 
-    monkeypatch.setattr(halves_team, "run_product", count)
+    monkeypatch.setattr(product, "product_stage", count)
+    for plans in (halves._forward, halves._backward):
+        plans.cache_clear()
     with fast_on_cpu(CPU):
         found = torch.autograd.grad((model.hidden(tokens_BT) * weight_BTD).sum(), trained)
     assert len(shapes) == 8  # four products, and the gradients of what enters them

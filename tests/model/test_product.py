@@ -30,7 +30,8 @@ def close(found: Tensor, wanted: Tensor) -> None:
         (300, 516, 33),
         (64, 1100, 40),
         (530, 260, 16),
-    ],  # also several blocks of rows and of the sum
+        (50, 70, 300),
+    ],  # also several blocks of rows and of the sum, and more panels than are packed at once
 )
 def test_products(rows: int, count: int, columns: int, threads: int) -> None:
     """Plain and transposed factors, written and added, at edges that are no whole tile."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention, silu
 
 from ingot.model import norm_team, team
+from ingot.model.embedding_team import look_up
 from ingot.model.feed_forward import gated_team
+from ingot.model.loops import largest_of
 from ingot.model.mixers import attend_square
 from ingot.model.positions import rope_team
+from ingot.model.rooms import kept_rooms
 
 pytestmark = pytest.mark.skipif(team.openmp() is None, reason="torch has another OpenMP library here")
 
@@ -48,11 +52,43 @@ def test_norm() -> None:
     exact = [each.double().requires_grad_() for each in (x, gain)]
     wanted = rms_norm(exact[0], (37,), exact[1], 1e-3)
     d_x, d_gain = torch.autograd.grad(wanted, exact, up.double())
-    found = [norm_team.norm_forward(x, gain, 1e-3), *norm_team.norm_backward(x, gain, 1e-3, up, more)]
-    for one, other in zip(found, (wanted.detach(), d_x + more, d_gain), strict=True):
+    size, found = (10, 37), [torch.empty_like(each) for each in (x, x, gain, x)]
+    team.run(*norm_team.norm_forward(x, gain, found[0], size, 1e-3, found[3]))
+    team.run(*norm_team.norm_backward(x, gain, up, found[1], found[2], size, 1e-3, more))
+    for one, other in zip(found, (wanted.detach(), d_x + more, d_gain, x.double()), strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
     x[0, 3, 7] = float("nan")
-    assert norm_team.norm_forward(x, gain, 1e-3).isnan().all(-1).sum() == 1
+    team.run(*norm_team.norm_forward(x, gain, found[0], size, 1e-3))
+    assert found[0].isnan().all(-1).sum() == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_of_an_embedding(threads: int) -> None:
+    """Some tokens come often, some not at all; the gradient is torch's to the bit, whatever memory held before."""
+    weight, tokens = torch.randn(50, 37, requires_grad=True), torch.randint(40, (3, 60))
+    up, before = torch.randn(3, 60, 37), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with kept_rooms():
+            for _ in range(2):
+                found = look_up(tokens, weight)
+                (gradient,) = torch.autograd.grad(found, weight, up)
+                assert "LookUp" in type(found.grad_fn).__name__
+                gradient.add_(1.0)  # the room is used again
+                wanted = embedding(tokens, weight)
+                assert torch.equal(found, wanted)
+                assert torch.equal(gradient, torch.autograd.grad(wanted, weight, up)[0] + 1.0)
+    finally:
+        torch.set_num_threads(before)
+    assert "LookUp" not in type(look_up(tokens, weight).grad_fn).__name__  # no training run
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("nan")])
+def test_largest(wrong: float) -> None:
+    x = torch.randn(517)
+    assert largest_of(x.numpy()) == x.max() and largest_of((-x.abs()).numpy()) == (-x.abs()).max()
+    x[300] = wrong
+    assert (largest_of(x.numpy()) == wrong) if wrong == wrong else math.isnan(largest_of(x.numpy()))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from ingot.model import team
 from ingot.model.rooms import new_room
+from ingot.model.team import Memory, Stage
 
 
 def gated_can(projected: Tensor) -> bool:
@@ -30,19 +31,14 @@ def gated_silu(projected: Tensor) -> Tensor:
     return out
 
 
-def gate_forward(projected: Tensor) -> Tensor:
-    """The same of a contiguous tensor, for somebody who differentiates it himself: with `gate_backward`."""
-    width = projected.shape[-1] // 2
-    out = new_room(*projected.shape[:-1], width)
-    team.run(_loops().forward, projected, out, out.numel() // width, width)
-    return out
+def gate_forward(projected: Memory, out: Memory, tokens: int, width: int) -> Stage:
+    """The same as a stage of a plan, for somebody who differentiates it himself: with `gate_backward`."""
+    return _loops().forward, projected, out, tokens, width
 
 
-def gate_backward(projected: Tensor, up: Tensor) -> Tensor:
-    """The gradient [..., 2F] of [gate | up] from that of the output, both contiguous."""
-    out, width = new_room(*projected.shape), up.shape[-1]
-    team.run(_loops().backward, projected, up, out, up.numel() // width, width)
-    return out
+def gate_backward(projected: Memory, up: Memory, out: Memory, tokens: int, width: int) -> Stage:
+    """The gradient [N, 2F] of [gate | up] from that of the output."""
+    return _loops().backward, projected, up, out, tokens, width
 
 
 class _Gated(torch.autograd.Function):
@@ -50,13 +46,18 @@ class _Gated(torch.autograd.Function):
     def forward(ctx: Any, projected: Tensor) -> Tensor:
         projected = projected.contiguous()
         ctx.save_for_backward(projected)
-        return gate_forward(projected)
+        width = projected.shape[-1] // 2
+        out = new_room(*projected.shape[:-1], width)
+        team.run(*gate_forward(projected, out, out.numel() // width, width))
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, up: Tensor) -> Tensor:
         (projected,) = ctx.saved_tensors
-        return gate_backward(projected, up.contiguous())
+        out, width = new_room(*projected.shape), up.shape[-1]
+        team.run(*gate_backward(projected, up.contiguous(), out, up.numel() // width, width))
+        return out
 
 
 @cache

@@ -20,10 +20,13 @@ from torch.autograd.function import once_differentiable
 
 from ingot.model import team
 from ingot.model.rooms import new_room
+from ingot.model.team import Memory, Stage, Work
 
 IS_ARM = platform.machine().lower() in ("aarch64", "arm64")  # the tiles are made for its registers
 WIDTHS = 16  # a head has a multiple of this many channels
 SHORTEST = 64  # rows of fewer tokens are faster in torch's kernel
+
+Heads = tuple[Memory, int, int, int]  # where the first one is, and the strides of row, head and token
 
 
 def square_can(query_BHTW: Tensor, key_BKTW: Tensor, value_BKTW: Tensor) -> bool:
@@ -77,20 +80,21 @@ def _like(x_BHTW: Tensor) -> Tensor:
 
 def _run(loop: Any, tensors: list[Tensor], lse: Tensor, scale: float) -> None:
     rows, heads, tokens, width = tensors[0].shape
-    numbers = [number for each in tensors for number in (each.data_ptr(), *each.stride()[:3])]
-    run_square(loop, numbers, lse, (rows, heads, tensors[1].shape[1], tokens, width), scale)
+    placed: list[Heads] = [(each, each.stride(0), each.stride(1), each.stride(2)) for each in tensors]
+    team.run(*square_stage(loop, placed, lse, (rows, heads, tensors[1].shape[1], tokens, width), scale))
 
 
-def run_square(
-    loop: Any, numbers: Sequence[int], lse_BHT: Tensor, shape: tuple[int, int, int, int, int], scale: float
-) -> None:
-    """One of the loops over B, H, K, T, W. Numbers: the address and the strides of row, head and token of each tensor."""
+def square_stage(
+    loop: Any, given: Sequence[Heads], lse_BHT: Memory, shape: tuple[int, int, int, int, int], scale: float
+) -> Stage:
+    """One of the loops over B, H, K, T, W."""
     rows, heads, key_heads, tokens, width = shape
     queries = loops().QUERIES
     whole = -(-tokens // queries) * queries
     room = 5 * whole * width + 2 * queries * (whole + width) + queries
-    space = new_room(torch.get_num_threads() * room)
-    team.run(loop, *numbers, lse_BHT, space, room, rows, key_heads, heads // key_heads, tokens, width, float(scale))
+    numbers = [number for each in given for number in each]
+    space = Work(torch.get_num_threads() * room)
+    return loop, *numbers, lse_BHT, space, room, rows, key_heads, heads // key_heads, tokens, width, float(scale)
 
 
 @cache

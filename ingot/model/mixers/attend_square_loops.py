@@ -1,7 +1,8 @@
 """numba: causal attention over whole rows and its gradient, for attend_square.py. A task is one row and one key head.
 
 Keys and values are copied once, beside their transposes, and padded with zeros to whole blocks of QUERIES; then every query head
-goes through its blocks of QUERIES against the keys that a block can see. All products are tiles of tile_loops.py:
+goes through its blocks of QUERIES against the keys that a block can see. All products are tiles of tile_loops.py; those with p
+and ds end, or begin, where a tile's queries see no more keys:
 
     s = q Kᵀ    p = exp(s − lse)    o = p V            dp = do Vᵀ    ds = p (dp − do·o)    dq = ds K    dV += pᵀ do    dK += dsᵀ q
 
@@ -20,6 +21,9 @@ from ingot.model.team_loops import Task, as_float, for_team, matrix, share, thre
 from ingot.model.tile_loops import COLUMNS, ROWS, tile, tile_transposed
 
 QUERIES = 32
+WHOLE = (
+    16  # exponentials are taken of as many at once, in vectors; what is beyond the last key of a query is thrown away
+)
 QUERY, KEY, VALUE, OUT, UP, D_QUERY, D_KEY, D_VALUE = range(8)  # the tensors of a task
 LSE = 32  # where its other numbers begin
 
@@ -55,47 +59,57 @@ def _transpose(given_SW: Array, out_WS: Array) -> None:
 
 
 @fast
-def _product(
-    a: int, a_step: int, b: int, b_step: int, c: int, c_step: int, rows: int, columns: int, count: int
-) -> None:
-    """c = a b."""
+def _scores(a: int, b: int, b_step: int, c: int, columns: int, width: int) -> None:
+    """c = a b of a block of queries a with all keys b that some of them see."""
     for column in range(0, columns, COLUMNS):
-        for row in range(0, rows, ROWS):
-            tile(a + 4 * row * a_step, a_step, b + 4 * column, b_step, c + 4 * (row * c_step + column), c_step, count)
+        for row in range(0, QUERIES, ROWS):
+            place = c + 4 * (row * b_step + column)
+            tile(a + 4 * row * width, width, b + 4 * column, b_step, place, b_step, width)
 
 
 @fast
-def _add_transposed(a: int, a_step: int, b: int, b_step: int, c: int, rows: int, columns: int, count: int) -> None:
-    """c += aᵀ b; c has as many columns as it adds."""
-    for column in range(0, columns, COLUMNS):
-        for row in range(0, rows, ROWS):
-            tile_transposed(
-                a + 4 * row, a_step, b + 4 * column, b_step, c + 4 * (row * columns + column), columns, count
-            )
+def _mix(a: int, a_step: int, b: int, c: int, start: int, width: int) -> None:
+    """c = a b of weights a of the queries from `start` on, up to the last key that each of them sees."""
+    for column in range(0, width, COLUMNS):
+        for row in range(0, QUERIES, ROWS):
+            place = c + 4 * (row * width + column)
+            tile(a + 4 * row * a_step, a_step, b + 4 * column, width, place, width, start + row + ROWS)
+
+
+@fast
+def _add_transposed(a: int, a_step: int, b: int, c: int, start: int, width: int) -> None:
+    """c += aᵀ b of weights a of the queries from `start` on, for each key from the first query on that sees it."""
+    for column in range(0, width, COLUMNS):
+        for row in range(0, start + QUERIES, ROWS):
+            first = max(0, row - start)
+            weights, given = a + 4 * (row + first * a_step), b + 4 * (column + first * width)
+            place = c + 4 * (row * width + column)
+            tile_transposed(weights, a_step, given, width, place, width, QUERIES - first)
 
 
 @reordered
 def _weigh(scores_S: Array, seen: int, largest: np.float32) -> np.float32:
-    """Scores become exp(s − largest), those beyond `seen` zero; returns the sum, which is not a number if some score is not."""
-    total = nothing = ZERO
-    for j in range(seen):
-        nothing += scores_S[j] * ZERO  # `exponential` makes numbers of what is none
+    """Scores become exp(s − largest), the next few beyond `seen` zero; returns the sum, which is a number if `largest` is."""
+    whole = -(-seen // WHOLE) * WHOLE
+    for j in range(whole):
         scores_S[j] = exponential(scores_S[j] - largest)
-    for j in range(seen):
-        total += scores_S[j]
-    for j in range(seen, scores_S.shape[0]):
+    for j in range(seen, whole):
         scores_S[j] = ZERO
-    return total + nothing
+    total = largest * ZERO  # `exponential` can make a number of what is none
+    for j in range(whole):
+        total += scores_S[j]
+    return total
 
 
 @fast
 def _weigh_again(scores_S: Array, grown_S: Array, seen: int, lse: np.float32, along: np.float32) -> None:
-    """Scores become p, and dp becomes ds."""
-    for j in range(seen):
+    """Scores become p, and dp becomes ds; the next few beyond `seen` zero."""
+    whole = -(-seen // WHOLE) * WHOLE
+    for j in range(whole):
         weight = exponential(scores_S[j] - lse)
         scores_S[j] = weight
         grown_S[j] = weight * (grown_S[j] - along)
-    for j in range(seen, scores_S.shape[0]):
+    for j in range(seen, whole):
         scores_S[j] = grown_S[j] = ZERO
 
 
@@ -150,7 +164,7 @@ def forward(task: Task) -> None:
                 count, end = min(QUERIES, tokens - start), start + QUERIES
                 place = _start(task, QUERY, row, head) + 4 * start * _step(task, QUERY)
                 _copy(place, _step(task, QUERY), scale, count, query_QW)
-                _product(query, width, key_t, whole, scores, whole, QUERIES, end, width)
+                _scores(query, key_t, whole, scores, end, width)
                 for i in range(QUERIES):
                     scores_S = vector(scores + 4 * i * whole, end)
                     largest = largest_of(scores_S[: start + i + 1])
@@ -158,7 +172,7 @@ def forward(task: Task) -> None:
                     totals_Q[i] = one / total
                     if i < count:
                         lse_T[start + i] = largest + np.float32(math.log(total))
-                _product(scores, whole, value, width, out, width, QUERIES, width, end)
+                _mix(scores, whole, value, out, start, width)
                 place = _start(task, OUT, row, head) + 4 * start * _step(task, OUT)
                 for i in range(count):
                     _put(out_QW[i : i + 1], totals_Q[i], place + 4 * i * _step(task, OUT), _step(task, OUT))
@@ -194,17 +208,17 @@ def backward(task: Task) -> None:
                 place = _start(task, QUERY, row, head) + 4 * start * _step(task, QUERY)
                 _copy(place, _step(task, QUERY), scale, count, query_QW)
                 _copy(given, _step(task, UP), one, count, up_QW)
-                _product(query, width, key_t, whole, scores, whole, QUERIES, end, width)
-                _product(up, width, value_t, whole, grown, whole, QUERIES, end, width)
+                _scores(query, key_t, whole, scores, end, width)
+                _scores(up, value_t, whole, grown, end, width)
                 for i in range(count):
                     along = _dot(up_QW[i], vector(out + 4 * i * _step(task, OUT), width))
                     scores_S, grown_S = vector(scores + 4 * i * whole, end), vector(grown + 4 * i * whole, end)
                     _weigh_again(scores_S, grown_S, start + i + 1, lse_T[start + i], along)
                 for i in range(count, QUERIES):
                     scores_QS[i, :end], grown_QS[i, :end] = ZERO, ZERO
-                _add_transposed(scores, whole, up, width, d_value, end, width, QUERIES)
-                _add_transposed(grown, whole, query, width, d_key, end, width, QUERIES)
-                _product(grown, whole, key, width, query, width, QUERIES, width, end)
+                _add_transposed(scores, whole, up, d_value, start, width)
+                _add_transposed(grown, whole, query, d_key, start, width)
+                _mix(grown, whole, key, query, start, width)
                 place = _start(task, D_QUERY, row, head) + 4 * start * _step(task, D_QUERY)
                 _put(query_QW[:count], scale, place, _step(task, D_QUERY))
         _put(d_key_SW[:tokens], one, _start(task, D_KEY, row, key_head), _step(task, D_KEY))

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from ingot.model import team
 from ingot.model.rooms import new_room
+from ingot.model.team import Memory, Stage
 
 
 def rotate_can(x_BHTW: Tensor, cos: Tensor) -> bool:
@@ -45,13 +46,23 @@ class _Rotate(torch.autograd.Function):
 
 
 def turn_heads(
-    x_BTF: Tensor, heads: int, cos_BTR: Tensor, sin_BTR: Tensor, out_BTF: Tensor, *, interleaved: bool, back: bool
-) -> None:
-    """Turn the first heads of each token of x into the first ones of out; all is contiguous."""
-    rows, tokens, features = x_BTF.shape
-    width, sign = 2 * cos_BTR.shape[-1], -1.0 if back else 1.0
-    sizes = (rows, tokens, heads, width, tokens * features, features, width)
-    team.run(_loop(), x_BTF, cos_BTR, sin_BTR, out_BTF, *sizes, int(interleaved), sign, out_BTF.shape[-1])
+    x: tuple[Memory, int],
+    out: tuple[Memory, int],
+    cos_BTR: Memory,
+    sin_BTR: Memory,
+    shape: tuple[int, int, int],
+    *,
+    interleaved: bool,
+    back: bool,
+) -> Stage:
+    """Turn the first heads of each token of x into the first ones of out, each with its features a token: a stage of a plan.
+
+    The shape is of tokens, heads, and their width; where cos and sin are for every token there is no need to know rows.
+    """
+    (source, features), (target, target_features), (tokens, heads, width) = x, out, shape
+    sizes = (1, tokens, heads, width, 0, features, width)
+    sign = -1.0 if back else 1.0
+    return _loop(), source, cos_BTR, sin_BTR, target, *sizes, int(interleaved), sign, target_features
 
 
 def _turn(x_BHTW: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, sign: float) -> Tensor:
