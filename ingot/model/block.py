@@ -19,6 +19,7 @@ from ingot.model.context import Context
 from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig
 from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.feed_forward.mixture import MixtureOfExperts
+from ingot.model.halves import Given, run_halves
 from ingot.model.halves_team import attention_half, feed_forward_half
 from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache
@@ -39,6 +40,7 @@ from ingot.model.mixers.mixer import Mixer, Site, mix
 from ingot.model.mixers.mla import Mla
 from ingot.model.mixers.parallel import Parallel
 from ingot.model.norm import RmsNorm
+from ingot.model.norm_residual import Unsummed, add_norm, add_norm_can
 
 
 def make_mixer(config: MixerConfig, site: Site) -> Mixer:
@@ -70,6 +72,8 @@ def make_feed_forward(config: ChannelConfig, site: Site) -> FeedForward | Mixtur
 class Block(nn.Module):
     """One layer; `mixer` or `feed_forward` is None where it has none."""
 
+    apart = False  # layers that make the norm again from what entered it must see it as a step of its own (float8.py)
+
     def __init__(self, config: BlockConfig, site: Site) -> None:
         super().__init__()
         self.config = config
@@ -81,23 +85,55 @@ class Block(nn.Module):
             self.feed_forward = make_feed_forward(config.feed_forward, site)
             self.feed_forward_norm, self.feed_forward_post_norm = _norms(config, site)
 
-    def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+    def forward(self, x_BTD: Tensor | Unsummed, context: Context, cache: Cache | None = None) -> Tensor | Unsummed:
+        """The stream after this layer; one that comes as a sum still to be made also leaves as one (`joins`)."""
+        if isinstance(x_BTD, Unsummed):
+            assert cache is None
+            return self._join(x_BTD, context)
         mixer, feed_forward = self.mixer, self.feed_forward
-        usual = cache is None and self.config.residual == "pre"  # in some training runs a half is one step
+        usual = cache is None and self.config.residual == "pre"  # then a half may be for the loops of a CPU
         if mixer is not None:
-            norms = self.mixer_norm, self.mixer_post_norm
-            y_BTD = attention_half(mixer, self.mixer_norm, x_BTD, context) if usual else None
-            if y_BTD is None:
-                y_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
-            x_BTD = y_BTD
+            half = attention_half(mixer, self.mixer_norm, x_BTD, context) if usual else None
+            if half is not None:
+                x_BTD = run_halves(x_BTD, [half])
+            else:
+                norms = self.mixer_norm, self.mixer_post_norm
+                x_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
         if feed_forward is not None:
-            norms = self.feed_forward_norm, self.feed_forward_post_norm
-            y_BTD = feed_forward_half(feed_forward, self.feed_forward_norm, x_BTD) if usual else None
-            if y_BTD is None:
-                scales = self.config.feed_forward_scales
-                y_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
-            x_BTD = y_BTD
+            half = feed_forward_half(feed_forward, self.feed_forward_norm, x_BTD) if usual else None
+            if half is not None:
+                x_BTD = run_halves(x_BTD, [half])
+            else:
+                norms, scales = (self.feed_forward_norm, self.feed_forward_post_norm), self.config.feed_forward_scales
+                x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
         return x_BTD
+
+    def halves(self, x_BTD: Tensor, context: Context) -> list[Given] | None:
+        """Both halves for inputs like x, if the loops of a training run on a CPU take them."""
+        if self.mixer is None or self.feed_forward is None or self.config.residual != "pre":
+            return None
+        first = attention_half(self.mixer, self.mixer_norm, x_BTD, context)
+        second = None if first is None else feed_forward_half(self.feed_forward, self.feed_forward_norm, x_BTD)
+        return None if first is None or second is None else [first, second]
+
+    def joins(self, x_BTD: Tensor) -> bool:
+        """Whether sums and norms of this layer can be one in a pass without caches (norm_residual.py)."""
+        if self.apart or self.config.residual != "pre":
+            return False
+        if self.mixer is not None and not add_norm_can(self.mixer_norm, x_BTD):
+            return False
+        return self.feed_forward is None or add_norm_can(self.feed_forward_norm, x_BTD)
+
+    def _join(self, stream: Unsummed, context: Context) -> Unsummed:
+        if self.mixer is not None:
+            assert self.mixer_norm is not None
+            x_BTD, h_BTD = add_norm(stream, self.mixer_norm)
+            stream = Unsummed(x_BTD, mix(self.mixer, h_BTD, context))
+        if self.feed_forward is not None:
+            assert self.feed_forward_norm is not None
+            x_BTD, h_BTD = add_norm(stream, self.feed_forward_norm)
+            stream = Unsummed(x_BTD, self.feed_forward(h_BTD, context))
+        return stream
 
     def report(self, context: Context) -> None:
         """Tell the Record of the pass, if it has one, what the router did: to be called after every pass of the block."""

@@ -16,11 +16,13 @@ from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
+from ingot.model.layers_team import run_layers
 from ingot.model.linear import Embedding, Linear
 from ingot.model.mixers.cache import Cache, Room
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
 from ingot.model.norm import RmsNorm
+from ingot.model.norm_residual import Unsummed, add_norm, add_norm_can
 from ingot.model.quantise import quantise_weights
 from ingot.model.record import Record
 from ingot.workspace.errors import ArtifactError
@@ -97,23 +99,38 @@ class Transformer(nn.Module):
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
         context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(across)
-        return self.norm(self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches))
+        return self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches, self.norm)
 
     @staticmethod
     def run_blocks(
-        x_BTD: Tensor, context: Context, blocks: Iterable[nn.Module], caches: Sequence[Cache | None] | None = None
+        x_BTD: Tensor,
+        context: Context,
+        blocks: Iterable[nn.Module],
+        caches: Sequence[Cache | None] | None = None,
+        norm: RmsNorm | None = None,
     ) -> Tensor:
-        """The residual stream after these blocks, all that one pass goes through."""
+        """The residual stream after these blocks, all that one pass goes through, and after the last norm if it is given."""
         chosen = [cast(Block, block) for block in blocks]
         if caches is None:
             for block in chosen:
                 if block.mixer is not None:
                     block.mixer.prepare(context)
-        for number, block in enumerate(chosen):
-            x_BTD = block(x_BTD, context, caches[number] if caches is not None else None)
-            block.report(context)
+        joins = caches is None and bool(chosen) and all(block.joins(x_BTD) for block in chosen)
+        joins = joins and (norm is None or add_norm_can(norm, x_BTD))
+        stream = Unsummed(x_BTD) if joins else x_BTD
+        number = 0
+        while number < len(chosen):
+            count = 0
+            if caches is None and isinstance(stream, Tensor):
+                stream, count = run_layers(chosen[number:], stream, context)  # they have nothing to report
+            if count == 0:
+                stream, count = chosen[number](stream, context, caches[number] if caches is not None else None), 1
+                chosen[number].report(context)
+            number += count
         context.reported = True
-        return x_BTD
+        if not isinstance(stream, Unsummed):
+            return stream if norm is None else norm(stream)
+        return stream.total() if norm is None else add_norm(stream, norm)[1]
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """The tokens' embeddings, scaled."""

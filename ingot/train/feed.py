@@ -40,7 +40,9 @@ class Prepared:
         """Denominators and tokens of the whole step, on the device."""
         names = list(self.counts)
         listed = [*(self.counts[name].double() for name in names), torch.tensor(self.tokens, dtype=torch.float64)]
-        total = torch.stack(listed).to(device, non_blocking=True)
+        total = torch.stack(listed)
+        if device.type == "cuda":
+            total = total.pin_memory().to(device, non_blocking=True)
         if layout is not None:
             total = layout.sum_over(total, "replicate", "shard")  # every context rank has counted whole rows
         return dict(zip(names, total[:-1], strict=True)), total[-1]

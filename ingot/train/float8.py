@@ -14,12 +14,13 @@ Shapes: N tokens, I inputs, O outputs.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from ingot.model.block import Block
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import RecipeError
@@ -41,11 +42,23 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
             fix="use precision: bfloat16, or a device of the Ada or Hopper generation or newer",
         )
     count = 0
-    for module in model.blocks.modules():
-        if isinstance(module, Linear) and min(module.weight.shape) >= SMALLEST and fits(module):
-            module.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
-            count += 1
+    for block in model.blocks:
+        large = [
+            each
+            for each in block.modules()
+            if isinstance(each, Linear) and min(each.weight.shape) >= SMALLEST and fits(each)
+        ]
+        for layer in large:
+            layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
+        cast(Block, block).apart = bool(large)
+        count += len(large)
     return count
+
+
+def float8_layers(model: Transformer) -> list[str]:
+    """The names of the layers that multiply in float8."""
+    ours = (multiply_by_tensor, multiply_by_row)
+    return [name for name, each in model.named_modules() if isinstance(each, Linear) and each.multiply in ours]
 
 
 def fits(module: Linear) -> bool:

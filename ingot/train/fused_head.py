@@ -31,7 +31,7 @@ from ingot.model.rooms import empty
 from ingot.model.team import run, team_can
 from ingot.workspace.errors import IngotError
 
-CHUNK_LOGITS = 1 << 29  # values of a chunk: 1 GiB in bfloat16, the smallest that still fills a large GPU
+CHUNK_LOGITS = 1 << 30  # values of a chunk: 2 GiB in bfloat16; each reads and writes all of the head's gradient
 CHUNK_LOGITS_CPU = 1 << 22  # shorter ones cost more in the products than the cache saves
 
 # logits W s [C, V], targets, a, b  →  log-probabilities, log-normalisers, and the logits' gradient, which may replace them
@@ -58,7 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradient_weight = empty(weight_VD, weight_VD.shape, exact) if wants_weight else None
         if gradient_weight is not None and not tokens:
             gradient_weight.zero_()
-        size = _chunk_size(vocabulary, states_ND.device)
+        size = _chunk_size(tokens, vocabulary, states_ND.device)
         room_CV = empty(states_ND, (min(size, tokens), vocabulary))
         for start in range(0, tokens, size):
             part = slice(start, start + size)
@@ -204,10 +204,14 @@ def _chunk_in_place(
     return logprobs_C, normalisers_C, logits_CV
 
 
-def _chunk_size(vocabulary: int, device: torch.device) -> int:
-    """Tokens of a chunk."""
+def _chunk_size(tokens: int, vocabulary: int, device: torch.device) -> int:
+    """Tokens of a chunk: whole tiles of the matrix units; on CUDA about the same for all, because a short one fills no GPU."""
     size = max(1, (CHUNK_LOGITS if device.type == "cuda" else CHUNK_LOGITS_CPU) // vocabulary)
-    return size - size % 128 if size > 128 else size  # whole tiles of the matrix units
+    size = size - size % 128 if size > 128 else size
+    if device.type != "cuda" or tokens <= size or size <= 128:
+        return size
+    equal = -(-tokens // -(-tokens // size))
+    return equal + -equal % 128
 
 
 def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, first: bool) -> None:

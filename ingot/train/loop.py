@@ -40,10 +40,11 @@ from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
 from ingot.train.on_cpu import fast_on_cpu
 from ingot.train.parallel.divisible import check_divisible
-from ingot.train.parallel.layout import make_layout
+from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective, Sums
 from ingot.train.prepare import prepare_model
+from ingot.train.reading import Reading
 from ingot.train.saving.saver import Saver
 from ingot.train.saving.steps import MEASURE
 from ingot.train.source import Source
@@ -66,7 +67,7 @@ class Pending:
     step: int
     data_step: int  # whose data it used: a later one's after a rewind
     prepared: Prepared
-    values: dict[str, Tensor]
+    values: Reading
     norms: dict[str, Tensor]  # of the gradients, by parameter
     plain: dict[str, float]
 
@@ -87,10 +88,11 @@ class Trainer:
         rate: Rate | None = None,
         temperature: float = 1.0,
         fill: Callable[[Transformer], None] | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
-        self.layout = make_layout(config.mesh, self.device)
+        self.layout = layout or make_layout(config.mesh, self.device)  # a stage that has one already has made it so
         check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
         self.source, self.config, self.folder = source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
@@ -175,7 +177,14 @@ class Trainer:
         pending: list[Pending] = []
         last: dict[str, Any] = self._last_metrics() if first == self.config.steps else {}
         for step in range(first, self.config.steps):
-            pending.append(self._step(step))
+            try:
+                pending.append(self._step(step))
+            except Interrupted:  # while its data was made: sampling takes long. Nothing of the step is done yet
+                for each in pending:
+                    last = self._settle(each)
+                if step > first and step % self.config.checkpoints.every:
+                    self._save(step, last)
+                raise
             finished = step + 1 == self.config.steps
             stop = self._stops()  # read once: a signal that comes later must not skip the save
             save = not finished and (stop or (step + 1) % self.config.checkpoints.every == 0)
@@ -222,7 +231,7 @@ class Trainer:
             values |= router_metrics(sums.record.loads) | self.guards.idle_experts(sums.record.loads)
         plain = {"learning_rate": self.config.optimizer.lr * share}
         norms = dict(zip(gradients, norms_P.unbind(), strict=True))
-        return Pending(step, data_step, prepared, values, norms, plain)
+        return Pending(step, data_step, prepared, Reading(values), norms, plain)
 
     def _update(self, sums: Sums, norm: Tensor) -> Tensor:
         """Clip and step. The optimizers take the factor of the clipping, and whether to step at all, as tensors."""
@@ -259,10 +268,10 @@ class Trainer:
 
     def _settle(self, pending: Pending) -> dict[str, Any]:
         """Read a step's numbers, check and log them, and call `after_step`."""
-        names = list(pending.values)
-        read = torch.stack([pending.values[name].double() for name in names]).tolist()
-        metrics = dict(zip(names, read, strict=True))
-        metrics = {name: value for name, value in metrics.items() if value == value or not name.startswith("loss/")}
+        read = pending.values.read()
+        metrics: dict[str, Any] = {
+            name: value for name, value in read.items() if value == value or not name.startswith("loss/")
+        }
         step_tokens = int(metrics.pop("step_tokens"))
         self.stopping = metrics.pop("stop", 0.0) > 0
         self.tokens += step_tokens

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._functorch import config as compiler
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from ingot.model.norm_residual import Unsummed
 from ingot.model.transformer import Transformer
 from ingot.train.config import ActivationsConfig
 from ingot.workspace.errors import RecipeError
@@ -33,19 +35,20 @@ PRODUCTS = (
     "_flash_attention",
 )
 """Beginnings of the names of operators whose results are worth keeping."""
+EVERYTHING = 1.0  # the budget that recomputes nothing
 
 
 def recompute(model: Transformer, config: ActivationsConfig, compiled: bool) -> None:
     """Let the blocks keep what the configuration says."""
-    if config.keep == "budget":
-        if not compiled:
-            raise RecipeError(
-                "activations.keep: budget needs compiled blocks",
-                place="activations",
-                fix="set compile: blocks, or choose products or blocks",
-            )
-        torch._functorch.config.activation_memory_budget = config.budget
-    elif config.keep != "all":
+    if config.keep == "budget" and not compiled:
+        raise RecipeError(
+            "activations.keep: budget needs compiled blocks",
+            place="activations",
+            fix="set compile: blocks, or choose products or blocks",
+        )
+    if compiled:  # counts for all that is compiled from now on: the budget of one stage must not be that of the next
+        compiler.activation_memory_budget = config.budget if config.keep == "budget" else EVERYTHING
+    if config.keep in ("blocks", "products"):
         # a router notes what it chose (mixture.py): without this the compiler would give such blocks up
         if hasattr(torch._dynamo.config, "skip_fwd_side_effects_in_bwd_under_checkpoint"):  # not in every version
             torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
@@ -58,10 +61,12 @@ def _recomputing(block: nn.Module, contexts: Callable[[], Any] | None) -> Callab
     forward = block.forward
     options: dict[str, Any] = {} if contexts is None else {"context_fn": contexts}
 
-    def run(*arguments: Any) -> Any:
+    def run(stream: Any, *others: Any) -> Any:
         if not torch.is_grad_enabled():
-            return forward(*arguments)
-        return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **options)
+            return forward(stream, *others)
+        if isinstance(stream, Unsummed):  # only what enters is kept: one stream, not the two parts of it
+            stream = Unsummed(stream.total())
+        return checkpoint(forward, stream, *others, use_reentrant=False, preserve_rng_state=False, **options)
 
     return run
 

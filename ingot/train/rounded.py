@@ -11,18 +11,26 @@ The layers read the copies (`in_use`, model/linear.py) while the passes of a ste
 model before or after sees float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
 pass through a rounding of their own (quantisation-aware training) have no copy; neither have sharded ones, which FSDP rounds
 before it gathers them.
+
+On a GPU the gradients of the embedding's rows are added to what the head left in G (or to zeros), where torch would make a second
+matrix of that size to add (rows_triton.py). Embeddings come from the copy, if the head shares the weight and has one.
+Only the order of that sum differs from autocast's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding
 
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
+from ingot.model.mixers.attend_paged_triton import has_triton
 from ingot.model.transformer import Transformer
 
 
@@ -41,6 +49,12 @@ class Rounded:
             if weight.requires_grad and module is not model.head_part:  # the loss makes that one's gradient in float32
                 copy.requires_grad_()
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
+        self.embedding = model.embedding
+        self.rows: Rows | None = None
+        if rows_can(self.embedding.weight):
+            shared = head and model.head_part is self.embedding
+            source = self.copies[-1] if shared else self.embedding.weight.detach()
+            self.rows = Rows(self.embedding.weight, source, dtype)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -49,9 +63,11 @@ class Rounded:
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
         for (module, name), copy in zip(self.places, self.copies, strict=True):
             setattr(module, name, copy)
+        self.embedding.look_up = self.rows
         try:
             yield
         finally:
+            self.embedding.look_up = None
             for (module, name), copy in zip(self.places, self.copies, strict=True):
                 delattr(module, name)
                 copy.grad = None  # of a pass that broke off: the next step must not find it
@@ -82,3 +98,40 @@ def add_rounded(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tenso
 
         return add_rounded_triton(total, part, dtype)
     return part.to(dtype) if total is None else total.add_(part)
+
+
+class Rows:
+    """Embeddings from `source`, in `dtype`, whose gradients go to `weight` at once: hooks on the weight do not see them."""
+
+    def __init__(self, weight: Tensor, source: Tensor, dtype: torch.dtype) -> None:
+        self.weight, self.source, self.dtype = weight, source, dtype
+        # what autograd sees instead of the weight: that one's gradient shall not wait for this one
+        self.anchor = torch.zeros((), device=weight.device, requires_grad=True)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        rows: Tensor = _LookUp.apply(self.anchor, tokens, self)  # type: ignore[no-untyped-call]
+        return rows
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, anchor: Tensor, tokens: Tensor, rows: Rows) -> Tensor:
+        context.save_for_backward(tokens)
+        context.weight = rows.weight
+        return embedding(tokens, rows.source).to(rows.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[None, None, None]:
+        from ingot.train.rows_triton import add_rows
+
+        (tokens,), weight = context.saved_tensors, context.weight
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
+        return None, None, None
+
+
+def rows_can(weight: Tensor) -> bool:
+    """Whether there is a kernel for the gradient of this embedding."""
+    return weight.is_cuda and weight.dtype == torch.float32 and weight.requires_grad and has_triton()

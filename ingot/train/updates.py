@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from ingot.model.mixers.attend_paged_triton import has_triton
 from ingot.train.parallel.layout import AXES, Layout
 
 SAMPLE = 1024
@@ -27,17 +28,18 @@ KINDS = (
     "router",
     "experts",
     "embedding",
-    "head",
     "mixer",
     "feed_forward",
 )  # in this order: experts are in a feed_forward
 
 
 def kind_of(name: str) -> str:
-    """The kind of a parameter by its name: norms' gains apart, then what it is a part of."""
+    """The kind of a parameter by its name: norms' gains and the untied head apart, then what it is a part of."""
     parts = name.split(".")
     if parts[-1] == "gain":
         return "norm"
+    if parts[0] == "output":
+        return "head"
     return next((kind for kind in KINDS if kind in parts), "other")
 
 
@@ -51,11 +53,15 @@ class UpdateRatios:
         kinds = {kind_of(name) for name, _ in trained}
         kinds = kinds if layout is None else set(layout.union(kinds, "pipeline"))  # also those of other stages alone
         self.sizes = dict.fromkeys(sorted(kinds), 0)  # by kind: sampled entries
-        weights = []
-        for (name, parameter), sample in zip(ordered, self._views(), strict=True):
-            self.sizes[kind_of(name)] += len(sample)
-            weights.append(torch.full((len(sample),), _local(parameter).numel() / max(len(sample), 1)))
-        self.weight_S = torch.cat(weights).to(_local(self.parameters[0]).device)
+        roots = []
+        for name, parameter in ordered:
+            entries, (_, taken) = _local(parameter).numel(), _steps(_local(parameter))
+            self.sizes[kind_of(name)] += taken
+            roots.append(torch.full((taken,), math.sqrt(entries / max(taken, 1))))
+        self.root_S = torch.cat(roots).to(_local(self.parameters[0]).device)  # of how many entries each one stands for
+        self._views = [_sampled(_local(parameter).detach()) for parameter in self.parameters]
+        self._table: Tensor | None = None  # for the kernel, and
+        self._addresses: list[int] = []  # where the parameters lay when it was made
 
     @contextmanager
     def around(self, measured: dict[str, Tensor]) -> Iterator[None]:
@@ -63,34 +69,56 @@ class UpdateRatios:
         before_S = self._sample()
         yield
         pair = (self._sample() - before_S, before_S)
-        squares = torch.stack([self._sums(self.weight_S * values_S.square()) for values_S in pair])
+        parts = [part for values_S in pair for part in (self.root_S * values_S).split(list(self.sizes.values()))]
+        squares = torch.stack(torch._foreach_norm(parts)).square()
         if self.layout is not None:
             self.layout.sum_over(squares, *AXES)  # shards of a matrix, and copies: these count alike above and below
-        moved_K, size_K = squares
+        moved_K, size_K = squares.view(2, -1)
         ratios_K = (moved_K / size_K.clamp(min=torch.finfo(torch.float32).tiny)).sqrt()
         measured.update({f"update_ratio/{kind}": ratio for kind, ratio in zip(self.sizes, ratios_K, strict=True)})
 
-    def _sums(self, squares_S: Tensor) -> Tensor:
-        """Their sums by kind [K]."""
-        return torch.stack([part.sum() for part in squares_S.split(list(self.sizes.values()))])
-
     def _sample(self) -> Tensor:
-        return torch.cat(self._views()).float()
+        local = [_local(parameter).detach() for parameter in self.parameters]
+        usual = all(each.is_cuda and each.is_contiguous() and each.dtype == torch.float32 for each in local)
+        if usual and has_triton():
+            return self._gathered(local)
+        for place, each in enumerate(local):
+            if each.data_ptr() != self._views[place].data_ptr():  # the parameter has moved, or the view is of a copy
+                self._views[place] = _sampled(each)
+        sample_S = torch.empty_like(self.root_S)
+        parts_S = sample_S.split([view.numel() for view in self._views])
+        torch._foreach_copy_([part.view_as(view) for part, view in zip(parts_S, self._views, strict=True)], self._views)
+        return sample_S
 
-    def _views(self) -> list[Tensor]:
-        """The sampled entries of every parameter."""
-        return [_sampled(_local(parameter).detach()) for parameter in self.parameters]
+    def _gathered(self, local: Sequence[Tensor]) -> Tensor:
+        """The same, by one kernel."""
+        from ingot.train.updates_triton import gather, make_table
+
+        addresses = [each.data_ptr() for each in local]
+        if self._table is None or addresses != self._addresses:
+            self._table, self._addresses = make_table(local, [_steps(each) for each in local]), addresses
+        return gather(self._table, len(self.root_S), run=RUN, most=SAMPLE)
+
+
+def _steps(tensor: Tensor) -> tuple[int, int]:
+    """How many entries apart the sampled runs of a parameter begin, and how many entries they have together."""
+    entries = tensor.numel()
+    if entries <= SAMPLE:
+        return RUN, entries
+    runs = entries // RUN
+    stride = -(-runs // (SAMPLE // RUN))
+    while math.gcd(stride, max(tensor.shape[-1] // RUN, 1)) > 1:
+        stride += 1
+    return stride * RUN, len(range(0, runs, stride)) * RUN
 
 
 def _sampled(tensor: Tensor) -> Tensor:
+    """A view of the sampled entries, which begins where the tensor does; of a tensor that is not contiguous a copy."""
     flat = tensor.flatten()
-    if len(flat) <= SAMPLE:
+    apart, taken = _steps(tensor)
+    if taken == len(flat):
         return flat
-    runs = flat[: len(flat) // RUN * RUN].view(-1, RUN)
-    stride = -(-len(runs) // (SAMPLE // RUN))
-    while math.gcd(stride, max(tensor.shape[-1] // RUN, 1)) > 1:
-        stride += 1
-    return runs[::stride].reshape(-1)
+    return flat[: len(flat) // RUN * RUN].view(-1, RUN)[:: apart // RUN]
 
 
 def _local(parameter: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from ingot.train.loop import Pending, Trainer
+from ingot.train.reading import Reading
 from tests.train import one_gpu
 from tests.train.one_gpu import DENSE, MOE, Rows, build, make_trainer
 
@@ -99,3 +100,16 @@ def test_a_step_is_read_while_the_next_one_is_queued(tmp_path: Path) -> None:
 
     make_trainer(build(DENSE), tmp_path, Rows(False), Noted, steps=4, compile="off").run()
     assert calls == ["step 0", "step 1", "read 0", "step 2", "read 1", "step 3", "read 2", "read 3"]
+
+
+def test_numbers_are_read_while_the_next_step_runs() -> None:
+    """A second of work that is queued after them is still going on when they are there."""
+    reading = Reading(
+        {"loss": torch.tensor(1.5, device=one_gpu.DEVICE), "tokens": torch.tensor(7, device=one_gpu.DEVICE)}
+    )
+    torch.cuda._sleep(2_000_000_000)
+    later = torch.cuda.Event()
+    later.record()
+    assert reading.read() == {"loss": 1.5, "tokens": 7.0}
+    assert not later.query()
+    torch.cuda.synchronize()

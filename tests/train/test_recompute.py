@@ -22,7 +22,7 @@ from ingot.train.recompute import recompute
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.train.parallel.models import DENSE, MLA, MOE, fresh, shape, uneven
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.toy import FixedSource, make_trainer, records
 
 BLOCKS = {"dense": DENSE, "mla": MLA, "moe": MOE}
@@ -149,7 +149,40 @@ def test_a_budget_needs_compiled_blocks(folder: StageFolder) -> None:
     assert "compile: blocks" in str(caught.value)
 
 
-def test_the_budget_reaches_the_compiler() -> None:
+def test_compiled_blocks_keep_what_the_budget_allows() -> None:
+    """Less than a block that keeps all, with its gradients. What is asked is how the compiler divides its work in two passes."""
+    tokens_BT = torch.arange(2 * 64).view(2, 64) % VOCABULARY
+    found: list[tuple[int, dict[str, Tensor]]] = []
+    for budget in (None, 0.1):
+        torch._dynamo.reset()
+        model = fresh(shape(DENSE, layers=1)).double()
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch._functorch.config.patch(activation_memory_budget=1.0):
+            if budget is not None:
+                recompute(model, ActivationsConfig(keep="budget", budget=budget), compiled=True)
+            model.blocks[0].compile(dynamic=False, backend="aot_eager_decomp_partition")
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                states_BTD = model.hidden(tokens_BT)
+            for weight in model.parameters():
+                kept.pop(weight.untyped_storage().data_ptr(), None)
+            states_BTD.square().mean().backward()
+        gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+        found.append((sum(kept.values()), gradients))
+    (most, exact), (least, gradients) = found
+    assert least < 0.5 * most, (most, least)
+    assert gradients.keys() == exact.keys() and len(exact) > 5
+    for name, gradient in exact.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-10, atol=1e-14)
+    torch._dynamo.reset()
+
+
+def test_the_budget_of_one_stage_is_not_that_of_the_next() -> None:
     with torch._functorch.config.patch(activation_memory_budget=1.0):
         recompute(fresh(shape(DENSE, layers=1)), ActivationsConfig(keep="budget", budget=0.25), compiled=True)
-        assert torch._functorch.config.activation_memory_budget == 0.25
+        recompute(fresh(shape(DENSE, layers=1)), ActivationsConfig(keep="all"), compiled=True)
+        assert torch._functorch.config.activation_memory_budget == 1

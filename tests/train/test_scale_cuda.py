@@ -27,6 +27,7 @@ from ingot.train.loop import Trainer
 from ingot.train.parallel import apply, expert, shard
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import AXES, Layout, Name
+from ingot.train.passes import Objective
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.saver import Saver
 from ingot.workspace.files import read_json
@@ -113,12 +114,18 @@ def test_compiled_blocks_on_a_mesh_of_one_change_no_number(
 ) -> None:
     """Three steps of eager blocks without a mesh, and of compiled ones with one of one rank.
 
-    Of uneven documents, but for compiled blocks in float32: there every list of documents is compiled anew.
+    In bfloat16, the first step of both beside eager blocks in float32: compiled code rounds at other places, so that routers
+    choose differently here and there, and neither is exact. Of uneven documents, but for compiled blocks in float32: there every
+    list of documents is compiled anew.
     """
     source = Rows(packed=precision == "bfloat16")
     options: dict[str, Any] = {"steps": 3, "precision": precision}
     plain = make_trainer(build(BLOCKS[block]), tmp_path / "plain", source, compile="off", **options)
     expected = losses_and_gradients(plain)
+    exact = expected
+    if precision == "bfloat16":
+        wide = {**options, "precision": "float32", "compile": "off"}
+        exact = losses_and_gradients(make_trainer(build(BLOCKS[block]), tmp_path / "exact", source, **wide))
     parts = MESHES[mesh]
     if parts is not None:
         force_mesh(monkeypatch, copies=parts[0], experts=parts[1])
@@ -126,11 +133,19 @@ def test_compiled_blocks_on_a_mesh_of_one_change_no_number(
     if parts is not None:
         assert trainer.layout is not None and all(isinstance(each, DTensor) for _, each in trainer.trained)
     found = losses_and_gradients(trainer)
-    bound = 1e-5
-    if precision == "bfloat16":  # compiled code rounds less often, and then routers choose differently here and there
-        expected, found = ((losses[:1], gradients[:1]) for losses, gradients in (expected, found))
-        bound = 5e-2
-    assert_same(found, expected, bound)
+    if precision == "float32":
+        assert_same(found, expected, 1e-5)
+        return
+    assert found[0][0] == pytest.approx(exact[0][0], rel=1e-3)
+    here, usual = (errors(gradients[0], exact[1][0]) for _, gradients in (found, expected))
+    assert max(usual.values()) < 0.2, usual  # rounding, not another model
+    assert all(error < 2 * usual[name] + 1e-3 for name, error in here.items()), (here, usual)
+
+
+def errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
+    """‖difference‖ of every gradient in parts of its norm."""
+    assert found.keys() == exact.keys() and len(exact) > 5
+    return {name: float((found[name] - each).norm() / each.norm().clamp(min=1e-6)) for name, each in exact.items()}
 
 
 def test_a_sharded_step_waits_for_nothing_either(group: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,20 +156,29 @@ def test_a_sharded_step_waits_for_nothing_either(group: None, tmp_path: Path, mo
     assert isinstance(trainer, Watched) and trainer.watched == STEPS - FREE
 
 
-def test_a_budget_keeps_less_and_changes_no_number(tmp_path: Path) -> None:
-    found, peaks = {}, {}
+def test_a_budget_keeps_less_and_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the forward pass holds for the backward one, in the first pass of a run."""
+    found: dict[str, Any] = {}
+    kept: dict[str, int] = {}
     for keep in ("all", "budget"):
         torch._dynamo.reset()
         options: dict[str, Any] = {"steps": 2, "compile": "blocks", "precision": "float32"}
         options["activations"] = {"keep": keep, "budget": 0.1}
         model, source = build(DENSE, layers=8, context=1024), Rows(False, length=1024, rows=8)
         trainer = make_trainer(model, tmp_path / keep, source, sequence_length=1024, **options)
-        torch.cuda.reset_peak_memory_stats()
+        before, held = torch.cuda.memory_allocated(), list[int]()
+
+        class Holding(Objective):
+            def loss(self, *arguments: Any, held: list[int] = held) -> Tensor:
+                held.append(torch.cuda.memory_allocated())
+                return super().loss(*arguments)
+
+        monkeypatch.setattr(trainer.passes.objective, "__class__", Holding)
         found[keep] = losses_and_gradients(trainer)
-        peaks[keep] = torch.cuda.max_memory_allocated()
+        kept[keep] = held[0] - before
         del trainer, model
     assert_same(found["budget"], found["all"], 1e-5)
-    assert peaks["budget"] < 0.8 * peaks["all"], peaks
+    assert kept["budget"] < 0.5 * kept["all"], kept
 
 
 # ---- checkpoints

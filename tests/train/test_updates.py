@@ -69,7 +69,8 @@ def test_every_column_is_sampled() -> None:
     ("name", "kind"),
     [
         ("embedding.weight", "embedding"),
-        ("head.weight", "head"),
+        ("output.weight", "head"),
+        ("blocks.3.mixer.output.weight", "mixer"),
         ("blocks.3.mixer.query_key_value.bias", "mixer"),
         ("blocks.3.mixer.query_norm.gain", "norm"),
         ("blocks.3.feed_forward.gate_up.weight", "feed_forward"),
@@ -91,3 +92,34 @@ def test_a_step_of_the_trainer_is_measured(folder: StageFolder) -> None:
     rows = folder.metrics.read()
     assert rows[0]["update_ratio/norm"] == pytest.approx(0.01 * len(gain) ** 0.5 / float(gain.norm()), rel=1e-3)
     assert [row["step"] for row in rows if "update_ratio/mixer" in row] == [0, 2]
+
+
+def test_weights_that_moved_or_do_not_lie_in_order_are_found() -> None:
+    """A view of where a parameter was, or a copy of what it was, would measure no update at all."""
+    stored = torch.randn(64, 96)
+    moving, turned = nn.Parameter(torch.randn(96, 64)), nn.Parameter(stored.T)
+    named = [("blocks.0.mixer.output.weight", moving), ("blocks.0.feed_forward.up.weight", turned)]
+    ratios = UpdateRatios(named, None)
+    for _ in range(2):
+        measured: dict[str, Tensor] = {}
+        moving.data = torch.randn(96, 64)
+        with ratios.around(measured), torch.no_grad():
+            moving.mul_(1.5)
+            turned.mul_(0.75)
+        assert float(measured["update_ratio/mixer"]) == pytest.approx(0.5, rel=1e-5)
+        assert float(measured["update_ratio/feed_forward"]) == pytest.approx(0.25, rel=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_kernel_takes_the_entries_of_the_views() -> None:
+    """Scalars, gains, matrices that a run does not divide, stacks; and again after the weights have moved to other memory."""
+    from ingot.train import updates
+
+    shapes = [(), (7,), (1024,), (1025,), (1000, 128), (96, 1008), (3, 257, 65), (2048, 512)]
+    weights = [nn.Parameter(torch.randn(shape, device="cuda")) for shape in shapes]
+    ratios = UpdateRatios([(f"blocks.{n}.mixer.output.weight", each) for n, each in enumerate(weights)], None)
+    for _ in range(2):
+        expected = torch.cat([updates._sampled(each.detach()).flatten() for each in ratios.parameters])
+        assert torch.equal(ratios._sample(), expected) and len(expected) == len(ratios.root_S)
+        for each in weights:
+            each.data = torch.randn_like(each)

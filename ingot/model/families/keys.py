@@ -45,7 +45,10 @@ class Keys:
         self._used.add(name)
         if self.values.get(name) is None:
             raise ArtifactError(f"{name} is missing", place=self.place, fix="use the model's own config.json")
-        return self.values[name]
+        value = self.values[name]
+        if name.startswith("num_") and not isinstance(value, int):
+            raise ArtifactError(f"{name} is {value!r}, not a whole number", place=self.place)
+        return value
 
     def get(self, name: str, default: T) -> T:
         """A value, or what the transformers class has where the key is missing (or null)."""

@@ -6,6 +6,7 @@ An exception of any rank is raised here with its traceback; a rank that hangs is
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import queue
 import time
@@ -53,12 +54,17 @@ def run_ranks(world: int, function: Callable[..., Any], store: Path, *arguments:
     finally:
         for process in processes:
             process.kill() if len(found) < world else process.join(10)
+    codes = [process.exitcode for process in processes]
+    assert all(code == 0 for code in codes), (
+        f"the ranks have said everything, and end with {codes}"
+    )  # a signal is a negative number
     return [found[rank] for rank in range(world)]
 
 
 def _work(
     rank: int, world: int, function: Callable[..., Any], store: str, arguments: tuple[Any, ...], results: Any
 ) -> None:
+    faulthandler.enable()  # a crash says in which threads
     torch.set_num_threads(1)
     gc.freeze()  # a collection would touch, and so copy, all that the server imported
     distributed.init_process_group(

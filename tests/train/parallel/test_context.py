@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy
 import pytest
@@ -26,9 +26,10 @@ from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.train.terms import CrossEntropy, Preference
 from ingot.workspace.errors import RecipeError
 from tests.train.parallel.models import DENSE, MLA, MOE, shape, uneven
-from tests.train.parallel.ranks import plain, run_ranks
+from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
-from tests.train.parallel.steps import differences, train
+from tests.train.parallel.steps import Case
+from tests.train.parallel.steps import compare as compare_steps
 from tests.train.parallel.test_tensor import RICH, varied
 
 WINDOW = {**DENSE, "mixer": {**DENSE["mixer"], "window": 5}}
@@ -116,18 +117,12 @@ def test_loss_and_all_gradients_equal_one_process(mesh: MeshConfig, names: list[
         compare(one_process(varied(MODELS[name]), uneven(0)), [rank[number] for rank in ranks], bound=1e-5)
 
 
-def by_steps(names: list[str], mesh: dict[str, Any]) -> list[dict[str, Any]]:
-    return [train(MODELS[name], mesh) for name in names]
-
-
 def test_steps_of_training_equal_one_process(tmp_path: Path) -> None:
-    """Three optimizer steps through the real passes: counts, losses by source, multi-token prediction, routers' biases."""
-    names, mesh = ["ahead", "moe"], {"context": 2, "tensor": 2}
-    ranks = run_ranks(4, by_steps, tmp_path / "store", names, mesh)
-    for number, name in enumerate(names):
-        expected = plain(train(MODELS[name]))
-        for rank in ranks:
-            assert max(differences(rank[number], expected).values()) < 1e-5
+    """Optimizer steps through the real passes: counts, losses by source, multi-token prediction, routers' biases."""
+    cases = [Case(name, MODELS[name], {"context": 2, "tensor": 2}) for name in ("ahead", "moe")]
+    for name, ranks in compare_steps(cases, 4, tmp_path / "store").items():
+        for rank, worst in enumerate(ranks):
+            assert max(worst.values()) < 1e-5, (name, rank, worst)
 
 
 @pytest.mark.parametrize(("window", "chunk"), [(None, None), (130, None), (None, 200)])

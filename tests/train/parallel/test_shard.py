@@ -1,7 +1,7 @@
-"""Sharded data parallelism trains as one process does: loss, every gradient, the norm, weights after three updates, routers.
+"""Sharded data parallelism trains as one process does: loss, every gradient, the norm, weights after two updates, routers.
 
 The data is 8 rows of uneven documents in micro-batches of 3 rows, so that ranks have different numbers of them and some only
-padding. Bounds: what was measured is below 3e-7 for numbers, 3e-6 for gradients after two updates (5e-7 before the first).
+padding. Bounds: what was measured is below 3e-7 for numbers, 3e-6 for gradients after an update (5e-7 before it).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.
         for rank, worst in enumerate(ranks):
             assert worst["values"] < 1e-6, (name, rank, worst)
             assert worst["gradients"] < 1e-5, (name, rank, worst)
-            assert worst["weights"] < 1e-5, (name, rank, worst)
+            assert worst["weights"] < 5e-6, (name, rank, worst)
             assert worst["buffers"] == 0, (name, rank, worst)
 
 
