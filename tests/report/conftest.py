@@ -40,33 +40,53 @@ def report_page(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return build(finished_run, tmp_path_factory.mktemp("browser") / "report.html")
 
 
-@pytest.fixture
-def open_page(browser: Any) -> Iterator[Open]:
-    """Opens a report in a window of its own; whatever goes wrong in it fails the test at its end."""
-    troubles: list[str] = []
-    contexts = []
+class Window:
+    """A report in a window of its own; whatever goes wrong in it is noted in `troubles`."""
 
-    def open_report(path: Path, width: int = WIDE, scheme: str = "light") -> Any:
-        context = browser.new_context(
+    def __init__(self, browser: Any, path: Path, width: int = WIDE, scheme: str = "light") -> None:
+        self.troubles: list[str] = []
+        self.context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, timezone_id="UTC", offline=True
         )
-        context.set_default_timeout(20_000)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: troubles.append(f"console {message.type}: {message.text}"))
-        page.on("pageerror", lambda error: troubles.append(f"exception: {error}"))
-        context.on(
+        self.context.set_default_timeout(20_000)
+        self.page = self.context.new_page()
+        self.page.on("console", lambda message: self.troubles.append(f"console {message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.troubles.append(f"exception: {error}"))
+        self.context.on(
             "request",
             lambda request: (
-                troubles.append(f"request: {request.url[:200]}")
+                self.troubles.append(f"request: {request.url[:200]}")
                 if not request.url.startswith((path.as_uri(), "data:"))
                 else None
             ),
         )
-        page.goto(path.as_uri())
-        return page
+        self.page.goto(path.as_uri())
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """Opens a report in a window of its own; whatever goes wrong in it fails the test at its end."""
+    windows: list[Window] = []
+
+    def open_report(path: Path, width: int = WIDE, scheme: str = "light") -> Any:
+        windows.append(Window(browser, path, width, scheme))
+        return windows[-1].page
 
     yield open_report
-    for context in contexts:
-        context.close()
-    assert troubles == []
+    for window in windows:
+        window.context.close()
+    assert [trouble for window in windows for trouble in window.troubles] == []
+
+
+@pytest.fixture(scope="session")
+def report_window(browser: Any, report_page: Path) -> Iterator[Window]:
+    window = Window(browser, report_page)
+    yield window
+    window.context.close()
+
+
+@pytest.fixture
+def page(report_window: Window) -> Iterator[Any]:
+    """The report in a window that many tests share, as it takes seconds to draw: each operates its own part of the page."""
+    yield report_window.page
+    assert report_window.troubles == []

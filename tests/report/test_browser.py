@@ -26,8 +26,7 @@ pytestmark = [
 ]
 
 
-def test_header_and_verdict(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_header_and_verdict(page: Any) -> None:
     assert page.locator("h1").inner_text() == "quickstart <script>alert('name')</script>"
     facts = dict(zip(texts(page, "#facts dt"), texts(page, "#facts dd"), strict=True))
     assert facts["Seed"] == "1" and facts["Date"] == "2026-11-15 08:30" and facts["Stages"] == "15 of 16 finished"
@@ -56,8 +55,7 @@ def test_flow_shows_every_stage_and_input_and_leads_to_the_stage(open_page: Open
         assert 0 <= details.bounding_box()["y"] < 900
 
 
-def test_table_of_evaluations(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_table_of_evaluations(page: Any) -> None:
     assert texts(page, ".evals thead th") == ["Metric", "Trend", *TRAINED]
     for metric in scores("sft"):
         row = page.locator(f'.evals tr[data-metric="{metric}"]')

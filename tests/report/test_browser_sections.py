@@ -24,8 +24,7 @@ def row_of(page: Any, step: str) -> Any:
     return page.locator(".funnel-row").nth([row["step"] for row in funnel()].index(step))
 
 
-def test_funnel(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_funnel(page: Any) -> None:
     rows = page.locator(".funnel-row:not(.kept-row)")
     assert rows.count() == len(funnel())
     for index, step in enumerate(funnel()):
@@ -94,8 +93,7 @@ def test_pairs_of_near_duplicates(open_page: Open, report_page: Path) -> None:
     assert re.fullmatch(r"similarity 0\.80: 92\.\d % of pairs meet; 0 documents removed", tip)  # bin 40 holds none
 
 
-def test_evals_beside_what_holds_them(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_evals_beside_what_holds_them(page: Any) -> None:
     row_of(page, "decontaminate").click()
     table = page.locator("#data .eval-sets tbody tr")
     assert [re.sub(r"\s+", " ", row) for row in table.all_inner_texts()] == [
@@ -108,8 +106,7 @@ def test_evals_beside_what_holds_them(open_page: Open, report_page: Path) -> Non
     assert "<b>all</b>" in found.inner_text()
 
 
-def test_rewritten_kept_and_unreadable(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_rewritten_kept_and_unreadable(page: Any) -> None:
     row_of(page, "pii").click()
     sample = page.locator("#data .sample")
     assert page.locator("#data .browser h3").inner_text() == "Rewritten by pii"
@@ -133,8 +130,7 @@ def test_rewritten_kept_and_unreadable(open_page: Open, report_page: Path) -> No
     assert HOSTILE[0] in page.locator("#data .problems").inner_text()
 
 
-def test_tokenizer(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_tokenizer(page: Any) -> None:
     assert texts(page, "#tokenizer .tile dd") == ["4,096", "10,804", "24.1 MB"]
     table = [texts(page, f"#tokenizer tbody tr:nth-child({index}) > *") for index in (1, 2, 3)]
     for (kind, numbers), shown in zip(STATISTICS["held_out"].items(), table, strict=True):
@@ -144,8 +140,7 @@ def test_tokenizer(open_page: Open, report_page: Path) -> None:
     assert "</script>" in texts(page, "#tokenizer .chip")
 
 
-def test_curves(open_page: Open, report_page: Path, finished_run: Path) -> None:
-    page = open_page(report_page)
+def test_curves(page: Any, finished_run: Path) -> None:
     metrics = rows_of(finished_run, "rl", "metrics.jsonl")
     page.locator("#curves").get_by_text("step", exact=True).click()
     chart = page.locator("[data-metric=reward] svg.chart")
@@ -211,8 +206,7 @@ def test_curves(open_page: Open, report_page: Path, finished_run: Path) -> None:
     assert page.locator("#curves .series-chip input:checked").count() == 1
 
 
-def test_generations(open_page: Open, report_page: Path, finished_run: Path) -> None:
-    page = open_page(report_page)
+def test_generations(page: Any, finished_run: Path) -> None:
     section = page.locator("#generations")
     page.locator("#generations select").first.select_option(label="arithmetic")
     task = section.locator("details.task").first
@@ -249,8 +243,7 @@ def test_generations(open_page: Open, report_page: Path, finished_run: Path) -> 
     assert section.locator(".tool").first.inner_text().startswith("<tool_call>")
 
 
-def test_rollouts(open_page: Open, report_page: Path, finished_run: Path) -> None:
-    page = open_page(report_page)
+def test_rollouts(page: Any, finished_run: Path) -> None:
     section = page.locator("#rollouts")
     rows = [row for row in rows_of(finished_run, "rl", "trajectories.jsonl") if row["step"] == 44]
     assert section.locator(".step-label").inner_text() == "step 44"
@@ -297,8 +290,7 @@ def test_rollouts(open_page: Open, report_page: Path, finished_run: Path) -> Non
     assert section.locator(".token.current").inner_text() == "<|im_end|>"
 
 
-def test_stage_details(open_page: Open, report_page: Path) -> None:
-    page = open_page(report_page)
+def test_stage_details(page: Any) -> None:
     for stage in FOLDERS:
         details = page.locator(f"#stage-{stage}")
         details.locator("summary").click()

@@ -22,7 +22,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.structure.test_pattern import SHORT, patterns
 from tests.inference.structure.walking import accepts, write
 
-jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema[format-nongpl] to compare with")
+jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema to compare with")
 
 
 def allowed(schema: Any, texts: list[str], tokenizer: Tokenizer) -> set[str]:

@@ -13,7 +13,7 @@ from ingot.inference.structure.errors import StructureError
 from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.structure.walking import accepts, write
 
-jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema[format-nongpl] to compare with")
+jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema to compare with")
 NAMES = ["a", "b", "ab", "é", 'q"']
 SIMPLE = [1, 0, -3, 77, 2.5, "a", "b", "ab", "é", "", None, True]
 VALUES = [*SIMPLE, [], {}, [1], {"a": 2}]

@@ -14,8 +14,8 @@ from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.structure.documents import CASES
 from tests.inference.structure.walking import accepts, cut, write
 
-jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema[format-nongpl] to compare with")
-CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER  # all formats, with jsonschema[format-nongpl]
+jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema to compare with")
+CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER  # with the packages beside jsonschema in pyproject.toml
 names = pytest.mark.parametrize("name", CASES)
 
 
