@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from ingot.model.checkpoint import load_model
-from ingot.workspace.errors import Interrupted
+from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import Listener, StepSource, make_trainer, records, same_weights, stage_folder
 
@@ -102,14 +102,23 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(
     assert_whole(folder, uninterrupted)
 
 
-def test_with_every_checkpoint_damaged_the_run_begins_again(
+def test_with_every_checkpoint_damaged_the_run_stops_until_they_are_moved_away(
     folder: StageFolder, listener: Listener, uninterrupted: tuple[Any, Any]
 ) -> None:
+    """Nothing is deleted: perhaps only the disk was away. Without them it begins again."""
     interrupt(folder.path, 7)
-    for checkpoint in (folder.path / "steps").iterdir():
+    steps = folder.path / "steps"
+    for checkpoint in steps.iterdir():
         flip_a_byte(checkpoint)
+    with pytest.raises(
+        ArtifactError, match="all checkpoints of the run are damaged: step-0000008, step-0000006"
+    ) as caught:
+        make_trainer(folder).run()
+    assert caught.value.place == str(steps) and "move them away" in str(caught.value)
+    assert [line[:23] for line in listener.lines] == ["checkpoint step-0000008", "checkpoint step-0000006"]
+    assert sorted(path.name for path in steps.iterdir()) == ["step-0000006", "step-0000008"]
+    steps.rename(folder.path / "damaged")
     make_trainer(folder).run()
-    assert [line[:23] for line in listener.lines[:2]] == ["checkpoint step-0000008", "checkpoint step-0000006"]
     assert listener.lines[2].endswith("from the start")
     assert_whole(folder, uninterrupted)
 
