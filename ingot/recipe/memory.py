@@ -89,9 +89,8 @@ def memory(
     training = _training(shape, config, mesh, float32=float32)
     if not beside.before:
         return replace(training, **beside.parts)
-    whole = (
-        0 if beside.sampler else MASTER * shape.parameters
-    )  # a process by itself samples from the model that it trains
+    # a process by itself samples from the model that it trains
+    whole = 0 if beside.sampler else MASTER * shape.parameters
     sampling = Memory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **beside.parts)
     return max(training, sampling, key=lambda one: one.total)
 

@@ -17,6 +17,7 @@ def phases(**weights: float) -> list[dict[str, object]]:
 
 
 def test_sources_and_their_long_documents() -> None:
+    """Names that a stage makes are no error, where those of the next test are."""
     load_recipe(MINI, {"extend-256.phases": phases(**{"prose": 1, "code@512+": 2})})
     load_recipe(
         MINI, {"tokenize.sources": {"prose": {}, "code": {}, "poetry": {}}, "pretrain.phases": phases(poetry=1)}
