@@ -5,7 +5,8 @@ bfloat16 weights throughout. Cases:
 
     dense       1.24B, Llama shape: 16 layers, width 2048, 32/8 heads, inner 8192, vocabulary 128,256; 8 rows of 4096
     float8      the same in float8, against our own bfloat16
-    small       0.12B, GPT-2 size: 12 layers, width 768, 12 heads, inner 2048, vocabulary 50,304; 16 rows of 2048
+    small       0.15B, GPT-2 size: 12 layers, width 768, 12 heads, inner 3072, vocabulary 50,304; 32 rows of 1024
+    small-long  0.12B: the same with inner 2048; 16 rows of 2048
     documents   the dense shape on 4 rows of 8192 that hold many documents, against rows of one document
     muon        a step of the dense shape with Muon, against AdamW
     muon-large  the same with four passes a step
@@ -206,7 +207,8 @@ def _clear() -> None:
 
 
 DENSE = llama(2048, 16, 32, 8, 8192, 128_256, 4096)
-SMALL = llama(768, 12, 12, 12, 2048, 50_304, 2048)
+SMALL = llama(768, 12, 12, 12, 3072, 50_304, 1024)
+SMALL_LONG = llama(768, 12, 12, 12, 2048, 50_304, 2048)
 
 
 def run_cuda(cases: Sequence[str], steps: int) -> list[dict[str, Any]]:
@@ -238,7 +240,10 @@ def run_cuda(cases: Sequence[str], steps: int) -> list[dict[str, Any]]:
             line("8k rows, about 12 documents each, against one", train_ours(longer, 4, 8192, 4, steps, 12), plain)
         )
     if "small" in cases:
-        found.append(line("small 0.12B", train_ours(SMALL, 16, 2048, 16, steps), train_peer(SMALL, 16, 2048, steps)))
+        found.append(line("small 0.15B", train_ours(SMALL, 32, 1024, 32, steps), train_peer(SMALL, 32, 1024, steps)))
+    if "small-long" in cases:
+        ours, peer = train_ours(SMALL_LONG, 16, 2048, 16, steps), train_peer(SMALL_LONG, 16, 2048, steps)
+        found.append(line("small 0.12B, longer rows", ours, peer))
     if "moe" in cases:
         found.append(line("MoE, 64 experts", train_ours(mixture(4096), 32, 4096, 4, steps), None))
     return found
@@ -379,7 +384,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--cases", default="dense,float8,small,documents,muon,moe")
+    parser.add_argument("--cases", default="dense,float8,small,small-long,documents,muon,moe")
     parser.add_argument("--steps", type=int, default=24)
     arguments = parser.parse_args()
     if arguments.device == "cpu":

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS, STAGES = 16, 3  # of a program in the backward pass: all its rows, and those on their way
-PARTIALS, COLUMNS = 256, 32  # that a program adds up at once
+PARTIALS, COLUMNS, WARPS = 512, 16, 16  # that a program adds up at once: narrow, so that there are many of them
 
 
 @triton.jit
@@ -160,7 +160,7 @@ def add_norm_backward(
             num_warps=_warps(width),
         )
         _add_partials[(triton.cdiv(width, COLUMNS),)](
-            partials, of_gain, width, programs, PARTIALS=PARTIALS, COLUMNS=COLUMNS, num_warps=8
+            partials, of_gain, width, programs, PARTIALS=PARTIALS, COLUMNS=COLUMNS, num_warps=WARPS
         )
     return out, of_gain
 

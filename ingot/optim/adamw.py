@@ -2,9 +2,9 @@
 
     m ← β₁ m + (1 − β₁) g       v ← β₂ v + (1 − β₂) g²       p ← p − lr · ( m̂ / (√v̂ + ε) + λ p ),      m̂, v̂ without their bias
 
-The update is elementwise, so each rank hands its shards to torch's fused kernel, one call for a whole group. torch's own class
-would hand over DTensors, and those of one call must live on one mesh: experts do not. Large shards on CUDA have a kernel of their
-own, which comes closer to the memory's speed (adamw_triton.py).
+The update is elementwise, so each rank hands its shards to a fused kernel, one call for a whole group: on CUDA to one of our own,
+which comes closer to the memory's speed (adamw_triton.py), elsewhere to torch's. torch's class would hand over DTensors, and
+those of one call must live on one mesh: experts do not.
 
 `grad_scale` (gradients are divided by it) and `found_inf` (1: the step is not taken) are tensors that a trainer may set before a
 step, as torch's fused optimizers have them: clipping and skipping then never wait for the device.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
-LARGE = 2**16  # entries: from here on a launch for one parameter alone pays
+TOGETHER = 4  # numbers that the kernel reads at once
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -58,40 +58,38 @@ class AdamW(torch.optim.Optimizer):
 
     def update(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
         """One group's update."""
-        large = [each for each in parameters if _is_large(each)]
-        small = [each for each in parameters if not _is_large(each)]
-        if large:
-            self._update_large(group, large)
-        if small:
-            self._update_small(group, small)
+        ours = [each for each in parameters if _kernel_can(each)]
+        rest = [each for each in parameters if not _kernel_can(each)]
+        if ours:
+            self._update_by_kernel(group, ours)
+        if rest:
+            self._update_by_torch(group, rest)
 
-    def _update_large(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+    def _update_by_kernel(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
         from ingot.optim.adamw_triton import adamw_triton
 
         device = parameters[0].device
         scale = None if self.grad_scale is None else self.grad_scale.to(device)
         skip = None if self.found_inf is None else self.found_inf.to(device)
         states = [self._moments(each) for each in parameters]
+        steps = [state["step"] for state in states]
         taken = [torch.ones((), device=device) if skip is None else 1.0 - skip] * len(states)
-        torch._foreach_add_(
-            [state["step"] for state in states], taken
-        )  # with one tensor for all it waits for the device
-        for parameter, state in zip(parameters, states, strict=True):
-            adamw_triton(
-                local(parameter),
-                local_gradient(parameter).contiguous(),
-                local(state["exp_avg"]),
-                local(state["exp_avg_sq"]),
-                state["step"],
-                rate=group["lr"],
-                decay=group["weight_decay"],
-                betas=group["betas"],
-                epsilon=group["epsilon"],
-                grad_scale=scale,
-                found_inf=skip,
-            )
+        torch._foreach_add_(steps, taken)  # with one tensor for all it waits for the device
+        adamw_triton(
+            [local(each) for each in parameters],
+            [local_gradient(each).contiguous() for each in parameters],
+            [local(state["exp_avg"]) for state in states],
+            [local(state["exp_avg_sq"]) for state in states],
+            steps,
+            rate=group["lr"],
+            decay=group["weight_decay"],
+            betas=group["betas"],
+            epsilon=group["epsilon"],
+            grad_scale=scale,
+            found_inf=skip,
+        )
 
-    def _update_small(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+    def _update_by_torch(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
         states = [self._moments(each) for each in parameters]
         adamw(
             [local(each) for each in parameters],
@@ -121,8 +119,9 @@ class AdamW(torch.optim.Optimizer):
         return state
 
 
-def _is_large(parameter: nn.Parameter) -> bool:
+def _kernel_can(parameter: nn.Parameter) -> bool:
     shard, gradient = local(parameter), parameter.grad
     assert gradient is not None
     single = shard.dtype == gradient.dtype == torch.float32
-    return shard.is_cuda and single and shard.numel() >= LARGE and shard.is_contiguous()
+    size = shard.numel()  # one odd size would slow down the whole group
+    return shard.is_cuda and single and shard.is_contiguous() and size > 0 and size % TOGETHER == 0

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.optim.adamw import LARGE, AdamW
+from ingot.optim.adamw import AdamW
 from ingot.optim.adamw_triton import BLOCK, adamw_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -30,57 +30,67 @@ def assert_as_exact(found: Tensor, single: Tensor, exact: Tensor) -> None:
     assert ours <= theirs + torch.finfo(torch.float32).eps / 2 * float(exact.abs().max())
 
 
-@pytest.mark.parametrize("count", [7, BLOCK, 3 * BLOCK + 5])
+def somewhere(values: Tensor, offset: int) -> Tensor:
+    """A copy on the device that begins `offset` numbers behind what an allocator gives."""
+    place = torch.empty(offset + len(values), device=DEVICE)[offset:]
+    return place.copy_(values)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "offset"),
+    [((8, BLOCK, 3 * BLOCK + 4, BLOCK - 4), 0), ((7, BLOCK, 3 * BLOCK + 5, BLOCK - 1), 0), ((8, BLOCK + 4), 1)],
+    ids=["aligned", "odd", "unaligned"],
+)
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.95)])
-def test_steps_are_those_of_torch(count: int, betas: tuple[float, float]) -> None:
+def test_steps_are_those_of_torch(betas: tuple[float, float], sizes: tuple[int, ...], offset: int) -> None:
+    """Parameters of several sizes in one launch; they need not have taken the same number of steps."""
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(count, generator=generator)
-    exact, single = (nn.Parameter(start.to(dtype)) for dtype in (torch.float64, torch.float32))
-    peers = [torch.optim.AdamW([each], **SETTINGS | {"betas": betas, "eps": 1e-6}) for each in (exact, single)]
-    parameter = start.clone().to(DEVICE)
-    first, second, step = torch.zeros_like(parameter), torch.zeros_like(parameter), torch.zeros((), device=DEVICE)
+    starts = [torch.randn(size, generator=generator) for size in sizes]
+    exact, single = ([nn.Parameter(each.to(dtype)) for each in starts] for dtype in (torch.float64, torch.float32))
+    peers = [torch.optim.AdamW(each, **SETTINGS | {"betas": betas, "eps": 1e-6}) for each in (exact, single)]
+    parameters = [somewhere(each, offset) for each in starts]
+    firsts, seconds = ([torch.zeros_like(each) for each in parameters] for _ in range(2))
+    steps = [torch.zeros((), device=DEVICE) for _ in sizes]
     for number in range(4):
-        gradient = torch.randn(count, generator=generator) * 10.0 ** (-2 * number)
-        for each, peer in zip((exact, single), peers, strict=True):
-            each.grad = gradient.to(each.dtype)
+        late = number == 0  # the first parameter comes later than the others
+        gradients = [torch.randn(size, generator=generator) * 10.0 ** (-2 * number) for size in sizes]
+        for parameters_of_peer, peer in zip((exact, single), peers, strict=True):
+            for place, (parameter, gradient) in enumerate(zip(parameters_of_peer, gradients, strict=True)):
+                parameter.grad = None if late and place == 0 else gradient.to(parameter.dtype)
             peer.step()
-        step += 1
         scale = torch.tensor(4.0, device=DEVICE) if number % 2 else None
-        given = gradient.to(DEVICE) if scale is None else 4 * gradient.to(DEVICE)
+        given = [somewhere(each if scale is None else 4 * each, offset) for each in gradients]
+        for step in steps[late:]:
+            step += 1
         adamw_triton(
-            parameter,
-            given,
-            first,
-            second,
-            step,
+            *(each[late:] for each in (parameters, given, firsts, seconds, steps)),
             rate=0.01,
             decay=0.3,
             betas=betas,
             epsilon=1e-6,
             grad_scale=scale,
         )
-    assert_as_exact(parameter, single, exact)
-    for name, moment in (("exp_avg", first), ("exp_avg_sq", second)):
-        assert_as_exact(moment, peers[1].state[single][name], peers[0].state[exact][name])
+    for place, parameter in enumerate(parameters):
+        assert_as_exact(parameter, single[place], exact[place])
+        for name, moment in (("exp_avg", firsts[place]), ("exp_avg_sq", seconds[place])):
+            assert_as_exact(moment, peers[1].state[single[place]][name], peers[0].state[exact[place]][name])
 
 
 def test_a_skipped_step_writes_nothing() -> None:
     tensors = [torch.randn(BLOCK + 1, device=DEVICE).abs() for _ in range(4)]
     before = copy.deepcopy(tensors)
-    parameter, gradient, first, second = tensors
-    gradient.fill_(torch.nan)
+    tensors[1].fill_(torch.nan)
     step, one = torch.ones((), device=DEVICE), torch.ones((), device=DEVICE)
-    adamw_triton(
-        parameter, gradient, first, second, step, rate=0.01, decay=0.3, betas=(0.9, 0.99), epsilon=1e-6, found_inf=one
-    )
+    lists = ([each] for each in (*tensors, step))
+    adamw_triton(*lists, rate=0.01, decay=0.3, betas=(0.9, 0.99), epsilon=1e-6, found_inf=one)
     assert all(torch.equal(tensors[place], before[place]) for place in (0, 2, 3))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_large_and_small_parameters_with_skipped_steps() -> None:
-    """The optimizer, which sends large parameters to the kernel, against torch's on the CPU; states have torch's names."""
+def test_the_optimizer_with_skipped_steps() -> None:
+    """Against torch's on the CPU; states have torch's names."""
     generator = torch.Generator().manual_seed(1)
-    exact = [nn.Parameter(torch.randn(size, generator=generator).double()) for size in (LARGE + 3, 100)]
+    exact = [nn.Parameter(torch.randn(size, generator=generator).double()) for size in (50 * BLOCK + 4, 100, 33)]
     single = [nn.Parameter(each.detach().float()) for each in exact]
     ours = [nn.Parameter(each.detach().cuda()) for each in single]
     peers = [torch.optim.AdamW(each, **SETTINGS, eps=1e-6) for each in (exact, single)]
