@@ -24,36 +24,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from ingot.model.config import ModelConfig
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order, in_turn
 from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.config import AttentionConfig, ParallelConfig
 from ingot.model.mixers.mla import Mla
+from ingot.model.transformer import Transformer
 from ingot.optim.adamw import local
 
 TENSOR = "tensor"  # the mesh axis along which heads are divided (train/parallel/layout.py)
 
 
 @torch.no_grad()
-def clip_query_key(model: nn.Module, max_logits: Mapping[int, Tensor], threshold: float) -> dict[str, Tensor]:
-    """Clip every head whose largest logit is above `threshold`; returns the largest logit and the share of clipped heads."""
-    for module in model.modules():
-        if isinstance(module, Attention) and module.layer in max_logits:
-            _clip_attention(module, _factors(max_logits[module.layer], threshold))
-        elif isinstance(module, Mla) and module.layer in max_logits:
-            _clip_latent(module, _factors(max_logits[module.layer], threshold))
+def clip_query_key(model: Transformer, max_logits: Mapping[int, Tensor], threshold: float) -> dict[str, Tensor]:
+    """Clip every head whose largest logit is above `threshold`; returns the largest logit and the share of clipped heads.
+
+    `max_logits` may have layers that are on other stages of a pipeline: the numbers are those of the whole model everywhere.
+    """
     if not max_logits:
         return {}
-    logits = torch.cat([each.flatten() for each in max_logits.values()])
-    return {"largest_logit": logits.max(), "clipped_heads": (logits > threshold).float().mean()}
+    clippable = {layer: logits_H for layer, logits_H in max_logits.items() if not _has_norms(model.config, layer)}
+    factors = {layer: _factors(logits_H, threshold) for layer, logits_H in clippable.items()}
+    for module in model.modules():
+        if isinstance(module, Attention) and module.layer in factors:
+            _clip_attention(module, factors[module.layer])
+        elif isinstance(module, Mla) and module.layer in factors:
+            _clip_latent(module, factors[module.layer])
+    logits = torch.cat(list(max_logits.values()))
+    clipped = torch.cat([logits.new_ones(0), *factors.values()]) < 1  # also where no layer can be clipped
+    return {"largest_logit": logits.max(), "clipped_heads": clipped.sum() / len(logits)}
 
 
 def _factors(logits_H: Tensor, threshold: float) -> Tensor:
     """γ of every head. A logit that is not finite says that the step is broken, not that the head is large."""
     return torch.where((logits_H > threshold) & logits_H.isfinite(), threshold / logits_H, 1.0)
+
+
+def _has_norms(config: ModelConfig, layer: int) -> bool:
+    """Whether the attention of a layer has norms of queries and keys; layers beyond the last are of multi-token modules."""
+    further = config.multi_token.block if config.multi_token is not None else ""
+    mixer = (config.block(layer) if layer < config.depth else config.blocks[further]).mixer
+    attention = mixer.attention if isinstance(mixer, ParallelConfig) else mixer
+    return isinstance(attention, AttentionConfig) and attention.query_key_norm != "none"
 
 
 def _clip_latent(module: Mla, factor_H: Tensor) -> None:
@@ -67,8 +84,6 @@ def _clip_latent(module: Mla, factor_H: Tensor) -> None:
 def _clip_attention(module: Attention, factor_H: Tensor) -> None:
     config = module.config
     query, key = in_order((config.heads, config.head_width), (config.key_value_heads, config.head_width))
-    if config.query_key_norm != "none":
-        return
     if config.heads == config.key_value_heads:
         _scale(module.query_key_value, [(query, factor_H.sqrt()), (key, factor_H.sqrt())])
     else:

@@ -249,7 +249,11 @@ class Trainer:
         if threshold is None:
             return {}
         maxima = {layer: maxima_H * taken for layer, maxima_H in sums.record.max_logits.items()}
-        return clip_query_key(self.model, maxima, threshold)
+        found = clip_query_key(self.model, maxima, threshold)
+        if found and self.layout is not None:  # tensor ranks have heads of their own, as many each
+            self.layout.max_over(found["largest_logit"], "tensor")
+            self.layout.sum_over(found["clipped_heads"], "tensor").div_(self.layout.size("tensor"))
+        return found
 
     def _stops(self) -> bool:
         """Whether to stop now. Several ranks must agree: they stop a step after one of them was asked to."""

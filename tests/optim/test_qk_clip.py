@@ -155,9 +155,24 @@ def test_norms_and_broken_steps_leave_the_weights_alone() -> None:
     ):
         model = random_model(shape_)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        clip_query_key(model, {0: logits}, 100.0)
+        assert float(clip_query_key(model, {0: logits}, 100.0)["clipped_heads"]) == 0
         assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert clip_query_key(model, {}, 100.0) == {}
+
+
+def test_only_heads_that_were_clipped_are_counted() -> None:
+    """Of four layers with four heads each, the second has norms; the last is a multi-token module, on another stage here."""
+    blocks = {"plain": attention(), "normed": attention(query_key_norm="head")}
+    parts = {name: {"mixer": mixer, "feed_forward": {"width": 48}} for name, mixer in blocks.items()}
+    further = {"steps": 1, "block": "normed"}
+    whole = {"vocabulary_size": VOCABULARY, "width": 32, "blocks": parts, "layers": "plain normed plain"}
+    model = random_model(ModelConfig.model_validate({**whole, "multi_token": further}))
+    model.multi_token = None
+    logits = {layer: torch.tensor([500.0, 50.0, 99.0, 100.0]) for layer in range(4)}
+    logits[2] = torch.tensor([math.inf, 101.0, 102.0, -math.inf])
+    metrics = clip_query_key(model, logits, 100.0)
+    assert float(metrics["clipped_heads"]) == 3 / 16  # one of the first layer, two of the third
+    assert float(metrics["largest_logit"]) == math.inf
 
 
 def test_maxima_merge_over_passes_and_ranks() -> None:

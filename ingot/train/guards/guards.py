@@ -26,6 +26,7 @@ from ingot.train.guards.rules import RULES, Rule, Sight
 from ingot.train.guards.skip import undone_if_skipped
 from ingot.train.guards.spikes import Spikes
 from ingot.train.parallel.layout import Layout, world_size
+from ingot.train.saving.steps import Steps
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 
@@ -108,17 +109,22 @@ class Guards:
             raise CheckFailed(
                 f"step {step} (data of step {data_step}): {seen}",
                 place=str(self.folder.path),
-                fix="lower the learning rate or look at the step's data; the last checkpoint is intact",
+                fix=f"lower the learning rate or look at the step's data; {self._left()}",
             )
         if too_often:
             raise CheckFailed(
                 f"step {step}: {seen}; {self.rewinds} rewinds did not help",
                 place=str(self.folder.path),
-                fix="lower the learning rate, clip harder, or look at the data; the last checkpoint is intact",
+                fix=f"lower the learning rate, clip harder, or look at the data; {self._left()}",
             )
         if action == "rewind":
             self.rewinds += 1
             raise Rewind(step)
+
+    def _left(self) -> str:
+        """What a stop leaves: a run saves only what the guards have seen."""
+        there = Steps(self.folder.path).there()
+        return "the last checkpoint is intact" if there else "no checkpoint is complete yet, the run begins again"
 
     def tell(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
         """A line on the screen and one in events.jsonl."""

@@ -3,7 +3,7 @@
 Every rule looks at the numbers of one step and at the recent past, and says in words what it saw, or nothing. What follows is
 in the table's last column:
 
-    stop      the run ends with an error that names the layer (locate.py); the last checkpoint is intact
+    stop      the run ends with an error that names the layer (locate.py); the last checkpoint, if there is one, is intact
     spike     what the recipe says: warn, skip, clip, rewind (spikes.py; loop.py rewinds)
     warn      a line on the screen
 

@@ -5,6 +5,9 @@
 The factor goes to the optimizer as a tensor, which then leaves weights, moments and its count of steps as they were: the host
 never waits to know. (OLMo 2, arXiv 2501.00656; the window is described in windows.py.)
 
+A gradient of exactly zero (in RL all answers to the step's questions may have earned the same) says nothing about either level:
+such a step is no spike and does not enter the windows. Else a few of them would make the first step with a gradient one.
+
 With `spike: clip` the gradients of a step with a spike, and of `window / 8` steps after it, are clipped to the median of
 the recent norms: a spike then moves the weights no more than an ordinary step does.
 """
@@ -37,13 +40,14 @@ class Spikes:
         taken = torch.isfinite(values_K).all()
         if self.config.spike == "off":
             return taken.float(), {}
-        above_K = self.windows.deviations(values_K)
+        learns = values_K[WATCHED.index("gradient_norm")] != 0
+        above_K = self.windows.deviations(values_K).where(learns, 0.0)
         spike = (above_K > self.config.spike_sigmas).any()
         if self.config.spike == "clip":
             self.tight = torch.where(spike, self.calm, (self.tight - 1).clamp(min=0))
         if self.config.spike == "skip":
             taken = taken & ~spike
-        self.windows.add(values_K)
+        self.windows.add(values_K.where(learns, torch.nan))
         above = dict(zip(WATCHED, above_K.unbind(), strict=True))
         return taken.float(), {f"{name}_deviations": each for name, each in above.items()}
 

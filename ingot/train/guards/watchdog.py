@@ -20,16 +20,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ingot.train.guards.family import Member, family, lives, send
 from ingot.train.guards.heartbeat import read_heartbeats
 from ingot.workspace.files import PARTIAL
+from ingot.workspace.interrupt import on_signals
 from ingot.workspace.stage import DONE
 
 EXPLAINED, STOPPED_BY_HAND = 2, 130
@@ -98,7 +98,7 @@ class Watchdog:
     def run(self) -> int:
         """Watch until the run is done or cannot be helped; returns the exit code."""
         seen, fruitless, command = self._marks(), 0, self.first
-        with self._passing_signals():
+        with on_signals(self._pass_on):
             while True:
                 end = self._once(command)
                 if end.hung is None and (self.stopping or end.code in (0, EXPLAINED, STOPPED_BY_HAND)):
@@ -194,21 +194,11 @@ class Watchdog:
         paths = [*self.folder.glob(f"*/{DONE}"), *self.folder.glob("*/steps/step-*"), *self.folder.glob("steps/step-*")]
         return {str(path) for path in paths if not path.name.endswith(PARTIAL)}
 
-    @contextmanager
-    def _passing_signals(self) -> Iterator[None]:
-        """Inside, SIGINT and SIGTERM go to the child."""
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            self.stopping = number
-            if self.child is not None and self.child.poll() is None:
-                self.child.send_signal(number)
-
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _pass_on(self, number: int) -> None:
+        """A signal goes to the child."""
+        self.stopping = number
+        if self.child is not None and self.child.poll() is None:
+            self.child.send_signal(number)
 
     def _say(self, event: str, text: str) -> None:
         """A line that cannot be overlooked, and one in watchdog.jsonl, if that can be written: a full disk ends no watch."""

@@ -5,7 +5,8 @@
 
 over the values v *before* x; z is 0 until half of the window is known. Every finite value enters the window, spikes too: a
 change that lasts is then accepted after a while, where a window that refuses it would call every later value a spike. The
-floor, a thousandth of the level, keeps values that hardly vary from making each tiny change a spike.
+floor, a thousandth of the level, keeps values that hardly vary from making each tiny change a spike. Values that are all zero
+give no scale: against them nothing is one.
 
 Invariant: nothing here waits for the device. All numbers are looked at together, since a GPU takes as long to start a kernel for
 one of them. Legend: K numbers, W window.
@@ -36,8 +37,9 @@ class Windows:
     def deviations(self, values_K: Tensor) -> Tensor:
         """How many deviations the values lie above their levels: z of the formula [K]."""
         level_K, deviation_K = self._level_and_deviation()
-        z_K = (values_K.float() - level_K) / torch.maximum(deviation_K, FLOOR * level_K.abs())
-        return z_K.where(self.count_K >= self.size // 2, 0.0)
+        scale_K = torch.maximum(deviation_K, FLOOR * level_K.abs())
+        z_K = (values_K.float() - level_K) / scale_K
+        return z_K.where((self.count_K >= self.size // 2) & (scale_K > 0), 0.0)
 
     def medians(self) -> Tensor:
         """The median of the known values of each number [K]; NaN if none is known."""

@@ -216,6 +216,23 @@ def test_a_gradient_that_is_not_finite_is_named(folder: StageFolder) -> None:
     assert seen.endswith("gradients that are not, from the loss back: blocks.0.feed_forward.down.weight")
 
 
+@pytest.mark.parametrize(
+    ("every", "left"), [(100, "no checkpoint is complete yet"), (1, "the last checkpoint is intact")]
+)
+def test_a_stop_says_whether_there_is_a_checkpoint(every: int, left: str, folder: StageFolder) -> None:
+    model = random_model(config())
+
+    def spoil(step: int) -> None:
+        if step == 2:
+            torch.nn.init.constant_(model.get_parameter("norm.gain"), torch.nan)
+
+    checkpoints = {"every": every, "asynchronous": False, "keep": 1}
+    trainer = make_trainer(folder, source=StepSource(spoil), model=model, steps=4, checkpoints=checkpoints)
+    with pytest.raises(CheckFailed, match=left):
+        trainer.run()
+    assert [path.name for path in folder.path.glob("steps/*")] == (["step-0000002"] if every == 1 else [])
+
+
 def test_the_weights_of_the_failed_step_are_untouched(folder: StageFolder) -> None:
     before = random_model(config()).state_dict()
 

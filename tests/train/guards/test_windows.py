@@ -76,6 +76,13 @@ def test_values_that_hardly_vary_are_no_spikes() -> None:
     )
 
 
+def test_nothing_is_a_spike_against_zeros() -> None:
+    window = one()
+    for _ in range(SIZE):
+        window.add(torch.tensor([0.0]))
+    assert window.deviations(torch.tensor([1.0])).tolist() == window.deviations(torch.tensor([0.0])).tolist() == [0.0]
+
+
 @pytest.mark.parametrize("score", ["robust", "standard"])
 def test_a_window_goes_on_from_json_exactly(score: Score) -> None:
     sequence = values(60)
@@ -133,6 +140,20 @@ def test_only_skip_refuses_a_spike_and_all_refuse_nan(spike: str) -> None:
     assert spikes.admit(torch.tensor(9.0), torch.tensor(1.0))[0] == (spike != "skip")
     assert spikes.admit(torch.tensor(torch.nan), torch.tensor(1.0))[0] == 0
     assert spikes.admit(torch.tensor(1.0), torch.tensor(torch.inf))[0] == 0
+
+
+@pytest.mark.parametrize("spike", ["skip", "clip"])
+def test_steps_without_a_gradient_do_not_count(spike: str) -> None:
+    """RL with few rewards: nine steps of ten have nothing to learn, and the tenth is not a spike; one of 50 is."""
+    spikes = Spikes(GuardsConfig.model_validate({"spike": spike, "window": 16}), CPU)
+    found = []
+    for step in range(200):
+        norm = 0.0 if step % 10 else 0.3 + 0.01 * (step % 30)
+        taken, above = spikes.admit(torch.tensor(norm), torch.tensor(norm))
+        found.append((float(taken), float(spikes.clip(1.0)), max(map(float, above.values())) < 6))
+    assert found == [(1.0, 1.0, True)] * 200
+    taken, above = spikes.admit(torch.tensor(0.3), torch.tensor(50.0))
+    assert float(above["gradient_norm_deviations"]) > 100 and float(taken) == (spike != "skip")
 
 
 def test_a_spike_tightens_clipping_for_a_while() -> None:

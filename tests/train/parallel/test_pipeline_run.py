@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from ingot.model.checkpoint import load_model
+from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
 from ingot.train.pretrain import bits_per_byte
 from ingot.workspace.errors import CheckFailed, Interrupted
-from tests.train.parallel.models import DENSE, MOE, fresh, shape, uneven
+from tests.train.parallel.models import DENSE, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import UnevenSource
 from tests.train.toy import make_trainer, records, stage_folder
 
 STEPS, STOP = 6, 2
 PIPELINE = {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_stages": 2}
+TENSOR = {"tensor": 2}
 OPTIMIZER = {
     "lr": 0.002,  # at 0.01 the last bit of a gradient grows a hundredfold in a step, in one process too
     "epsilon": 1e-4,
@@ -25,7 +27,14 @@ OPTIMIZER = {
     "qk_clip": 0.05,  # clips many heads of the toy, whose logits are small
 }
 BLOCK = {**MOE, "mixer": {**MOE["mixer"], "query_key_norm": "none"}}  # QK-clip is for those without a norm
-MODEL = shape(BLOCK, tied_embeddings=True, multi_token={"steps": 1, "block": "layer"})
+MODEL = ModelConfig(
+    vocabulary_size=VOCABULARY,
+    width=32,
+    blocks={"layer": BlockConfig.model_validate(BLOCK), "normed": BlockConfig.model_validate(MOE)},
+    layers="(layer normed)*2",  # all of the second rank have norms
+    context=32,
+    multi_token=MultiTokenConfig(block="layer"),
+)
 
 
 def run(path: Path, mesh: dict[str, Any], stop: int | None = None) -> bool:
@@ -60,7 +69,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("first", "second"), [({}, PIPELINE), (PIPELINE, {}), (PIPELINE, PIPELINE)])
+@pytest.mark.parametrize(("first", "second"), [({}, PIPELINE), (PIPELINE, {}), (PIPELINE, PIPELINE), ({}, TENSOR)])
 def test_a_run_goes_on_in_another_layout(
     first: dict[str, Any], second: dict[str, Any], alone: Path, tmp_path: Path
 ) -> None:
@@ -76,7 +85,9 @@ def test_a_run_goes_on_in_another_layout(
     assert 0 < expected[-1]["clipped_heads"] < 1 and "router/max_violation" in expected[-1]
     for one, other in zip(found, expected, strict=True):
         assert one.keys() == other.keys()
-        assert one == pytest.approx(other, rel=3e-5, abs=1e-9), one["step"]
+        # ratios are those of a sample, and shards are sampled each by itself
+        known = [name for name in one if second != TENSOR or not name.startswith("update_ratio")]
+        assert [one[name] for name in known] == pytest.approx([other[name] for name in known], rel=3e-5, abs=1e-9)
     weights, whole = load_model(folder).state_dict(), load_model(alone).state_dict()
     assert weights.keys() == whole.keys()
     for name, value in whole.items():
