@@ -6,8 +6,9 @@ anybody else. Tokens are never decoded and encoded again: what the policy sample
 the tokens between two turns, so the concatenation of a trajectory's nodes is exactly what the policy saw and wrote.
 
 A trajectory ends when a turn has no tool call, when a turn is malformed (nothing after it could earn the reward), or at
-a hard limit of turns or tokens. The seed of each request is a hash of (seed, task id, which sample of that task, turn):
-a trajectory does not depend on which other tasks share the batch, nor on the order in which things end.
+a hard limit of turns or tokens; a tool's result that leaves no room for another turn is left out. The seed of each request
+is a hash of (seed, task id, which sample of that task, turn): a trajectory does not depend on which other tasks share the
+batch, nor on the order in which things end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.sampling import Sampling
 from ingot.inference.tools.tool import DEADLINE
 from ingot.tokens.chat import ChatFormat, Message
+from ingot.tokens.tokenizer import THINK_END, THINK_START
 
 TOOLS: Mapping[str, Tool] = {calculator.NAME: calculator.calculator}
 
@@ -41,16 +43,19 @@ class _Walk:
 
     def hear(self, turn: Writing, chat: ChatFormat) -> Message:
         """Keep the turn that was written, and say what it means."""
-        tokens = list(turn.tokens)
+        tokens, opened = list(turn.tokens), _opened(self.trajectory.nodes[-1].tokens, chat)
         self.trajectory.nodes.append(Node("assistant", tokens, True, list(turn.logprobs), list(turn.versions)))
-        self.trajectory.messages.append(chat.parse(tokens))
+        self.trajectory.messages.append(chat.parse(opened + tokens))
         return self.trajectory.messages[-1]
 
-    def answer(self, results: Sequence[Message], chat: ChatFormat) -> None:
-        """Keep what the tools said."""
-        self.trajectory.messages.extend(results)
+    def answer(self, results: Sequence[Message], chat: ChatFormat, max_tokens: int) -> bool:
+        """Keep what the tools said, if it leaves room for another turn; whether it does."""
         tokens = chat.continuation(results, thinking=self.trajectory.task.thinking)
+        if self.trajectory.length + len(tokens) >= max_tokens:
+            return False
+        self.trajectory.messages.extend(results)
         self.trajectory.nodes.append(Node("tool", tokens, False))
+        return True
 
 
 def rollout(
@@ -117,8 +122,8 @@ def rollout(
                 if reply.tool_calls and not reply.problems and walk.turns < max_turns:
                     calls.begin(walk, reply.tool_calls, _offered(walk.trajectory.task, tools))
             for walk, results in calls.ended(wait=not writing):
-                walk.answer(results, chat)
-                ask(walk)
+                if walk.answer(results, chat, max_tokens):
+                    ask(walk)
     finally:
         for turn in writing:  # after Ctrl-C or an error nothing stays behind
             policy.cancel(turn)
@@ -133,6 +138,13 @@ def rollout(
 def _begin(task: Task, chat: ChatFormat) -> Trajectory:
     prompt = chat.prompt(task.messages, tools=task.tools or None, thinking=task.thinking)
     return Trajectory(task, [Node("prompt", prompt, False)], [], Score(0.0, False, False))
+
+
+def _opened(given: Sequence[int], chat: ChatFormat) -> list[int]:
+    """The token that begins a trace, if what the policy was given ends inside one: some templates open it for the model."""
+    start, end = (chat.tokenizer.special.get(name) for name in (THINK_START, THINK_END))
+    last = next((token for token in reversed(given) if token in (start, end, chat.turn_end)), None)
+    return [last] if last is not None and last == start else []
 
 
 def _offered(task: Task, tools: Mapping[str, Tool]) -> dict[str, Tool]:

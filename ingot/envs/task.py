@@ -130,15 +130,22 @@ def draw_tasks(kind: str, draw: Callable[[random.Random], Task], seed: int, coun
 
     Questions are distinct while new ones turn up. When they are used up, train tasks repeat (several passes over a
     small world are fine), while test tasks are an error: a repeated test task would shrink the standard error for
-    nothing.
+    nothing. A world so small that the split has no question at all is an error, too.
     """
     rng = random.Random(f"{kind}/{split}/{seed}")
     tasks: list[Task] = []
     seen: set[str] = set()
-    misses = 0
+    misses = others = 0
     while len(tasks) < count:
         task = draw(rng)
         if task.split != split:
+            others += 1
+            if not tasks and others == PATIENCE:
+                raise DataError(
+                    f"none of {PATIENCE} drawn questions is a {split} question",
+                    place=f"task kind {kind}",
+                    fix="widen the difficulty of this kind: it has very few questions",
+                )
             continue
         if task.id in seen and misses < PATIENCE:
             misses += 1

@@ -17,7 +17,11 @@ class SftConfig(LanguageConfig):
     tasks: TaskMixConfig | None = Field(TaskMixConfig(), description="generated, verified conversations; null for none")
     task_conversations: int = Field(4000, ge=0, description="how many tasks are generated")
     follow_ups: float = Field(
-        0.3, ge=0, le=1, description="share of the tasks that are asked as a second question in the conversation before"
+        0.3,
+        ge=0,
+        le=1,
+        description="chance that a task is asked as the second question of the conversation before it, where that has one "
+        "question so far, of the same mode of thinking",
     )
     files: tuple[str, ...] = Field(
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
-from ingot.envs.rollout import rollout
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Trajectory
-from ingot.inference.engine import Engine
+from ingot.inference.checksum import weights_checksum
 from ingot.model.transformer import Transformer
+from ingot.post.answers import PIECE, sample_answers
 from ingot.post.config import PreferConfig
 from ingot.post.conversations import PoolSource
-from ingot.post.meeting import Between
-from ingot.post.policy import chat_format, sequence_logprobs
+from ingot.post.kept import Kept
+from ingot.post.policy import sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Sequence
-
-SLOTS = 64  # answers that are sampled at the same time
+from ingot.workspace.config import content_hash
+from ingot.workspace.stage import StageFolder
 
 
 @dataclass(frozen=True)
@@ -33,36 +32,19 @@ class Pair:
 
 
 def sample_pairs(
-    model: Transformer, config: PreferConfig, seed: int, processes: Processes = ALONE
+    model: Transformer, config: PreferConfig, seed: int, processes: Processes = ALONE, folder: StageFolder | None = None
 ) -> tuple[list[Pair], float]:
     """Pairs of the model's right and wrong answers, and the share of right ones among all samples.
 
-    The model is whole. Each of several processes samples a part of the answers, and all get the same pairs.
+    The model is whole. Each of several processes samples a part of the answers, and all get the same pairs. Answers that the
+    stage has kept in its `folder` are not made again.
     """
-    mix = TaskMix(config.tasks)
-    tasks = [task for task in mix.generate(seed, config.prompts, "train") for _ in range(config.samples)]
-    engine = Engine(model, slots=SLOTS, length=config.sequence_length)
-
-    def sample_run(run: slice, between: Between) -> list[Trajectory]:
-        return rollout(
-            tasks,
-            engine,
-            chat_format(model),
-            temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
-            max_tokens=config.sequence_length,
-            seed=seed,
-            score=mix.score,
-            only=run,
-            between=between,
-        )
-
-    trajectories = processes.share(len(tasks), sample_run)
-    answers: dict[str, list[Trajectory]] = {}
-    for each in trajectories:  # by task, not by place: where questions are few, a task is drawn several times
-        answers.setdefault(each.task.id, []).append(each)
-    pairs = [pair for group in answers.values() for pair in match(group, config.length_gap)[: config.pairs_per_task]]
-    return pairs, sum(each.score.reward for each in trajectories) / len(trajectories)
+    answers = sample_answers(model, config, seed, processes, folder)
+    of_task: dict[str, list[Trajectory]] = {}
+    for each in answers:  # by task, not by place: where questions are few, a task is drawn several times
+        of_task.setdefault(each.task.id, []).append(each)
+    pairs = [pair for group in of_task.values() for pair in match(group, config.length_gap)[: config.pairs_per_task]]
+    return pairs, sum(each.score.reward for each in answers) / len(answers)
 
 
 def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
@@ -78,12 +60,24 @@ def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
 
 
 def pair_sequences(
-    pairs: SequenceOf[Pair], reference: Transformer, capacity: int, processes: Processes = ALONE
+    pairs: SequenceOf[Pair],
+    reference: Transformer,
+    capacity: int,
+    processes: Processes = ALONE,
+    folder: StageFolder | None = None,
 ) -> list[list[Sequence]]:
     """For each pair its two sequences, marked by the streams `chosen` and `rejected` (1 on the sampled tokens of one
-    half, 0 in the other), with `weight` on those of the chosen half and `reference_logprob` on those of both."""
+    half, 0 in the other), with `weight` on those of the chosen half and `reference_logprob` on those of both.
+
+    What the stage has kept of these log-probabilities in its `folder` is not computed again.
+    """
     halves = [half for pair in pairs for half in (pair.chosen, pair.rejected)]
-    logprobs = sequence_logprobs(reference, [Sequence(half.tokens()) for half in halves], capacity, processes=processes)
+    texts = [Sequence(half.tokens()) for half in halves]
+    kept = None
+    if folder is not None:
+        made_from = content_hash([weights_checksum(reference), capacity, [text.tokens for text in texts]], digits=24)
+        kept = Kept(folder.path / "reference", made_from, PIECE, list, _same, folder.progress.say)
+    logprobs = sequence_logprobs(reference, texts, capacity, processes=processes, kept=kept)
     sequences = []
     for index, (half, row) in enumerate(zip(halves, logprobs, strict=True)):
         is_rejected = index % 2
@@ -96,6 +90,10 @@ def pair_sequences(
         streams["reference_logprob"] = [value * one for value, one in zip(row, half.sampled(), strict=True)]
         sequences.append(Sequence(half.tokens(), streams))
     return [sequences[index : index + 2] for index in range(0, len(sequences), 2)]
+
+
+def _same(_: int, row: list[float]) -> list[float]:
+    return row
 
 
 class PairSource(PoolSource):

@@ -8,6 +8,7 @@ from collections.abc import Sequence as SequenceOf
 import torch
 
 from ingot.model.transformer import Transformer
+from ingot.post.kept import Kept
 from ingot.post.meeting import Between
 from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import Sequence
@@ -37,17 +38,19 @@ def sequence_logprobs(
     capacity: int,
     temperature: float = 1.0,
     processes: Processes = ALONE,
+    kept: Kept[list[float]] | None = None,
 ) -> list[list[float]]:
     """log p of every token given those before it; the first token of a sequence has none and gets 0.
 
-    The model is whole. Each of several processes scores a part of the sequences, and all get all results.
+    The model is whole. Each of several processes scores a part of the sequences, and all get all results. What is `kept` is not
+    computed again.
     """
 
     def score_run(run: slice, between: Between) -> list[list[float]]:
         parts = _countable(sequences[run])
         return [row for part in parts for row in _logprobs(model, part, capacity, temperature, between)]
 
-    return processes.share(len(sequences), score_run)
+    return processes.share(len(sequences), score_run, kept)
 
 
 def _countable(sequences: SequenceOf[Sequence]) -> Iterator[list[Sequence]]:

@@ -4,8 +4,9 @@
 
 plus, with a small weight, cross-entropy on the chosen answer: DPO alone may lower both likelihoods as long as the gap
 grows (Llama 3, arXiv 2407.21783, section 4.1.4). The reference is the input checkpoint; its log-probabilities are computed
-once. Pairs are a pure function of the input checkpoint and the seed, so an interrupted stage finds the same ones again. In
-several processes the whole model that sampled them is gone before the one that is trained is divided (processes.py).
+once. Pairs are a pure function of the input checkpoint and the seed. Answers and log-probabilities are kept piece by piece
+(kept.py): an interrupted stage goes on behind those that are there, and finds the pairs of an undisturbed one. In several
+processes the whole model that sampled them is gone before the one that is trained is divided (processes.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -
     processes = Processes(layout, folder.stop)
     whole = processes.whole(model, inputs["checkpoint"])
     folder.progress.say(f"sampling {config.prompts * config.samples} answers to {config.prompts} tasks")
-    pairs, right = sample_pairs(whole, config, folder.seed, processes)
+    pairs, right = sample_pairs(whole, config, folder.seed, processes, folder)
     folder.progress.say(f"{len(pairs)} pairs; {right:.0%} of the answers were right")
     if len(pairs) < config.batch_pairs:
         raise CheckFailed(
@@ -50,7 +51,7 @@ def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -
         for pair in pairs
     ]
     processes.once(lambda: write_jsonl(folder.path / "pairs.jsonl", rows))
-    groups = pair_sequences(pairs, whole, config.sequence_length, processes)
+    groups = pair_sequences(pairs, whole, config.sequence_length, processes, folder)
     del whole  # a copy makes room for the model that is trained
     source = PairSource(groups, config.batch_pairs, config.sequence_length, config.micro_batch_tokens, folder.seed)
     terms = [Preference(config.beta, config.length_normalised), CrossEntropy(coefficient=config.anchor)]

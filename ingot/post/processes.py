@@ -17,12 +17,13 @@ its place among all tasks of the step (envs/rollout.py), up to the rounding of m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from ingot.model.checkpoint import load_model
 from ingot.model.transformer import Transformer
+from ingot.post.kept import Kept
 from ingot.post.meeting import Between, work_together
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device
@@ -48,19 +49,39 @@ class Processes:
         """How many they are."""
         return self.ranks.world
 
-    def share(self, count: int, work: Callable[[slice, Between], list[Result]]) -> list[Result]:
+    def share(
+        self, count: int, work: Callable[[slice, Between], list[Result]], kept: Kept[Result] | None = None
+    ) -> list[Result]:
         """The results for `count` items in order: `work` makes those of a run of them, a different one in each process.
 
         It calls its second argument between two steps, so that a stop (`Interrupted`) or a failure elsewhere ends it soon.
+        With `kept` it is called for one piece after the other, and never for those that were finished before (kept.py).
         """
-        rank, size = self.ranks.rank, self.size
-        own = slice(count * rank // size, count * (rank + 1) // size)
+        if kept is None:
+            runs = [slice(count * rank // self.size, count * (rank + 1) // self.size) for rank in range(self.size)]
+            return [result for _, made in self._deal(runs, work) for result in made]
+        there = self.once(kept.read)
+        missing = kept.missing(count, self.size, [run for run, _ in there])
 
-        def part(between: Between) -> list[Result]:
-            return work(own, between) if own.stop > own.start else []
+        def keep(run: slice, between: Between) -> list[Result]:
+            made = work(run, between)
+            kept.put(run, made)
+            return made
+
+        pieces = sorted([*there, *self._deal(missing, keep)], key=lambda piece: piece[0].start)
+        return [result for _, made in pieces for result in made]
+
+    def _deal(
+        self, runs: Sequence[slice], work: Callable[[slice, Between], list[Result]]
+    ) -> list[tuple[slice, list[Result]]]:
+        """Every run with its results; each process works on some neighbouring ones."""
+        own = runs[len(runs) * self.ranks.rank // self.size : len(runs) * (self.ranks.rank + 1) // self.size]
+
+        def part(between: Between) -> list[tuple[slice, list[Result]]]:
+            return [(run, work(run, between)) for run in own if run.stop > run.start]
 
         parts = self.ranks.each(lambda: work_together(self.ranks, self.stop, part))
-        return [result for each in parts for result in each or []]
+        return [made for each in parts for made in each or []]
 
     def once(self, work: Callable[[], Result]) -> Result:
         """What `work` returns in the first process, which alone does it."""

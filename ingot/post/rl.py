@@ -25,8 +25,10 @@ from ingot.post.policy import sequence_logprobs
 from ingot.post.processes import ALONE, Processes, begin
 from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
+from ingot.tokens.tokenizer import THINK_START, Tokenizer
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient, ReferenceDivergence
+from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import Stage, StageFolder
 
 STD_EPSILON = 1e-4
@@ -37,7 +39,8 @@ def group_advantages(rewards: SequenceOf[float], group: int, divide_by_std: bool
     advantages = []
     for start in range(0, len(rewards), group):
         members = rewards[start : start + group]
-        mean = sum(members) / len(members)
+        # exactly 0 where all are equal: what rounding leaves of 0.1 − 0.1 is as good as a real advantage to Muon
+        mean = statistics.mean(members)
         scale = statistics.stdev(members) + STD_EPSILON if divide_by_std else 1.0
         advantages += [(reward - mean) / scale for reward in members]
     return advantages
@@ -63,6 +66,7 @@ class GroupRelative(SampledSource):
         return max(trajectory.score.reward, self.rl.format_reward * trajectory.score.format_ok)
 
     def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
+        _check_reachable(trajectories, self.chat.tokenizer)
         rewards = [self.reward(trajectory) for trajectory in trajectories]
         stamped = group_advantages(rewards, self.group, self.rl.divide_by_std)
         starts = range(0, len(rewards), self.group)
@@ -81,6 +85,17 @@ class GroupRelative(SampledSource):
         acting = [sequence.streams["acting"] for sequence in sequences]  # the prompt need not pass through the head
         pairs = zip(rows, acting, strict=True)
         return {"reference_logprob": [[a * b for a, b in zip(row, mask, strict=True)] for row, mask in pairs]}
+
+
+def _check_reachable(trajectories: SequenceOf[Trajectory], tokenizer: Tokenizer) -> None:
+    """Fail if a task asks for a trace of a model that has no token for one: no answer could ever earn anything."""
+    asking = next((each.task for each in trajectories if each.task.thinking), None)
+    if asking is not None and THINK_START not in tokenizer.special:
+        raise CheckFailed(
+            f"the task asks for thinking, but the model has no token {THINK_START}: every answer would earn 0",
+            place=asking.id,
+            fix="choose tasks without it (no_think, or calculator with thinking: false), or a model that has the token",
+        )
 
 
 def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:

@@ -79,7 +79,8 @@ class SampledSource(Source):
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         self.processes.renew(self.whole, self.model)
         self.engine.update(None, version=step)
-        tasks = self.mix.generate(step_seed(self.folder.seed, step), self.config.prompts_per_step, "train")
+        prompts = self.config.prompts_per_step
+        tasks = self.mix.generate(step_seed(self.folder.seed, step), prompts, "train", first=step * prompts)
         trajectories = self.sample([task for task in tasks for _ in range(self.group)], step)
         _check_room(trajectories, self.config.sequence_length)
         advantages, metrics = self.advantages(trajectories)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from ingot.model.transformer import Transformer
 
+MASTER = 4
+"""Bytes of a weight as it is trained and sampled from: float32."""
+
 
 @dataclass(frozen=True)
 class Beside:
@@ -60,7 +63,7 @@ def beside(
     """What each of so many processes holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
     if not isinstance(config, SamplingConfig | PreferConfig):
         return NOTHING
-    from ingot.post.pairs import SLOTS  # which imports torch
+    from ingot.post.answers import SLOTS  # which imports torch
 
     weights = weight_bytes(model)
     sampler = weights if processes > 1 else 0

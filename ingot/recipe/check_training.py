@@ -138,4 +138,5 @@ def _memory_here(config: PretrainConfig, model: ModelConfig, cost: Cost) -> tupl
     if not torch.cuda.is_available():
         return cost.memory_bytes or 0, memory_bytes() or 1 << 62
     single = config.model_copy(update={"batch_tokens": max(pass_tokens(config), config.sequence_length)})
-    return memory(shape_of(model), single, MeshConfig(shard=1)).total, torch.cuda.mem_get_info()[1]
+    device = torch.cuda.mem_get_info()[1]
+    return memory(shape_of(model), single, MeshConfig(shard=1), device).total, device

@@ -39,7 +39,7 @@ from ingot.model.mixers.config import (
     ParallelConfig,
 )
 from ingot.post.config import DistillConfig
-from ingot.recipe.beside import NOTHING, Beside, beside
+from ingot.recipe.beside import MASTER, NOTHING, Beside, beside
 from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
 from ingot.tokens.config import TokenizerConfig
 from ingot.train.config import PretrainConfig, TrainingConfig
@@ -48,8 +48,6 @@ UTILISATION = 0.5
 """Share of the matrix product speed that a training step of a small model reaches."""
 BYTES_PER_PARAMETER = 16
 BYTES_PER_VALUE = 4
-MASTER = 4
-"""Bytes of a weight."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ from ingot.workspace.stage import StageFolder
 if TYPE_CHECKING:
     from ingot.train.parallel.world import World
 
+SAVED = ("steps/step-*[0-9]", "answers/*.jsonl", "reference/*.jsonl")
+"""What a training stage goes on from: checkpoints (train/saving/steps.py), and pieces of what `prefer` samples (post/kept.py)."""
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -209,7 +212,7 @@ class _Run:
             self.record.write()
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise Interrupted(f"stopped in stage {work.stage.name}; its work is saved in {work.folder}") from error
+            raise Interrupted(f"stopped in stage {work.stage.name}; {_what_is_saved(work)}") from error
         except Exception as error:
             result.status, result.seconds = "failed", earlier + time.monotonic() - began
             result.error = f"{type(error).__name__}: {error}"
@@ -243,6 +246,14 @@ class _Run:
         )
         write_done(work.folder, work.stage, done, work.kind.makes)
         return done
+
+
+def _what_is_saved(work: Work) -> str:
+    """What a stage that was stopped goes on from. Some training stages sample for long before they have anything."""
+    saved = work.kind.resumes
+    if isinstance(work.stage.config, TrainingConfig):
+        saved = any(path for pattern in SAVED for path in work.folder.glob(pattern))
+    return f"its work is saved in {work.folder}" if saved else "nothing of it is saved yet, it begins again"
 
 
 def _checked_summary(work: Work, summary: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@
                   a scale per tensor 1 B of every rounded weight, which waits for the backward pass
     activations   bytes per token and block (shape.py, by `activations.keep`) · tokens of a pass · passes in flight
                   + what one block computes again or holds while its gradient is taken, beyond the logits, which are gone then
-    loss          a chunk of logits, which become their gradient; the states and their gradient; the head's gradient in float32
+    loss          a chunk of logits (its size: train/hardware.py), which become their gradient; the states and their gradient;
+                  the head's gradient in float32
     workspace     a constant and a share for what kernels and the allocator hold beside
     sampler, reference, teacher, cache     of stages that sample: whole in every process (beside.py)
 
@@ -17,7 +18,7 @@ divides the vocabulary, and on one stage each. With a pipeline of p stages (1F1B
 min(p, passes) passes of its L/p layers, of (p − 1)/v more with v interleaved stages, and between the passes of a step its weights
 (in the products' dtype) and its gradients are whole on the ranks of `shard`.
 
-Checked: against one H200 (see docs/planning.md). With float32 products (CPU) everything that is 2 B here is 4 B.
+Checked: against one H200 (see docs/planning.md).
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from ingot.optim.config import MuonConfig
-from ingot.recipe.beside import NOTHING, Beside
+from ingot.recipe.beside import MASTER, NOTHING, Beside
 from ingot.recipe.hardware import GIB
 from ingot.recipe.shape import Shape
 from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.hardware import bytes_of_logits
 from ingot.train.parallel.config import MeshConfig
 
-MASTER, GRADIENT, MOMENT = 4, 4, 4
-"""Bytes of a weight, of its gradient, of one moment."""
+GRADIENT, MOMENT = 4, 4
+"""Bytes of a weight's gradient, of one moment."""
 BLOCKS_GATHERED = 2
 """Blocks whose whole weights are there at once: the one that computes, and the next one (FSDP gathers it ahead)."""
-CHUNK_LOGITS, CHUNK_LOGITS_CPU = 1 << 30, 1 << 22
-"""Logits of the head that exist at once, on a GPU and on a CPU (train/fused_head.py): their gradient takes their place."""
+VALUE = 2
+"""Bytes of a number in the products."""
 BYTES_PER_STATE = 10
 """After the last block, per number of a state: normed states, their gradient, and the stream's gradient (float32)."""
 TRANSIENT = 1.0
@@ -79,14 +81,12 @@ class Memory:
         return asdict(self)
 
 
-def memory(
-    shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: bool = False, beside: Beside = NOTHING
-) -> Memory:
-    """The estimate for the most loaded device of a mesh whose `shard` is resolved; `float32` for products in float32.
+def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int, *, beside: Beside = NOTHING) -> Memory:
+    """The estimate for the most loaded device, one of `device` bytes, of a mesh whose `shard` is resolved.
 
     `beside`: what the stage holds beside its training (beside.py).
     """
-    training = _training(shape, config, mesh, float32=float32)
+    training = _training(shape, config, mesh, device)
     if not beside.before:
         return replace(training, **beside.parts)
     # a process by itself samples from the model that it trains
@@ -95,8 +95,7 @@ def memory(
     return max(training, sampling, key=lambda one: one.total)
 
 
-def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32: bool) -> Memory:
-    value = 4 if float32 else 2
+def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int) -> Memory:
     stages, ranks, data = mesh.pipeline, max(1, mesh.shard) * mesh.context, mesh.replicate * max(1, mesh.shard)
     rows = rows_per_pass(config, data)
     passes = passes_per_step(config, data, rows)
@@ -114,9 +113,9 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32
     in_flight = min(stages, passes or stages) + ((stages - 1) / mesh.pipeline_stages if mesh.pipeline_stages > 1 else 0)
     keep, budget = config.activations.keep, config.activations.budget
     per_token = sum(block.kept(keep, budget, mesh.tensor) * block.count for block in shape.blocks)
-    kept = tokens * (value * per_token - _saved_by_float8(shape, config, mesh)) * share * in_flight
+    kept = tokens * (VALUE * per_token - _saved_by_float8(shape, config, mesh)) * share * in_flight
     largest = max(block.kept("all", tensor=mesh.tensor) for block in shape.blocks)
-    logits = value * min(CHUNK_LOGITS_CPU if float32 else CHUNK_LOGITS, tokens * shape.vocabulary / vocabulary)
+    logits = min(bytes_of_logits(device), VALUE * tokens * shape.vocabulary / vocabulary)
     whole = _in_use(shape, mesh, shape.depth * share) + ends  # what FSDP gathers of this device's layers
     gradients = GRADIENT * (whole if stages > 1 and ranks > 1 else held)
     gradients = gradients if passes != 1 else max(0.0, gradients - kept)
@@ -125,9 +124,9 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, *, float32
         MASTER * held,
         gradients,
         2 * MOMENT * held - MOMENT * muon,
-        0 if float32 else 2 * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share,
-        kept + max(0.0, TRANSIENT * value * tokens * largest - logits),
-        logits + _loss(shape, tokens, value, vocabulary),
+        VALUE * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share,
+        kept + max(0.0, TRANSIENT * VALUE * tokens * largest - logits),
+        logits + _loss(shape, tokens, vocabulary),
     )
     return Memory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
 
@@ -166,10 +165,10 @@ def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
     return mesh.tensor if shape.vocabulary % mesh.tensor == 0 else 1
 
 
-def _loss(shape: Shape, tokens: float, value: int, ranks: int) -> float:
+def _loss(shape: Shape, tokens: float, ranks: int) -> float:
     """Beside the chunk of logits: the states, the gradient of this device's part of the head and its copy in use."""
-    states = BYTES_PER_STATE * value / 2 * tokens * shape.width
-    return states + (4 + value) * shape.vocabulary / ranks * shape.width
+    head = (GRADIENT + VALUE) * shape.vocabulary / ranks * shape.width
+    return BYTES_PER_STATE * tokens * shape.width + head
 
 
 def rows_per_pass(config: TrainingConfig, data: int) -> int:

@@ -82,7 +82,7 @@ def judge(
     beside: Beside = NOTHING,
 ) -> Placement:
     """What a layout comes to; `flops` are the model's per token (model/count.py). The mesh's `shard` is resolved."""
-    held = memory(shape, config, mesh, beside=beside)
+    held = memory(shape, config, mesh, gpu.memory, beside=beside)
     speed = tokens = mfu = None
     if isinstance(config, PretrainConfig):
         speed = step_speed(shape, config, mesh, gpu, kernels)
@@ -111,7 +111,9 @@ def best(
 ) -> Placement | None:
     """The best layout on so many devices; None if no legal one fits."""
     tried = ((changed, mesh) for mesh in legal_meshes(model, config, gpus) for changed in _passes(config, mesh))
-    fitting = ((changed, mesh) for changed, mesh in tried if memory(shape, changed, mesh).needed <= gpu.memory)
+    fitting = (
+        (changed, mesh) for changed, mesh in tried if memory(shape, changed, mesh, gpu.memory).needed <= gpu.memory
+    )
     found = [judge(shape, changed, mesh, gpu, kernels, flops) for changed, mesh in fitting]
     if not found:
         return None

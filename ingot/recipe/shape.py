@@ -18,7 +18,7 @@ what made it (`row`), or kept as the rounded copy, a byte each (`tensor`). What 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -40,6 +40,7 @@ from ingot.model.mixers.config import (
 from ingot.model.mixers.mixer import Site
 from ingot.recipe.cost import inner_width, mixed_width
 from ingot.train.float8 import SMALLEST, Scaling, fits
+from ingot.train.parallel.stages import divide_layers
 
 DISPATCH_COPIES = 2
 """Times that a mixture keeps its chosen rows at the stream's width: gathered, and as they leave the experts."""
@@ -124,6 +125,16 @@ class Shape:
     blocks: tuple[BlockShape, ...]
     embedding: int
     head: int  # 0 if the head is the embedding
+    layers: tuple[int, ...]  # which of the blocks each layer is, in order
+    ahead: tuple[int, ...]  # and each module of multi-token prediction; the head follows each of them
+    model: ModelConfig
+    _stages: dict[tuple[int, int], tuple[range, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def stages(self, count: int, length: int) -> tuple[range, ...]:
+        """The layers of so many pipeline stages, as the trainer cuts a fresh model, whose context is the length of its rows."""
+        if (count, length) not in self._stages:
+            self._stages[count, length] = divide_layers(self.model.model_copy(update={"context": length}), count)
+        return self._stages[count, length]
 
     @property
     def expert_parameters(self) -> int:
@@ -146,15 +157,24 @@ class Shape:
 
 def shape_of(model: ModelConfig) -> Shape:
     """The shape of a model; multi-token modules count as further blocks, their input projection and head are left out."""
-    counts = Counter(model.layer_names)
-    if model.multi_token is not None:
-        counts[model.multi_token.block] += 1 if model.multi_token.shared else model.multi_token.steps
+    counts, further = Counter(model.layer_names), model.multi_token
+    if further is not None:
+        counts[further.block] += 1 if further.shared else further.steps
     site = Site(model.width, 0, model.depth, model.norm)
     blocks = tuple(_block_shape(model.blocks[name], count, site) for name, count in counts.items())
     vocabulary = model.vocabulary_size or 0
     embedding = vocabulary * model.width
+    numbers = {name: number for number, name in enumerate(counts)}
     return Shape(
-        model.width, sum(counts.values()), vocabulary, blocks, embedding, 0 if model.tied_embeddings else embedding
+        model.width,
+        sum(counts.values()),
+        vocabulary,
+        blocks,
+        embedding,
+        0 if model.tied_embeddings else embedding,
+        tuple(numbers[name] for name in model.layer_names),
+        () if further is None else (numbers[further.block],) * further.steps,
+        model,
     )
 
 

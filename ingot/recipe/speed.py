@@ -1,9 +1,9 @@
 """How long a training step takes on many devices: a small model of kernels and networks, for choosing between layouts.
 
-    step = passes · pass / (1 − bubble) + gradients' exchange + optimizer
-    pass = matrix products + mixing + elementwise + head, forward and backward, + recomputation, + what is not hidden of
-           the communication
-    bubble = (p − 1) / (v·m + p − 1)         p stages, v of them per device, m passes (1F1B, interleaved: arXiv 2104.04473)
+    step = passes · pass · stretch of a pipeline + its sends + gradients' exchange + optimizer
+    pass = matrix products + mixing + elementwise, forward and backward, + recomputation, + what is not hidden of the
+           communication, + at the end of the model the head; in a pipeline that of the rank that has most to do
+    stretch, sends: pipeline_time.py          1F1B and interleaved (arXiv 2104.04473)
     MFU  = model FLOPs (model/count.py: causal attention counts half) / (devices · stated bfloat16 speed · step)
 
 A matrix product [M, K]·[K, N] runs in tiles of 128 × 256 on the device's multiprocessors; the last, partly filled wave costs as
@@ -14,14 +14,18 @@ Communication per pass, n tokens of the device's rows, D width, 2 bytes each:
 
     tensor    4 all-reduces of n·D per block (forward 2, backward 2; 2 more with recomputation): not hidden
     context   keys and values gathered, their gradients scattered, per block: not hidden
-    expert    4 exchanges of n·K·D per mixture (send and bring back, forward and backward): not hidden
+    expert    4 exchanges of n·K·D per mixture (send and bring back, forward and backward): not hidden. A row travels to each
+              of a token's K experts, also to two on one device or in one node
     shard     weights gathered forward and, if they were freed, backward; gradients scattered in float32: hidden up to HIDDEN
               of the pass. In a pipeline both happen once a step: torch's stages keep weights and gradients whole in between
     replicate gradients summed over the copies, once per step: hidden up to HIDDEN of the last pass
 
 An exchange over a group that leaves the node runs at the adapters of the group's devices in one node together, but not faster
 than NVLink: eight 400 Gb/s adapters make 400 GB/s, where 320 to 350 were seen on 16 nodes (Smol Training Playbook, 2025).
-Not modelled: activations sent between pipeline stages, unequal expert loads, stragglers, checkpoints, failures.
+Not modelled: unequal expert loads, stragglers, checkpoints, failures.
+
+This is what our trainer does, not what the hardware could. DeepSeek multiplies experts in float8 and hides their exchanges
+(arXiv 2412.19437, section 3.2); with both, the estimate of its run comes out 0.97 times as fast as it was, instead of 0.48.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ from dataclasses import dataclass
 from ingot.optim.config import MuonConfig
 from ingot.recipe.hardware import NODE, Gpu, Reached
 from ingot.recipe.memory import passes_per_step, rows_per_pass, vocabulary_ranks
-from ingot.recipe.shape import Matrix, Shape
+from ingot.recipe.pipeline_time import sends, stretch
+from ingot.recipe.shape import BlockShape, Matrix, Shape
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 
@@ -78,29 +83,54 @@ def step_speed(shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu,
     devices = data * mesh.tensor * mesh.context * mesh.pipeline
     passes = passes_per_step(config, data, rows) or 1
     tokens = rows * config.sequence_length / mesh.context
-    share = -(-shape.depth // mesh.pipeline) / shape.depth
-    forward, backward, recomputed = _compute(shape, config, mesh, gpu, kernels, tokens)
-    compute = (forward + backward + recomputed) * share + _head(
-        shape, gpu, kernels, tokens, vocabulary_ranks(shape, mesh)
-    )
-    inside = _inside(shape, config, mesh, gpu, tokens) * share
-    gathered, scattered, copied = _sharding(shape, mesh, gpu, share)
+    compute, inside = _busiest(shape, config, mesh, gpu, kernels, tokens)
+    gathered, scattered, copied = _sharding(shape, mesh, gpu, -(-shape.depth // mesh.pipeline) / shape.depth)
     if mesh.pipeline > 1:  # once for all passes of the step
         gathered, scattered, copied = 0.0, 0.0, copied + scattered + gathered
     exposed = max(0.0, gathered + scattered - HIDDEN * compute)
     last = max(0.0, copied - HIDDEN * compute)
     one_pass = compute + inside + exposed
-    bubble = (mesh.pipeline - 1) / (mesh.pipeline_stages * passes + mesh.pipeline - 1)
     optimizer = _optimizer(shape, config, mesh, kernels)
     fleet = FLEET_SHARE if devices > NODE else 1.0
-    running = passes * one_pass / fleet
+    running, bubble = passes * one_pass / fleet, 0.0
+    if mesh.pipeline > 1:
+        pipeline = mesh.pipeline, mesh.pipeline_stages, passes
+        bubble = running * (stretch(*pipeline) - 1)
+        last += sends(*pipeline) * _send(shape, mesh, gpu, tokens)
     return Speed(
-        step=running / (1 - bubble) + last + optimizer,
+        step=running + bubble + last + optimizer,
         compute=passes * compute / fleet,
         communication=passes * (inside + exposed) / fleet + last,
-        bubble=running / (1 - bubble) - running,
+        bubble=bubble,
         optimizer=optimizer,
     )
+
+
+def _busiest(
+    shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, kernels: Reached, tokens: float
+) -> tuple[float, float]:
+    """Seconds of one pass on the pipeline rank that has most to do: computing, and exchanges inside the blocks.
+
+    The trainer cuts the layers where the costliest stage is cheapest, the last one having the head and multi-token prediction
+    (train/parallel/stages.py): it has fewer layers. All wait for the rank whose stages take longest together.
+    """
+    kinds = [
+        (_block(shape, block, config, mesh, gpu, kernels, tokens), _inside(shape, block, config, mesh, gpu, tokens))
+        for block in shape.blocks
+    ]
+    count = mesh.pipeline * mesh.pipeline_stages
+    ranks = [(0.0, 0.0)] * mesh.pipeline
+    stages = shape.stages(count, config.sequence_length) if count > 1 else [range(len(shape.layers))]
+    for stage, layers in enumerate(stages):
+        rank = stage % mesh.pipeline
+        ranks[rank] = _added(ranks[rank], *(kinds[shape.layers[layer]] for layer in layers))
+    end = _end(shape, gpu, kernels, tokens, vocabulary_ranks(shape, mesh)), 0.0
+    ranks[-1] = _added(ranks[-1], end, *(kinds[number] for number in shape.ahead))
+    return max(ranks, key=sum)
+
+
+def _added(*parts: tuple[float, float]) -> tuple[float, float]:
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
 
 def product_seconds(matrix: Matrix, tokens: float, rate: float, gpu: Gpu, kernels: Reached, tensor: int = 1) -> float:
@@ -120,65 +150,74 @@ def _filled(rows: float, out: float, experts: int, gpu: Gpu) -> float:
     return rows * out * experts / (waves * gpu.multiprocessors * TILE_ROWS * TILE_COLUMNS)
 
 
-def _compute(
-    shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, kernels: Reached, tokens: float
-) -> tuple[float, float, float]:
-    """Forward, backward and recomputation of all blocks for one pass."""
-    forward = recomputed = elementwise = 0.0
+def _block(
+    shape: Shape,
+    block: BlockShape,
+    config: TrainingConfig,
+    mesh: MeshConfig,
+    gpu: Gpu,
+    kernels: Reached,
+    tokens: float,
+) -> float:
+    """Forward, backward and recomputation of one block for one pass."""
     dense = kernels.float8 if config.precision == "float8" else kernels.bfloat16
-    for block in shape.blocks:
-        products = mixing = 0.0
-        for matrix in block.matrices:
-            if matrix.experts == 1:
-                products += product_seconds(matrix, tokens, dense, gpu, kernels, mesh.tensor)
-            else:  # a device computes its own experts, with the rows of all `expert` ranks
-                local = Matrix(
-                    matrix.out, matrix.into, max(1, matrix.experts // mesh.expert), matrix.tokens * mesh.expert
-                )
-                products += product_seconds(local, tokens, kernels.grouped, gpu, kernels, mesh.tensor)
-        flops = block.mixing_flops(config.sequence_length) * tokens / mesh.tensor
-        mixing = flops / (kernels.attention * KERNEL_SHARE)
-        moved = (
-            STREAM_BYTES * shape.width * (1 + block.routed / 2) + MIXER_BYTES * block.mixed + INNER_BYTES * block.inner
-        )
-        touched = moved * tokens / mesh.tensor / kernels.copy
-        forward += (products + mixing) * block.count
-        elementwise += touched * block.count
-        match config.activations.keep:
-            case "blocks":
-                recomputed += (products + mixing + touched / 3) * block.count
-            case "products":
-                recomputed += touched / 3 * block.count
-            case "budget":
-                recomputed += (1 - config.activations.budget) * (products + mixing + touched / 3) * block.count
-    return forward + elementwise / 3, 2 * forward + elementwise * 2 / 3, recomputed
+    products = 0.0
+    for matrix in block.matrices:
+        if matrix.experts == 1:
+            products += product_seconds(matrix, tokens, dense, gpu, kernels, mesh.tensor)
+        else:  # a device computes its own experts, with the rows of all `expert` ranks
+            local = Matrix(matrix.out, matrix.into, max(1, matrix.experts // mesh.expert), matrix.tokens * mesh.expert)
+            products += product_seconds(local, tokens, kernels.grouped, gpu, kernels, mesh.tensor)
+    mixing = block.mixing_flops(config.sequence_length) * tokens / mesh.tensor / (kernels.attention * KERNEL_SHARE)
+    moved = STREAM_BYTES * shape.width * (1 + block.routed / 2) + MIXER_BYTES * block.mixed + INNER_BYTES * block.inner
+    touched = moved * tokens / mesh.tensor / kernels.copy
+    match config.activations.keep:
+        case "blocks":
+            recomputed = products + mixing + touched / 3
+        case "products":
+            recomputed = touched / 3
+        case "budget":
+            recomputed = (1 - config.activations.budget) * (products + mixing + touched / 3)
+        case _:
+            recomputed = 0.0
+    return 3 * (products + mixing) + touched + recomputed
 
 
-def _head(shape: Shape, gpu: Gpu, kernels: Reached, tokens: float, ranks: int) -> float:
-    """Logits, their loss and both gradients: three products, divided over `ranks`; in a pipeline the others wait."""
+def _end(shape: Shape, gpu: Gpu, kernels: Reached, tokens: float, ranks: int) -> float:
+    """What follows the last layer: logits, their loss and both gradients, three products, divided over `ranks`. Every module of
+    multi-token prediction has its own, and a product that joins states and embeddings."""
     if not shape.vocabulary:
         return 0.0
-    matrix = Matrix(shape.vocabulary, shape.width)
-    product = product_seconds(matrix, tokens, kernels.bfloat16, gpu, kernels, ranks)
-    return 3 * product + LOGIT_BYTES * tokens * shape.vocabulary / ranks / kernels.copy
+    head = product_seconds(Matrix(shape.vocabulary, shape.width), tokens, kernels.bfloat16, gpu, kernels, ranks)
+    join = product_seconds(Matrix(shape.width, 2 * shape.width), tokens, kernels.bfloat16, gpu, kernels)
+    loss = LOGIT_BYTES * tokens * shape.vocabulary / ranks / kernels.copy
+    return (1 + len(shape.ahead)) * (3 * head + loss) + 3 * join * len(shape.ahead)
 
 
-def _inside(shape: Shape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, tokens: float) -> float:
-    """Communication inside the blocks of one pass."""
+def _inside(
+    shape: Shape, block: BlockShape, config: TrainingConfig, mesh: MeshConfig, gpu: Gpu, tokens: float
+) -> float:
+    """Communication inside one block in one pass."""
     seconds, again = 0.0, 1.5 if config.activations.keep == "blocks" else 1.0
-    for block in shape.blocks:
-        if mesh.tensor > 1:
-            volume = 4 * again * 2 * 2 * tokens * shape.width  # an all-reduce moves its volume twice
-            seconds += volume * _part(mesh.tensor) / _bandwidth(gpu, mesh.tensor, 1) * block.count
-        if mesh.context > 1:
-            volume = (again + 1) * 2 * tokens * mesh.context * block.key_value_width / mesh.tensor
-            seconds += volume * _part(mesh.context) / _bandwidth(gpu, mesh.context, mesh.tensor) * block.count
-        if mesh.expert > 1 and block.routed:
-            volume = 4 * again * 2 * tokens * block.routed * shape.width / mesh.tensor
-            near = min(1.0, max(1, NODE // mesh.tensor) / mesh.expert)
-            link = near / (gpu.nvlink * LINK_SHARE) + (1 - near) / (gpu.network * LINK_SHARE)
-            seconds += volume * _part(mesh.expert) * link * block.count
+    if mesh.tensor > 1:
+        volume = 4 * again * 2 * 2 * tokens * shape.width  # an all-reduce moves its volume twice
+        seconds += volume * _part(mesh.tensor) / _bandwidth(gpu, mesh.tensor, 1)
+    if mesh.context > 1:
+        volume = (again + 1) * 2 * tokens * mesh.context * block.key_value_width / mesh.tensor
+        seconds += volume * _part(mesh.context) / _bandwidth(gpu, mesh.context, mesh.tensor)
+    if mesh.expert > 1 and block.routed:
+        volume = 4 * again * 2 * tokens * block.routed * shape.width / mesh.tensor
+        near = min(1.0, max(1, NODE // mesh.tensor) / mesh.expert)
+        # rows for this node and for others leave at the same time, over different links
+        link = max(near / gpu.nvlink, (1 - near) / gpu.network) / LINK_SHARE
+        seconds += volume * _part(mesh.expert) * link
     return seconds
+
+
+def _send(shape: Shape, mesh: MeshConfig, gpu: Gpu, tokens: float) -> float:
+    """The states of one pass from a pipeline rank to the next; the axis is the mesh's outermost, so neighbours are far apart."""
+    devices = mesh.pipeline * mesh.replicate * max(1, mesh.shard) * mesh.context * mesh.tensor
+    return 2 * tokens * shape.width / ((gpu.nvlink if devices <= NODE else gpu.network) * LINK_SHARE)
 
 
 def _sharding(shape: Shape, mesh: MeshConfig, gpu: Gpu, share: float) -> tuple[float, float, float]:

@@ -32,6 +32,7 @@ class StageKind:
     many: tuple[str, ...] = ()
     version: int = 1
     divides: bool = False  # its work is divided over the processes of torchrun; other kinds run in the first one alone
+    resumes: bool = True  # it saves parts of its work, and goes on from them; other kinds begin again
 
     def config(self) -> type[Config]:
         """The config class."""
@@ -75,6 +76,7 @@ STAGES: Table = {
             does="Train a byte-level BPE tokenizer on documents.",
             needs={"documents": "documents"},
             makes=("tokenizer",),
+            resumes=False,
         ),
         StageKind(
             "tokenize",
@@ -138,6 +140,7 @@ STAGES: Table = {
             does="Measure a checkpoint on held-out tasks and text.",
             needs={"checkpoint": "checkpoint", "shards": "shards"},
             makes=("scores",),
+            resumes=False,
         ),
         StageKind(
             "verdict",
@@ -147,6 +150,7 @@ STAGES: Table = {
             needs={"scores": "scores"},
             many=("scores",),
             makes=("verdict",),
+            resumes=False,
         ),
     )
 }

@@ -2,7 +2,8 @@
 
 The scalars follow YAML 1.2, without the traps of 1.1 that PyYAML has by default: `3e-4` is a number, `on`, `off`, `yes`
 and `no` are text, `12:30` and `2024-01-01` are text, `010` is ten. A key that is written twice is a problem, not a
-silent overwrite. Numbers are finite.
+silent overwrite. Numbers are finite. `<<: *anchor` brings in the entries of a mapping, as in YAML 1.1: those that are
+written out stand above them.
 
 Invariant: whatever the text is, reading it either gives a tree or adds to `problems`; nothing else is raised.
 """
@@ -21,6 +22,7 @@ import yaml
 
 from ingot.recipe.problems import Problems
 
+MERGE = "<<"
 MAXIMUM_NODES = 100_000  # a recipe has hundreds; aliases of aliases can make billions
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029\ufeff]")
 Scalar = str | int | float | bool | None
@@ -127,6 +129,7 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
         entries: dict[str, Node] = {}
+        brought: dict[str, Node] = {}
         for key, value in node.value:
             place = self.place(key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
@@ -135,6 +138,9 @@ class _Reader:
             if not _is_unicode(key.value):
                 self.problems.add(f"{_shortened(key.value)} cannot be read as a key", place=place)
                 continue
+            if key.value == MERGE and key.style is None:  # in quotes it is a word
+                brought = {**self._brought(value, place), **brought}
+                continue
             if key.value in entries:
                 first = entries[key.value].place
                 self.problems.add(
@@ -142,6 +148,20 @@ class _Reader:
                 )
                 continue
             entries[key.value] = self.node(value, place)
+        return {**brought, **entries}
+
+    def _brought(self, node: yaml.Node, place: str) -> dict[str, Node]:
+        """What `<<` brings in: the entries of a mapping, or of several, of which the first that has a key counts."""
+        entries: dict[str, Node] = {}
+        for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+            if not isinstance(each, yaml.MappingNode):
+                self.problems.add(
+                    f"{MERGE} brings in mappings, and this is none",
+                    place=place,
+                    fix=f"write `{MERGE}: *name`, with `&name` in front of the mapping that is meant",
+                )
+                continue
+            entries = {**self.node(each, place).entries, **entries}
         return entries
 
 

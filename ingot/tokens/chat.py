@@ -143,11 +143,17 @@ class ChatFormat:
 
         `messages` are the turns in between: tool results, or what the user says next.
         """
-        opening = [Message("user", "."), Message("assistant", ".")]
+        opening = [Message("user", "."), Message("assistant", PROBE)]
         rendering = _Rendering(self, [*opening, *messages], None, thinking)
         text = rendering.prompt(len(opening) + len(messages))
-        _, end = self._turn(text, rendering, 1)
-        return self._encode(text[end:], rendering)
+        # not by the prompt of that turn: a template that opens a trace for the model prints none before an answer without one
+        for found in self._structure.finditer(text, text.find(PROBE)) if PROBE in text else ():
+            if self.tokenizer.special[found[0]] == self.turn_end:
+                return self._encode(text[found.end() :], rendering)
+        raise DataError(
+            f"the chat template prints no {self.tokenizer.piece(self.turn_end)} after an answer that others follow",
+            fix="use a template that ends every assistant turn",
+        )
 
     @cached_property
     def turn_end(self) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 
 from ingot.tokens.batch import Batch
 from ingot.tokens.config import VALIDATION
+from ingot.tokens.pack_index import PackIndex
 from ingot.tokens.packed import PackedRows
 from ingot.tokens.phases import BatchPlan, PhaseLike, PhaseSchedule
 from ingot.tokens.rows import Row, make_rows
@@ -54,8 +55,12 @@ class MixtureLoader:
         seed: int,
         packing: Packing = "split",
         verify: bool = True,
+        index: PackIndex | None = None,
     ) -> None:
-        """Open the shards; `verify` reads them once to compare checksums (skip it for corpora of terabytes)."""
+        """Open the shards; `verify` reads them once to compare checksums (skip it for corpora of terabytes).
+
+        `index`: where the numbers of packed rows are kept, so that they are not counted at every start.
+        """
         self.shards = Shards(shards_folder, verify=verify)
         self.sequence_length, self.batches, self.total_steps = sequence_length, batches, total_steps
         self.schedule = PhaseSchedule(phases, batches, sequence_length=sequence_length, total_steps=total_steps)
@@ -63,6 +68,7 @@ class MixtureLoader:
         """What the numbers in `Batch.sources` stand for."""
         for name in {name for phase in phases for name in phase.weights}:
             self.shards.source(name.partition("@")[0])  # a misspelt name is an error even where its weight is 0
+        self._index = index
         self._numbers = {name: number for number, name in enumerate(self.source_names)}
         self._sequences = {name: self._open(name, packing, f"{seed}/{name}") for name in self.source_names}
 
@@ -135,7 +141,8 @@ class MixtureLoader:
         source = self.shards.source(base)
         if packing == "split":
             return WindowRows(source, self.sequence_length, key)
-        return PackedRows(source, self.sequence_length, key, packing, minimum=int(limit[:-1]) if at else 0)
+        minimum = int(limit[:-1]) if at else 0
+        return PackedRows(source, self.sequence_length, key, packing, minimum, self._index)
 
 
 def validation_batches(

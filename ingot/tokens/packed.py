@@ -7,8 +7,8 @@ The documents are shuffled by one keyed permutation and dealt into groups of abo
 (`packing.py`). A group is a random sample of the whole source, so drawing its rows one after the other shuffles as well as
 drawing from everywhere, and only one group has to be packed at a time. Epoch e shows the groups in the order of its own
 permutation, and the rows of each group in another: those of a long document are spread over its group. To find a row by its
-number it takes one number per group, the rows that it fills; these are counted once, on opening, by packing every group. A
-packing is made when it is needed and forgotten again.
+number it takes one number per group, the rows that it fills; these are counted once, by packing every group, and kept
+(pack_index.py). A packing is made when it is needed and forgotten again.
 
 Invariants: in each epoch every place of every document occurs exactly once; row i is a pure function of (source, length,
 packing, key, i). A document of a single token has nothing to predict and takes no place.
@@ -25,12 +25,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.tokens.pack_index import PackIndex
 from ingot.tokens.packing import best_fit_rows, next_fit_rows
 from ingot.tokens.permutation import Permutation
 from ingot.tokens.rows import Row
 from ingot.tokens.shards import Source
-from ingot.workspace.errors import DataError
+from ingot.workspace.errors import ArtifactError, DataError
 
+VERSION = 1
+"""Of which documents share a row: raise it with every change here or in packing.py, and rows are counted anew."""
 METHODS = {"best_fit": best_fit_rows, "greedy": next_fit_rows}
 GROUP_DOCUMENTS = 1 << 16  # enough that best fit leaves less than 0.01 % padding on web documents at 8k
 GROUP_PIECES = 1 << 18  # of a group of average documents: bounds the memory where documents are books of many rows
@@ -49,20 +52,24 @@ class PackedRows:
     """The endless sequence of a source's packed rows: epoch after epoch, each in an order of its own."""
 
     def __init__(
-        self, source: Source, length: int, key: str, packing: Literal["best_fit", "greedy"], minimum: int = 0
+        self,
+        source: Source,
+        length: int,
+        key: str,
+        packing: Literal["best_fit", "greedy"],
+        minimum: int = 0,
+        index: PackIndex | None = None,
     ) -> None:
         self.source, self.length, self.minimum = source, length, minimum
         self._key, self._method = key, METHODS[packing]
         count = len(source.starts)
         self._group_documents = max(1, min(GROUP_DOCUMENTS, GROUP_PIECES * length * count // len(source)))
         self._documents = Permutation(count, f"{key}/documents")
-        self._rows_of = np.empty(-(-count // self._group_documents), dtype=np.int64)
+        made_from = [VERSION, source.identity, count, len(source), length, key, packing, minimum, self._group_documents]
+        counts = (index or PackIndex()).counts(made_from, -(-count // self._group_documents), self._count)
+        self._rows_of = counts[0].copy()
         """How many rows each group fills: the one table, 8 bytes for every group."""
-        places = 0
-        for number in range(len(self._rows_of)):
-            group = self._pack(number)
-            self._rows_of[number] = len(group.bounds) - 1
-            places += int(group.sizes.sum())
+        places = int(counts[1].sum())
         self.per_epoch = int(self._rows_of.sum())
         if self.per_epoch == 0:
             raise DataError(
@@ -71,7 +78,7 @@ class PackedRows:
                 fix="ask for shorter documents, or give the source longer ones",
             )
         self.padding = 1 - places / (self.per_epoch * length)
-        self._group = lru_cache(maxsize=2)(self._pack)
+        self._group = lru_cache(maxsize=2)(self._checked)
         self._epoch = lru_cache(maxsize=2)(self._order)
         self._order_in = lru_cache(maxsize=4)(
             lambda epoch, group: Permutation(int(self._rows_of[group]), f"{key}/{epoch}/{group}")
@@ -93,6 +100,21 @@ class PackedRows:
         """The groups in the order of this epoch, and the rows up to the end of each."""
         groups = Permutation(len(self._rows_of), f"{self._key}/{epoch}").many(np.arange(len(self._rows_of)))
         return groups, np.cumsum(self._rows_of[groups])
+
+    def _count(self, number: int) -> tuple[int, int]:
+        group = self._pack(number)
+        return len(group.bounds) - 1, int(group.sizes.sum())
+
+    def _checked(self, number: int) -> Group:
+        """A packed group with as many rows as were counted: with others, every row behind it would be another one."""
+        group = self._pack(number)
+        if len(group.bounds) - 1 != self._rows_of[number]:
+            raise ArtifactError(
+                f"group {number} fills {len(group.bounds) - 1} rows, and {self._rows_of[number]} were counted before",
+                place=str(self.source.folder),
+                fix="the documents have changed, or how they are packed: remove `packing` from the stage's folder",
+            )
+        return group
 
     def _pack(self, number: int) -> Group:
         starts, sizes = self._pieces(number)

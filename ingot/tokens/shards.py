@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.workspace.config import content_hash
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import file_sha256, read_json, write_json
 
@@ -130,8 +131,12 @@ def write_index(
 class Source:
     """One source, memory-mapped."""
 
+    identity = ""
+    """A hash of its entry in the index, checksums of its files among it: another source has another one."""
+
     def __init__(self, folder: Path, entry: dict[str, Any], vocabulary_size: int) -> None:
         self.folder, self.name, self.vocabulary_size = folder, folder.name, vocabulary_size
+        self.identity = content_hash(entry, digits=24)
         if not entry["tokens"] or not entry["documents"]:
             raise DataError("the source is empty", place=str(folder), fix=AGAIN)
         path, dtype = folder / TOKENS_FILE, np.dtype(entry["dtype"])

@@ -29,10 +29,10 @@ from torch.distributed.tensor import DTensor
 from ingot.model.product import matrix_product
 from ingot.model.rooms import empty
 from ingot.model.team import run, team_can
+from ingot.train.hardware import bytes_of_logits
 from ingot.workspace.errors import IngotError
 
-CHUNK_LOGITS = 1 << 30  # values of a chunk: 2 GiB in bfloat16; each reads and writes all of the head's gradient
-CHUNK_LOGITS_CPU = 1 << 22  # shorter ones cost more in the products than the cache saves
+CHUNK_LOGITS_CPU = 1 << 22  # values of a chunk: shorter ones cost more in the products than the cache saves
 
 # logits W s [C, V], targets, a, b  →  log-probabilities, log-normalisers, and the logits' gradient, which may replace them
 Differentiate = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
@@ -58,7 +58,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradient_weight = empty(weight_VD, weight_VD.shape, exact) if wants_weight else None
         if gradient_weight is not None and not tokens:
             gradient_weight.zero_()
-        size = _chunk_size(tokens, vocabulary, states_ND.device)
+        size = _chunk_size(tokens, vocabulary, states_ND)
         room_CV = empty(states_ND, (min(size, tokens), vocabulary))
         for start in range(0, tokens, size):
             part = slice(start, start + size)
@@ -204,14 +204,20 @@ def _chunk_in_place(
     return logprobs_C, normalisers_C, logits_CV
 
 
-def _chunk_size(tokens: int, vocabulary: int, device: torch.device) -> int:
+def _chunk_size(tokens: int, vocabulary: int, states: Tensor) -> int:
     """Tokens of a chunk: whole tiles of the matrix units; on CUDA about the same for all, because a short one fills no GPU."""
-    size = max(1, (CHUNK_LOGITS if device.type == "cuda" else CHUNK_LOGITS_CPU) // vocabulary)
+    size = max(1, _logits_at_once(states) // vocabulary)
     size = size - size % 128 if size > 128 else size
-    if device.type != "cuda" or tokens <= size or size <= 128:
+    if not states.is_cuda or tokens <= size or size <= 128:
         return size
     equal = -(-tokens // -(-tokens // size))
     return equal + -equal % 128
+
+
+def _logits_at_once(states: Tensor) -> int:
+    if not states.is_cuda:
+        return CHUNK_LOGITS_CPU
+    return bytes_of_logits(torch.cuda.get_device_properties(states.device).total_memory) // states.element_size()
 
 
 def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, first: bool) -> None:

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of devices, dense, as their makers state them: what MFU is measured against.
+"""Peak FLOP/s of devices, dense, as their makers state them: what MFU is measured against. And the room that the loss takes.
 
 NVIDIA's data sheets (A100 SXM, H100 SXM and PCIe, H200, L40S, HGX B200, GeForce RTX 4090 with float32 accumulation). Where a data
 sheet prints the rate with sparsity, this is half of it. A device that is not listed has no MFU: a wrong one is worse than none.
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 TERA = 10**12
+LOGITS_SHARE = 1 / 32
 
 # part of the device's name, as torch gives it -> (bfloat16, float8); the first that fits counts
 PEAKS: tuple[tuple[str, float, float | None], ...] = (
@@ -37,6 +38,15 @@ def peak_flops(name: str, precision: str) -> float | None:
     """The peak of the device called `name` in bfloat16 or float8; None if it is not known, or for float32."""
     found = peaks(name)
     return None if found is None else dict(zip(("bfloat16", "float8"), found, strict=True)).get(precision)
+
+
+def bytes_of_logits(device_bytes: int) -> int:
+    """How much of a device's memory the logits of one chunk may take (fused_head.py).
+
+    Each chunk reads and writes all of the head's gradient, so few large ones are faster: 1 % of a step at 0.15B on one H200,
+    with 4 GiB instead of 2. A small device has not so much to spare.
+    """
+    return int(LOGITS_SHARE * device_bytes)
 
 
 def device_name(device: torch.device) -> str:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 
 from ingot.model.config import ModelConfig
 from ingot.model.count import count
 from ingot.optim.schedule import learning_rate_share
 from ingot.tokens.batch import Batch
 from ingot.tokens.loader import MixtureLoader, validation_batches
+from ingot.tokens.pack_index import Counts, PackIndex
 from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
 from ingot.train.config import PretrainConfig
@@ -113,6 +115,19 @@ def check_passes(config: PretrainConfig, world: int) -> None:
         )
 
 
+def pack_index(folder: Path) -> PackIndex:
+    """Where the stage keeps the numbers of its packed rows; its processes count them together."""
+    if world_size() == 1:
+        return PackIndex(folder)
+
+    def total(counts: Counts) -> Counts:
+        totals = torch.from_numpy(counts.copy())
+        distributed.all_reduce(totals)
+        return totals.numpy()
+
+    return PackIndex(folder, distributed.get_rank(), world_size(), total)
+
+
 def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Train on the shards; makes a checkpoint."""
     model = start_model(config, inputs, folder.seed, empty=world_size() > 1)
@@ -126,6 +141,7 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         seed=folder.seed,
         packing=config.packing,
         verify=config.verify_shards,
+        index=pack_index(folder.path / "packing"),
     )
     check_vocabulary(loader.shards, model.config)
     source = ShardSource(loader, config)

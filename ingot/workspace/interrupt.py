@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from ingot.workspace.errors import Interrupted
@@ -36,17 +36,27 @@ class StopSignal:
             raise Interrupted
 
 
-@contextmanager
-def stop_on_signals(stop: StopSignal) -> Iterator[None]:
+def stop_on_signals(stop: StopSignal) -> AbstractContextManager[None]:
     """While inside, SIGINT and SIGTERM request a stop instead of raising. Only the main thread can install this."""
+
+    def handle(number: int) -> None:
+        if stop.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.request()
+
+    return on_signals(handle)
+
+
+@contextmanager
+def on_signals(act: Callable[[int], None]) -> Iterator[None]:
+    """While inside, SIGINT and SIGTERM call `act` with their number and do nothing else. Without effect outside of the main
+    thread, which alone can install this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.request()
+        act(number)
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

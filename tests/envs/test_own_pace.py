@@ -182,9 +182,8 @@ def test_a_tool_that_raises_is_heard() -> None:
         return "fine"
 
     [task] = Calculator().generate(0, 1, "train")
-    [trajectory] = rollout(
-        [task], Fixed(call_turn("1", "2"), [END]), CHAT, tools={"calculator": tool}, max_new_tokens=500
-    )
+    policy = Fixed(call_turn("1", "2"), [END])
+    [trajectory] = rollout([task], policy, CHAT, tools={"calculator": tool}, max_new_tokens=500, max_tokens=4000)
     assert tool_texts(trajectory) == [("error: ValueError: not this one" + "!" * 5000)[:2000], "fine"]
 
 

@@ -111,6 +111,24 @@ def test_tools_in_the_direct_mode() -> None:
     assert [node.role for node in trajectories[0].nodes] == ["prompt", "assistant", "tool", "assistant"]
 
 
+def test_a_template_that_opens_the_trace_for_the_model() -> None:
+    """As those of DeepSeek-R1 and QwQ do: what the policy writes begins inside the trace."""
+    tokenizer = train_tokenizer([TEXT], TokenizerConfig(vocabulary_size=320))
+    assert tokenizer.chat_template is not None
+    head, ending = tokenizer.chat_template.rsplit("{% if not thinks %}<think></think>{% endif %}", 1)
+    tokenizer.chat_template = f"{head}<think>{{% if not thinks %}}</think>{{% endif %}}{ending}"
+    chat = ChatFormat(tokenizer)
+    mix = TaskMixConfig(weights={"arithmetic": 1.0, "no_think": 1.0})
+    for task in TaskMix(mix).generate(0, 6, "train"):
+        tokens, mask = chat.conversation([*task.messages, *MIX.solution(task)], thinking=task.thinking)
+        wrote = [token for token, one in zip(tokens, mask, strict=True) if one]
+        assert tokenizer.special["<think>"] not in wrote
+        (trajectory,) = rollout([task], Fixed(wrote), chat)
+        assert trajectory.score.reward == 1.0
+        assert trajectory.nodes[1].tokens == wrote
+        assert trajectory.messages == MIX.solution(task)
+
+
 def test_the_turn_limit_ends_a_policy_that_calls_forever() -> None:
     task = Calculator().generate(0, 1, "train")[0]
     call = turn_tokens(Message("assistant", thinking="x", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
@@ -135,7 +153,25 @@ def test_the_token_limit_bounds_every_trajectory() -> None:
     task = Calculator().generate(0, 1, "train")[0]
     prompt = len(CHAT.prompt(task.messages, task.tools))
     trajectory = rollout([task], Fixed(call), CHAT, max_tokens=prompt + len(call), max_turns=9)[0]
-    assert [node.role for node in trajectory.nodes] == ["prompt", "assistant", "tool"]
+    assert [node.role for node in trajectory.nodes] == ["prompt", "assistant"]
+
+
+def test_a_tool_result_that_leaves_no_room_for_an_answer_ends_the_trajectory() -> None:
+    """At every limit: nothing is longer than it, and what was said to the model is what the verifier reads."""
+    call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
+    task = Calculator().generate(0, 1, "train")[0]
+    given = len(CHAT.prompt(task.messages, task.tools)) + len(call)
+    result = len(CHAT.continuation([Message("tool", "2")]))
+    for limit in range(given, given + result + 4):
+        policy = Fixed(call)
+        trajectory = rollout([task], policy, CHAT, max_tokens=limit)[0]
+        fits = given + result < limit
+        roles = ["assistant", "tool", "assistant"] if fits else ["assistant"]
+        assert trajectory.length <= limit
+        assert [node.role for node in trajectory.nodes] == ["prompt", *roles]
+        assert [message.role for message in trajectory.messages] == roles
+        assert len(policy.asked) == (2 if fits else 1)
+        assert trajectory.score.reward == 0.0
 
 
 def test_a_prompt_without_room_is_not_asked() -> None:
@@ -186,7 +222,7 @@ def test_a_tool_result_cannot_flood_the_context() -> None:
     message = Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {})])
     task = Calculator().generate(0, 1, "train")[0]
     flood = {"calculator": lambda arguments: "9" * 10**6}
-    trajectory = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, tools=flood)[0]
+    trajectory = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, tools=flood, max_tokens=4000)[0]
     assert len(trajectory.messages[1].content) == 2000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 
 import pytest
 
@@ -15,12 +16,13 @@ from ingot.envs.config import (
     TaskMixConfig,
     TasksConfig,
 )
-from ingot.envs.task import TEST_SHARE, Split, TaskSet, question_split
+from ingot.envs.task import TEST_SHARE, Split, TaskSet, make_task, question_split
 from ingot.envs.tasks.arithmetic import Arithmetic, work_out
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.tasks.mix import TaskMix, task_sets
 from ingot.envs.tasks.no_think import NoThink
 from ingot.envs.tasks.strings import Strings
+from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 
 KIND_SETS: dict[str, TaskSet] = {str(kind): tasks for kind, tasks in task_sets(TasksConfig()).items()}
@@ -98,6 +100,20 @@ def test_the_mixture_holds_exact_shares() -> None:
     assert kinds != sorted(kinds)
 
 
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_small_mixtures_one_after_the_other_hold_the_shares_together(count: int) -> None:
+    """A kind of which less than one task is due in each still has its turn."""
+    weights = {"arithmetic": 0.6, "strings": 0.25, "calculator": 0.1, "no_think": 0.05}
+    mix = TaskMix(TaskMixConfig.model_validate({"weights": weights}))
+    total = Counter[str]()
+    for number in range(100):
+        kinds = Counter(task.kind for task in mix.generate(number, count, "train", first=number * count))
+        assert kinds.total() == count
+        total += kinds
+    # Webster's bound for four kinds; to draw each mixture by itself never gives `no_think` any
+    assert all(abs(total[kind] - 100 * count * weight) <= (1 + 2 * weight) / 2 for kind, weight in weights.items())
+
+
 def test_weights_must_make_sense() -> None:
     with pytest.raises(ValueError, match="at least one"):
         TaskMixConfig(weights={"arithmetic": 0})
@@ -110,6 +126,35 @@ def test_more_test_tasks_than_questions_is_an_error_and_train_repeats() -> None:
     with pytest.raises(DataError, match="asked for 100 distinct test tasks"):
         few.generate(0, 100, "test")
     assert len(few.generate(0, 300, "train")) == 300
+
+
+def test_a_world_without_test_questions_is_an_error() -> None:
+    """Two letters out of four: none of the 16 questions is a test question, so drawing would never end."""
+    config = StringsConfig(operations=("reverse",), letters_min=2, letters_max=2, alphabet="dghi")
+    asked = {f"Reverse: {first} {second}" for first in "dghi" for second in "dghi"}
+    assert {question_split(question) for question in asked} == {"train"}
+    assert len(Strings(config).generate(0, 20, "train")) == 20
+    with pytest.raises(DataError, match="task kind strings: none of 1000 drawn questions is a test question"):
+        Strings(config).generate(0, 1, "test")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "reply", "right"),
+    [
+        ("Reverse: tree", "e e r t", "eert", True),
+        ("Reverse: t r e e", "e e r t", "e e r t", True),
+        ("Reverse: tree", "e e r t", "tree", False),
+        ("Reverse: tree", "e e r t", "e e r t e", False),
+        ("Reverse: tree", "e e r t", "e-e-r-t", False),
+        ("How many e: t r e e", "2", "2.", True),
+        ("How many e: t r e e", "2", "1 2", False),
+        ("Last letter: t r e e", "e", "ee", False),
+    ],
+)
+def test_letters_count_and_blanks_between_them_do_not(question: str, answer: str, reply: str, right: bool) -> None:
+    task = make_task("strings", question, answer)
+    score = Strings().score(task, [Message(role="assistant", content=reply, thinking="")])
+    assert (score.correct, score.reward) == (right, float(right))
 
 
 def test_arithmetic_answers_and_every_step_are_true() -> None:

@@ -14,8 +14,9 @@ from ingot.envs.trajectory import Trajectory
 from ingot.post.config import RlConfig
 from ingot.post.rl import GroupRelative, group_advantages
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, SUMS, tiny_model, trajectory
+from tests.post.making import CONTEXT, SUMS, tiny_model, tiny_tokenizer, trajectory
 
 
 @settings(deadline=None)
@@ -33,7 +34,37 @@ def test_group_advantages(groups: list[list[float]], divide: bool) -> None:
 
 @pytest.mark.parametrize("divide", [False, True])
 def test_a_group_of_equal_rewards_teaches_nothing(divide: bool) -> None:
+    """Exactly nothing, whatever the reward: an optimizer that divides by the gradient's size would step on what rounding left."""
     assert group_advantages([1.0, 1.0, 1.0, 0.0, 0.0, 0.0], 3, divide) == [0.0] * 6
+    for group in range(2, 17):
+        for reward in (0.05, 0.1, 0.2, 0.3, 0.7, 1 / 3):
+            assert group_advantages([reward] * group, group, divide) == [0.0] * group
+
+
+def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
+    make_folder: Callable[[str], StageFolder],
+) -> None:
+    """Without a token for the trace every reply is malformed: the run would sample for hours and learn nothing."""
+    tokenizer = tiny_tokenizer()
+    del tokenizer.special["<think>"]
+    options = {
+        "steps": 1,
+        "sequence_length": 256,
+        "prompts_per_step": 1,
+        "group": 2,
+        "max_new_tokens": 2,
+        "device": "cpu",
+    }
+    for kind, thinks in (("arithmetic", True), ("no_think", False)):
+        config = RlConfig.model_validate(options | {"tasks": {"weights": {kind: 1.0}}})
+        source = GroupRelative(tiny_model(tokenizer), config, make_folder(kind))
+        if thinks:
+            with pytest.raises(
+                CheckFailed, match=r"^arithmetic-\w{12}: the task asks for thinking, but the model has no"
+            ):
+                source.batches(0)
+        else:
+            source.batches(0)
 
 
 def scored(reward: float, format_ok: bool) -> Trajectory:

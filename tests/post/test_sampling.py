@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
@@ -14,6 +15,7 @@ import pytest
 
 from ingot.envs.config import KINDS, TaskMixConfig
 from ingot.envs.task import Task
+from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
@@ -21,12 +23,13 @@ from ingot.optim.config import AdamWConfig
 from ingot.post.config import RlConfig
 from ingot.post.rl import GroupRelative
 from ingot.post.sampling import RATIO_TOLERANCE, step_seed
-from ingot.tokens.chat import Message
+from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
+from tests.envs.script import Reply, Script
 from tests.post.making import CONTEXT, SUMS, nudged, tiny_model
 
 STILL = AdamWConfig(lr=1e-12, weight_decay=0.0)
@@ -208,6 +211,64 @@ def test_a_prompt_without_room_for_an_answer_is_an_error(
     short = EvenLast(tiny_model(tokenizer), make_config(sequence_length=len(prompt)), make_folder("rl"))
     with pytest.raises(CheckFailed, match=f"{task.id}: the prompt has {len(prompt)} tokens and leaves no room"):
         short.batches(0)
+
+
+class Calls(Script):
+    """Calls the calculator again and again; where there is no room for the whole call, writes what there is room for."""
+
+    def __init__(self, turn: list[int]) -> None:
+        super().__init__()
+        self.turn = turn
+
+    def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
+        tokens = self.turn[: sampling.max_new_tokens]
+        return Reply(tokens, [-1.0] * len(tokens), [0] * len(tokens))
+
+    def update(self, state: None, version: int) -> None:
+        """The script stays as it is."""
+
+
+def test_a_tool_result_never_makes_a_trajectory_longer_than_a_row(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """Rows that end in the call's last token, in the result, behind it, in the second call: a step of RL is made, and fits."""
+    chat = ChatFormat(tokenizer)
+    (task,) = Calculator().generate(step_seed(1, 0), 1, "train")
+    call = Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})])
+    turn = chat.conversation([*task.messages, call], task.tools)
+    wrote = [token for token, one in zip(*turn, strict=True) if one]
+    given = len(turn[0]) - len(chat.tokenizer.encode("\n"))
+    between = len(chat.continuation([Message("tool", "2")]))
+    calls = TaskMixConfig(weights={"calculator": 1.0})
+    for beyond in (0, 1, between - 1, between, between + 1, between + len(wrote) - 1):
+        length = given + beyond
+        parts = {"tasks": calls, "sequence_length": length, "prompts_per_step": 1, "group": 2, "max_new_tokens": 200}
+        source = EvenLast(tiny_model(tokenizer), make_config(**parts), make_folder("rl"))
+        source.engine = Calls(wrote)  # type: ignore[assignment]
+        batches, metrics = source.batches(0)
+        assert all(batch.tokens.shape[1] <= length for batch in batches)
+        assert metrics["response_length"] == len(wrote) + max(0, beyond - between)
+
+
+@pytest.mark.parametrize("prompts", [2, 4])
+def test_steps_hold_the_shares_of_the_task_kinds_together(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], prompts: int
+) -> None:
+    """Of `calculator` less than one task is due in a step; it comes in every tenth place all the same."""
+    tasks = TaskMixConfig(weights={"arithmetic": 0.9, "calculator": 0.1})
+    config = make_config(tasks=tasks, prompts_per_step=prompts, group=2, sequence_length=400, max_new_tokens=2)
+
+    class Seen(EvenLast):
+        kinds: list[str] = []  # noqa: RUF012 - of this test alone
+
+        def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+            self.kinds += [task.kind for task in tasks[:: self.group]]
+            return super().sample(tasks, step)
+
+    source = Seen(tiny_model(tokenizer), config, make_folder("rl"))
+    for step in range(40 // prompts):
+        source.batches(step)
+    assert Counter(source.kinds) == {"arithmetic": 36, "calculator": 4}
 
 
 def test_step_seeds_differ() -> None:

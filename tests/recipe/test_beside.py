@@ -14,9 +14,9 @@ from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
+from ingot.post.answers import SLOTS
 from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
 from ingot.post.distill import TeacherGraded
-from ingot.post.pairs import SLOTS
 from ingot.post.rl import GroupRelative
 from ingot.recipe.beside import NOTHING, Beside, beside
 from ingot.recipe.cost import stage_costs
@@ -29,7 +29,7 @@ from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, tiny_model, tiny_tokenizer
-from tests.recipe.test_memory import LLAMA, ONE, llama
+from tests.recipe.test_memory import DEVICE, LLAMA, ONE, llama
 from tests.recipe.test_plan import EMBEDDING, LAYER, NORMS, REAL
 
 from .conftest import Write
@@ -72,15 +72,16 @@ def test_the_peak_by_hand() -> None:
     """RL has it all at once; preferences are sampled, and then trained on."""
     shape, mesh = shape_of(llama()), MeshConfig(shard=64)
     rl = RlConfig.model_validate(SAMPLES | {"micro_batch_tokens": 1024})
-    training, whole = memory(shape, rl, mesh), beside(llama(), rl, 64)
-    both = memory(shape, rl, mesh, beside=whole)
+    training, whole = memory(shape, rl, mesh, DEVICE), beside(llama(), rl, 64)
+    both = memory(shape, rl, mesh, DEVICE, beside=whole)
     assert (both.sampler, both.cache) == (LLAMA_BYTES, (1 + 64) * PAGE_BYTES)
     assert both.total == training.total + LLAMA_BYTES + 65 * PAGE_BYTES
     options = {"steps": 1, "micro_batch_tokens": 1024, "sequence_length": 1024}
     pairs, cache = PreferConfig.model_validate(options), (1 + SLOTS * 64) * PAGE_BYTES
-    held = beside(llama(), pairs, 64, device=80 * GIB)
-    assert memory(shape, pairs, mesh, beside=held).total == WORKSPACE_BYTES + LLAMA_BYTES + cache
-    assert memory(shape, pairs, ONE, beside=beside(llama(), pairs, device=80 * GIB)) == memory(shape, pairs, ONE)
+    held = beside(llama(), pairs, 64, device=DEVICE)
+    assert memory(shape, pairs, mesh, DEVICE, beside=held).total == WORKSPACE_BYTES + LLAMA_BYTES + cache
+    alone = beside(llama(), pairs, device=DEVICE)
+    assert memory(shape, pairs, ONE, DEVICE, beside=alone) == memory(shape, pairs, ONE, DEVICE)
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

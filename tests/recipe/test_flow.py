@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ingot.post import answers
+from ingot.post.kept import Kept
 from ingot.recipe.flow import RunResult, run_recipe
+from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted, RecipeError, RunLocked
 from ingot.workspace.files import read_json
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.lock import lock_folder
 from ingot.workspace.progress import Progress
+from tests.post.making import SUMS, checkpoint_of, tiny_model, tiny_tokenizer
 
 from . import toy
-from .conftest import Load
+from .conftest import Load, Write
 
 TEXT = """
 name: small
@@ -250,6 +256,79 @@ def test_a_stop_in_the_middle_is_resumed_and_gives_the_same(load: Load) -> None:
     assert result.stages[3].seconds > spent > 0
     assert progress.said[0] == "1/6 make: finished earlier, reused"
     assert progress.said[3].startswith("4/6 second: done in 0.")
+
+
+class StopWhen(Progress):
+    """Asks for a stop when a stage begins to sample, or when so many steps are done."""
+
+    def __init__(self, stop: StopSignal, steps: int | None) -> None:
+        self.stop, self.steps = stop, steps
+
+    def start(self, total: int, unit: str = "step", done: int = 0) -> None:
+        if self.steps is None:
+            self.stop.request()
+
+    def say(self, text: str) -> None:
+        if self.steps is None and text.startswith("sampling"):
+            self.stop.request()
+
+    def advance(self, done: int, **values: Any) -> None:
+        if done == self.steps:
+            self.stop.request()
+
+
+SHORT: dict[str, Any] = {
+    "steps": 3,
+    "sequence_length": 64,
+    "tasks": SUMS.model_dump(mode="json"),
+    "precision": "float32",
+    "device": "cpu",
+    "checkpoints": {"every": 100},
+    "inputs": {"checkpoint": "base"},
+}
+PAIRS: dict[str, Any] = {"prompts": 4, "samples": 2, "max_new_tokens": 4, "batch_pairs": 1}
+SAMPLES: dict[str, Any] = {"prompts_per_step": 4, "group": 2, "max_new_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "steps", "saved"),
+    [
+        ("prefer", PAIRS, None, False),
+        ("rl", SAMPLES, None, False),
+        ("rl", SAMPLES, 2, True),
+    ],
+)
+def test_a_stop_before_anything_is_saved_says_so(
+    kind: str, options: dict[str, Any], steps: int | None, saved: bool, write: Write
+) -> None:
+    checkpoint_of(tiny_model(tiny_tokenizer()), Path("base"))
+    recipe = load_recipe(write(json.dumps({"name": "small", "stages": {kind: SHORT | options}})))
+    stop = StopSignal()
+    said = rf"its work is saved in runs/small/{kind}-\w+" if saved else "nothing of it is saved yet, it begins again"
+    with pytest.raises(Interrupted, match=rf"^stopped in stage {kind}; {said}$"):
+        run_recipe(recipe, RUNS, stop=stop, progress=StopWhen(stop, steps))
+    assert bool(list(RUNS.glob("small/*/steps/step-*"))) == saved
+
+
+def test_answers_that_are_kept_are_saved_work(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, put = StopSignal(), Kept.put
+
+    def put_and_stop(kept: Kept[Any], run: slice, results: Sequence[Any]) -> None:
+        put(kept, run, results)
+        stop.request()
+
+    monkeypatch.setattr(Kept, "put", put_and_stop)
+    monkeypatch.setattr(answers, "PIECE", 2)
+    checkpoint_of(tiny_model(tiny_tokenizer()), Path("base"))
+    recipe = load_recipe(write(json.dumps({"name": "small", "stages": {"prefer": SHORT | PAIRS}})))
+    with pytest.raises(Interrupted, match=r"^stopped in stage prefer; its work is saved in runs/small/prefer-\w+$"):
+        run_recipe(recipe, RUNS, stop=stop)
+
+
+def test_a_stop_in_a_stage_that_never_saves_parts_says_so(load: Load) -> None:
+    table, stop = {**toy.TABLE, "train": replace(toy.TABLE["train"], resumes=False)}, StopSignal()
+    with pytest.raises(Interrupted, match=r"^stopped in stage second; nothing of it is saved yet, it begins again$"):
+        run_recipe(load(TEXT), RUNS, table=table, stop=stop, progress=StopAt(stop, 2))
 
 
 def test_a_stop_between_stages(load: Load) -> None:

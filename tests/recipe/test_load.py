@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ingot.recipe.load import load_recipe
+from ingot.recipe.problems import Problems
 from ingot.recipe.recipe import FromPath, FromStage, Recipe
+from ingot.recipe.tree import parse_yaml
 from ingot.workspace.errors import RecipeError
 
 from . import toy
@@ -54,6 +57,38 @@ def test_defaults(load: Load) -> None:
     recipe = load("stages:\n  make:\n")
     assert (recipe.name, recipe.seed) == ("recipe", 1)
     assert recipe.stages[0].config == toy.MakeConfig()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x {p: 1, q: {r: 2}}\nb: {<<: *x, q: 3}\n",  # what is written out stands above, whole
+        "a: &x {p: 1}\nb: {p: 2, <<: *x}\n",  # wherever it is written
+        "a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc: {<<: [*x, *y], s: 3}\n",  # the first that has it
+        "a: &x {p: 1}\nb: &y {<<: *x, q: 2}\nc: {<<: *y}\n",  # of one that is merged itself
+        "a: {<<: {p: 1}, <<: [], '<<': 2}\n",
+    ],
+)
+def test_merge_keys_are_those_of_yaml_one_one(text: str) -> None:
+    problems = Problems()
+    found = parse_yaml(text, "file", problems).plain()
+    assert not problems.found
+    assert found == yaml.safe_load(text)
+
+
+def test_a_stage_that_begins_like_another(load: Load) -> None:
+    recipe = load("""
+stages:
+  make:
+  train: &usual {steps: 5, precision: float32, optimizer: {learning_rate: 1e-2}}
+  second:
+    <<: *usual
+    stage: train
+    steps: 7
+""")
+    first, second = (train_config(recipe, name) for name in ("train", "second"))
+    assert (first.steps, second.steps) == (5, 7)
+    assert (second.precision, second.optimizer) == ("float32", first.optimizer)
 
 
 def test_yaml_one_two_scalars(load: Load) -> None:

@@ -249,6 +249,18 @@ def test_a_teacher_must_be_named(problem: Problem) -> None:
         ),
         ("a: !!python/name:os.system\n", "recipe.yaml:1: '' cannot be read as a python/name:os.system"),
         ("a: &x [*x]\n", "recipe.yaml:1: an alias that contains itself\n  fix: write the value out"),
+        ("a: &x {<<: *x}\n", "recipe.yaml:1: an alias that contains itself\n  fix: write the value out"),
+        (
+            "seed: &x 3\nstages:\n  make:\n    <<: *x\n",
+            "recipe.yaml:4: << brings in mappings, and this is none\n"
+            "  fix: write `<<: *name`, with `&name` in front of the mapping that is meant",
+        ),
+        (
+            "stages:\n  make:\n  train: &x\n    stepps: 3\n  second:\n    <<: *x\n    stage: train\n",
+            "2 problems in the recipe\n"
+            "recipe.yaml:4: unknown key train.stepps\n  fix: did you mean steps?\n"
+            "recipe.yaml:4: unknown key second.stepps\n  fix: did you mean steps?",
+        ),
         ("a: 1e999\nstages: {make: }\n", "recipe.yaml:1: '1e999' cannot be read as a float"),
         ("? [a]\n: 1\n", "recipe.yaml:1: a key must be a word, not a list or a mapping"),
     ],

@@ -50,12 +50,11 @@ def test_the_bubble_by_hand() -> None:
     model = llama()
     config = stage(model, 1, 4096, batch_tokens=8 * 4096)
     plain = step_speed(shape_of(model), config, MeshConfig(shard=1, pipeline=4), H200, reached(H200))
-    busy = plain.compute + plain.communication
-    assert plain.bubble / (busy + plain.bubble) == pytest.approx(3 / (8 + 3))
+    assert plain.bubble / (plain.compute + plain.bubble) == pytest.approx(3 / (8 + 3))
     twice = {"pipeline_schedule": "interleaved", "pipeline_stages": 2}
     mesh = MeshConfig.model_validate({"shard": 1, "pipeline": 4, **twice})
     interleaved = step_speed(shape_of(model), config, mesh, H200, reached(H200))
-    assert interleaved.bubble / (busy + interleaved.bubble) == pytest.approx(3 / (2 * 8 + 3))
+    assert interleaved.bubble / (interleaved.compute + interleaved.bubble) == pytest.approx(3 / (2 * 8 + 3))
 
 
 def mixture() -> ModelConfig:
@@ -100,7 +99,7 @@ def test_nothing_legal_beats_the_search() -> None:
                 continue
             options: dict[str, Any] = {"micro_batch_tokens": rows * 8192, "activations": ActivationsConfig(keep=keep)}
             changed = config.model_copy(update=options)
-            if memory(shape, changed, mesh).needed <= gpu.memory:
+            if memory(shape, changed, mesh, gpu.memory).needed <= gpu.memory:
                 speeds.append(judge(shape, changed, mesh, gpu, kernels, flops).tokens_per_second or 0)
     assert len(speeds) > 100
     assert (found.tokens_per_second or 0) >= max(speeds) * (1 - TIE)
@@ -127,7 +126,7 @@ RUNS = {  # batch in rows, length, devices, further options; as the reports give
 
 @pytest.mark.parametrize(
     ("system", "ratio"),
-    [("olmo3-7b", 1.18), ("olmo3-32b", 1.11), ("smollm3-3b", 1.25), ("deepseek-v3", 0.45), ("llama-3.1-405b", 0.69)],
+    [("olmo3-7b", 1.18), ("olmo3-32b", 1.11), ("smollm3-3b", 1.22), ("deepseek-v3", 0.48), ("llama-3.1-405b", 0.68)],
 )
 def test_published_runs(system: str, ratio: float) -> None:
     """How far the estimate is from what was published, in tokens per second and device; docs/planning.md says why."""

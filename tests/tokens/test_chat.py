@@ -224,6 +224,19 @@ def test_generation_blocks_are_not_needed(chat: ChatFormat, tokenizer: Tokenizer
         assert ChatFormat(Tokenizer(tokenizer.backend, template)).conversation(messages) == chat.conversation(messages)
 
 
+@pytest.mark.parametrize("thinking", [True, False])
+def test_a_conversation_goes_on_where_the_template_opens_the_trace(tokenizer: Tokenizer, thinking: bool) -> None:
+    """As those of DeepSeek-R1 and QwQ do: the prompt of a turn is then not how a turn in the past begins."""
+    head, ending = default_chat_template().rsplit("{% if not thinks %}<think></think>{% endif %}", 1)
+    template = f"{head}<think>{{% if not thinks %}}</think>{{% endif %}}{ending}"
+    chat = ChatFormat(Tokenizer(tokenizer.backend, template))
+    opened = "<think>" if thinking else "<think></think>"
+    found = chat.continuation([Message("user", "And 2?")], thinking)
+    expected = f"\n<|im_start|>user\nAnd 2?<|im_end|>\n<|im_start|>assistant\n{opened}"
+    assert chat.tokenizer.decode(found) == expected
+    assert found.count(tokenizer.special["<|im_start|>"]) == 2 and found.count(tokenizer.special["<think>"]) == 1
+
+
 def test_templates_that_break_an_invariant_are_refused(tokenizer: Tokenizer) -> None:
     source = default_chat_template()
     other_prompt = source.replace(

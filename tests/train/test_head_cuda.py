@@ -209,8 +209,7 @@ def test_no_rows() -> None:
 def test_the_whole_loss(has_copy: bool, upstream: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks, with the products around: loss and gradients of states and of a head in float32 are those of float64."""
     monkeypatch.setattr(fused_head, "kernels_can", lambda states: True)  # also in the interpreter
-    monkeypatch.setattr(fused_head, "CHUNK_LOGITS", 3 * 1100)
-    monkeypatch.setattr(fused_head, "CHUNK_LOGITS_CPU", 3 * 1100)
+    monkeypatch.setattr(fused_head, "_logits_at_once", lambda states: 3 * 1100)
     generator = torch.Generator().manual_seed(1)
     states, weight = (torch.randn(n, 16, generator=generator).to(dtype) for n in (8, 1100))
     targets, factors = torch.randint(1100, (8,), generator=generator), torch.randn(2, 8, generator=generator)

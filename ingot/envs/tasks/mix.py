@@ -1,7 +1,8 @@
 """A mixture of task kinds, itself a task set.
 
-The count of each kind is exact (largest remainder of its share) and only the order is random, so that two mixtures of
-the same size hold the same number of each kind.
+Kinds come in an endless sequence in which each keeps its share (tokens/mixture.py), and a mixture is a run of it: the counts
+are as near to the weights as whole tasks can be, and only the order is random. Mixtures that follow each other, as the steps of
+RL do, hold the shares together: rounded each by itself, a kind of which half a task is due in every step would never come.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.tasks.no_think import NoThink
 from ingot.envs.tasks.strings import Strings
 from ingot.tokens.chat import Message
+from ingot.tokens.mixture import Apportionment
 
 
 def task_sets(config: TasksConfig) -> dict[Kind, TaskSet]:
@@ -36,24 +38,20 @@ class TaskMix:
     def __init__(self, config: TaskMixConfig | None = None) -> None:
         self.config = config or TaskMixConfig()
         self.sets = task_sets(self.config)
+        self.shares = Apportionment({str(kind): weight for kind, weight in self.config.weights.items()})
 
-    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+    def generate(self, seed: int, count: int, split: Split, first: int = 0) -> list[Task]:
+        """`count` tasks; `first` tells how many were in the mixtures before this one."""
         tasks: list[Task] = []
-        for kind, share in self.counts(count).items():
+        for kind, share in self.counts(count, first).items():
             tasks += self.sets[kind].generate(seed, share, split)
         random.Random(f"mix/{split}/{seed}").shuffle(tasks)
         return tasks
 
-    def counts(self, count: int) -> dict[Kind, int]:
-        """How many tasks of each kind a mixture of `count` holds."""
-        weights = {kind: self.config.weights.get(kind, 0.0) for kind in self.sets}
-        total = sum(weights.values())
-        exact = {kind: count * weight / total for kind, weight in weights.items()}
-        shares = {kind: int(value) for kind, value in exact.items()}
-        by_remainder = sorted(exact, key=lambda kind: shares[kind] - exact[kind])
-        for kind in by_remainder[: count - sum(shares.values())]:
-            shares[kind] += 1
-        return shares
+    def counts(self, count: int, first: int = 0) -> dict[Kind, int]:
+        """How many tasks of each kind a mixture of `count` holds, after mixtures of `first` tasks."""
+        before, after = self.shares.counts(first), self.shares.counts(first + count)
+        return {kind: after.get(kind, 0) - before.get(kind, 0) for kind in self.sets}
 
     def solution(self, task: Task) -> list[Message]:
         return self._set(task).solution(task)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ingot.envs.config import StringsConfig
 from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
-from ingot.envs.verify import final_content, format_ok, same_text
+from ingot.envs.verify import final_content, format_ok, same_number, same_text
 from ingot.tokens.chat import Message
 
 REVERSE, COUNT, LAST = "Reverse", "How many", "Last letter"
@@ -57,7 +57,11 @@ class Strings:
         return [Message(role="assistant", content=wrong, thinking=trace)]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
-        correct = same_text(final_content(messages), task.answer)
+        content = final_content(messages)
+        if task.answer.isdigit():
+            correct = same_number(content, task.answer)
+        else:  # letters: "eert" is as right as "e e r t"
+            correct = same_text(content.replace(" ", ""), task.answer.replace(" ", ""))
         well_formed = format_ok(messages, task.thinking)
         return Score(float(correct and well_formed), correct, well_formed)
 

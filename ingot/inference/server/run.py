@@ -7,14 +7,12 @@ their end, then the process ends. A second signal ends it at once. Without a key
 from __future__ import annotations
 
 import ipaddress
-import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server
 from socket import socket as Socket
-from types import FrameType
 from typing import Literal
 
 import uvicorn
@@ -28,6 +26,7 @@ from ingot.inference.weight_only.pack import quantise_for_sampling
 from ingot.model.checkpoint import load_model
 from ingot.train.device import choose_device, choose_precision
 from ingot.workspace.errors import ArtifactError, IngotError
+from ingot.workspace.interrupt import on_signals
 
 GROUP = 32  # inputs that share a scale in 4 bits: what small models need
 SHUTDOWN = 5  # seconds that open connections get after the drain
@@ -122,20 +121,13 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Drain at the first signal, end at the second; uvicorn's own would not drain, and would end by the signal."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
-        def handle(number: int, _: FrameType | None) -> None:
+        def handle(number: int) -> None:
             if self.ended_by is None:
                 self.ended_by = number
                 self.stop()
             else:
                 self.should_exit = self.force_exit = True
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with on_signals(handle):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

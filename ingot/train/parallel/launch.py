@@ -8,17 +8,16 @@ killed then.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.interrupt import on_signals
 
 MEET = "INGOT_MEET"  # where our processes meet, a file; those of torchrun have its store
 PARENT = "INGOT_PARENT"  # the process that started ours
@@ -48,7 +47,7 @@ def start_processes(count: int, say: Callable[[str], None]) -> int:
     with tempfile.TemporaryDirectory(prefix="ingot-") as folder:
         processes = [_start(rank, count, Path(folder) / "meet") for rank in range(count)]
         try:
-            with _passing_on(processes):
+            with on_signals(partial(_pass_on, processes)):
                 return _wait(processes, say)
         finally:
             for process in processes:
@@ -76,19 +75,11 @@ def _start(rank: int, count: int, meet: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command(), env=environment, start_new_session=True)
 
 
-@contextmanager
-def _passing_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(number)
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def _pass_on(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    """A signal goes to those that live."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(number)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], say: Callable[[str], None]) -> int:
