@@ -57,10 +57,10 @@ def run(config: CurateConfig, inputs: Mapping[str, Path], folder: StageFolder) -
             check_contents=config.check_work == "content",
         )
         summary = curate(config, folder, work)
-    if not config.keep_work:
-        shutil.rmtree(work_folder)
     if config.copy_to:
         copy(folder, config.copy_to)
+    if not config.keep_work:  # last: a run that is stopped before goes on from it
+        shutil.rmtree(work_folder)
     return summary
 
 
@@ -255,8 +255,12 @@ def copy(folder: StageFolder, target: str) -> None:
     for name in ("documents", "removed"):
         for path in sorted((folder.path / name).iterdir()):
             folder.stop.check()
-            file_system.makedirs(f"{inside}/{name}", exist_ok=True)
-            file_system.put_file(str(path), f"{inside}/{name}/{path.name}")
+            try:
+                file_system.makedirs(f"{inside}/{name}", exist_ok=True)
+                file_system.put_file(str(path), f"{inside}/{name}/{path.name}")
+            except OSError as error:
+                fix = "make the place writable, or change copy_to, and run again: what was curated is kept"
+                raise DataError(f"the results cannot be copied: {error}", place=target, fix=fix) from error
 
 
 STAGE = Stage(kind="curate", config=CurateConfig, needs={}, makes=("documents",), run=run)

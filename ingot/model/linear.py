@@ -38,12 +38,11 @@ class Embedding(nn.Embedding):
     """A row per token."""
 
     weight_in_use: Tensor | None = None  # a copy for the head, where that is the embedding
-    look_up: Callable[[Tensor], Tensor] | None = None  # another way to the rows (train/rounded.py)
-    rows: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/on_cpu.py has another
+    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/: on_cpu.py, rounded.py have others
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.rows(tokens, self.weight) if self.look_up is None else self.look_up(tokens)
+        return self.look_up(tokens, self.weight)

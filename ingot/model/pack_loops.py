@@ -19,9 +19,9 @@ from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
 from ingot.model.loops import ZERO, contracted, pointer
+from ingot.model.team import LINE
 from ingot.model.tile_loops import INT, LANES, LONG, VECTOR, long
 
-LINE = 16  # floats of a line of the cache
 SIDES = LINE
 AHEAD = 64  # floats along k: lines are asked for this long before they are read
 BYTES = ir.IntType(8).as_pointer()

@@ -48,6 +48,7 @@ class Start:
     peak_flops: float | None  # of all devices together; none if it is not known
     expected_mfu: float | None  # by the estimate of `ingot plan`; none if it made none
     groups: list[dict[str, Any]]  # of the optimizer
+    noise_pass_tokens: int | None = None  # where a noise scale is asked for, and a step may have a single pass
 
     def lines(self) -> list[str]:
         """For the screen; the first says what is trained with what."""
@@ -56,7 +57,8 @@ class Start:
         first = (
             f"{self.parameters:,} parameters on {self.device} in {self.precision}; loss = {', '.join(terms)}; {start}"
         )
-        return [first, "; ".join(self._sizes()), *self._float8(), *(_group_line(group) for group in self.groups)]
+        more = [*self._float8(), *self._noise(), *(_group_line(group) for group in self.groups)]
+        return [first, "; ".join(self._sizes()), *more]
 
     def _float8(self) -> list[str]:
         if self.float8_layers is None:
@@ -64,6 +66,12 @@ class Start:
         if self.float8_layers == 0:
             return [f"precision: float8 changes nothing: no layer has {SMALLEST:,} inputs and as many outputs"]
         return [f"float8 in {self.float8_layers:,} layers"]
+
+    def _noise(self) -> list[str]:
+        if self.noise_pass_tokens is None:
+            return []
+        size = f"a pass takes up to {self.noise_pass_tokens:,} tokens of a rank (micro_batch_tokens)"
+        return [f"noise_scale comes only from steps of at least two passes; {size}"]
 
     def _sizes(self) -> list[str]:
         parts = []
@@ -127,6 +135,9 @@ def describe_start(trainer: Trainer, first: int) -> Start:
         peak_flops=None if peak is None else peak * ranks,
         expected_mfu=None if peak is None or expected is None else expected * flops / (peak * ranks),
         groups=[_group(group, names) for group in trainer.optimizer.param_groups],
+        noise_pass_tokens=config.micro_batch_tokens
+        if config.measure_noise and trainer.source.planned_tokens is None
+        else None,
     )
 
 

@@ -23,10 +23,10 @@ def fast_on_cpu(device: torch.device) -> Iterator[None]:
     if device.type != "cpu":
         yield
         return
-    multiply_before, rows_before = Linear.multiply, Embedding.rows
-    Linear.multiply, Embedding.rows = staticmethod(multiply), staticmethod(look_up)
+    multiply_before, look_up_before = Linear.multiply, Embedding.look_up
+    Linear.multiply, Embedding.look_up = staticmethod(multiply), staticmethod(look_up)
     try:
         with kept_rooms():
             yield
     finally:
-        Linear.multiply, Embedding.rows = staticmethod(multiply_before), staticmethod(rows_before)
+        Linear.multiply, Embedding.look_up = staticmethod(multiply_before), staticmethod(look_up_before)

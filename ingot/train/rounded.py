@@ -63,11 +63,13 @@ class Rounded:
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
         for (module, name), copy in zip(self.places, self.copies, strict=True):
             setattr(module, name, copy)
-        self.embedding.look_up = self.rows
+        if self.rows is not None:
+            self.embedding.look_up = self.rows
         try:
             yield
         finally:
-            self.embedding.look_up = None
+            if self.rows is not None:
+                del self.embedding.look_up  # that of its class again
             for (module, name), copy in zip(self.places, self.copies, strict=True):
                 delattr(module, name)
                 copy.grad = None  # of a pass that broke off: the next step must not find it
@@ -108,7 +110,8 @@ class Rows:
         # what autograd sees instead of the weight: that one's gradient shall not wait for this one
         self.anchor = torch.zeros((), device=weight.device, requires_grad=True)
 
-    def __call__(self, tokens: Tensor) -> Tensor:
+    def __call__(self, tokens: Tensor, weight: Tensor) -> Tensor:
+        assert weight is self.weight  # that of the embedding whose look-up this is
         rows: Tensor = _LookUp.apply(self.anchor, tokens, self)  # type: ignore[no-untyped-call]
         return rows
 

@@ -59,7 +59,7 @@ class UpdateRatios:
             self.sizes[kind_of(name)] += taken
             roots.append(torch.full((taken,), math.sqrt(entries / max(taken, 1))))
         self.root_S = torch.cat(roots).to(_local(self.parameters[0]).device)  # of how many entries each one stands for
-        self._views = [_sampled(_local(parameter).detach()) for parameter in self.parameters]
+        self._views: list[Tensor] = []  # where no kernel takes the sample
         self._table: Tensor | None = None  # for the kernel, and
         self._addresses: list[int] = []  # where the parameters lay when it was made
 
@@ -82,6 +82,7 @@ class UpdateRatios:
         usual = all(each.is_cuda and each.is_contiguous() and each.dtype == torch.float32 for each in local)
         if usual and has_triton():
             return self._gathered(local)
+        self._views = self._views or [_sampled(each) for each in local]
         for place, each in enumerate(local):
             if each.data_ptr() != self._views[place].data_ptr():  # the parameter has moved, or the view is of a copy
                 self._views[place] = _sampled(each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from ingot.data.config import CurateConfig
 from ingot.data.curate import STAGE, curate
 from ingot.data.engine.work import Work
-from ingot.workspace.errors import DataError, Interrupted
+from ingot.workspace.errors import DataError, IngotError, Interrupted
 from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.stage import StageFolder
@@ -33,7 +34,7 @@ def config_for(corpus: Path, **changes: Any) -> CurateConfig:
     steps = [step.model_dump() for step in CurateConfig().steps]
     steps.insert(-1, {"step": "decontaminate", "texts": [PROMPT]})
     source = {"files": str(corpus), "name": "mine", "bad_text": "drop", "max_document_bytes": 1_000_000}
-    return CurateConfig(**{"sources": [source], "steps": steps, **changes})
+    return CurateConfig(**{"sources": [source], "steps": steps, "workers": 1, **changes})
 
 
 def stage_at(path: Path, recorder: Recorder | None = None, *, made: bool = False) -> StageFolder:
@@ -58,8 +59,28 @@ def documents_of(folder: StageFolder, name: str = "documents") -> list[dict[str,
     return [row for part in parts for row in pyarrow.parquet.read_table(part).to_pylist()]
 
 
-def test_what_comes_out(corpus: Path, stage_folder: StageFolder) -> None:
-    summary = STAGE.run(config_for(corpus), {}, stage_folder)
+@dataclass(frozen=True)
+class Curated:
+    """A finished curation."""
+
+    corpus: Path
+    folder: StageFolder
+    summary: dict[str, Any]
+    lines: list[str]  # what it said
+
+
+@pytest.fixture(scope="module")
+def curated(tmp_path_factory: pytest.TempPathFactory) -> Curated:
+    """All default steps, in as many processes as there are processors."""
+    place, recorder = tmp_path_factory.mktemp("curated"), Recorder()
+    corpus, folder = place / "corpus", stage_at(place / "stage", recorder)
+    write_dirt(corpus)
+    summary = STAGE.run(config_for(corpus, workers=None), {}, folder)
+    return Curated(corpus, folder, summary, recorder.lines)
+
+
+def test_what_comes_out(curated: Curated) -> None:
+    stage_folder, summary = curated.folder, curated.summary
     documents = documents_of(stage_folder)
     by_id = {row["id"]: row for row in documents}
     assert len(by_id) == len(documents) == summary["documents"] == 33
@@ -92,7 +113,7 @@ def test_what_comes_out(corpus: Path, stage_folder: StageFolder) -> None:
     assert removed["short.txt"]["detail"] == "6 < 50"
     leak = removed["leak.md"]
     assert [leak["text"][start:end] for start, end in leak["spans"]] == [PROMPT.rstrip(".")]
-    good = (corpus / "articles.jsonl").read_bytes().removesuffix(b"{broken\n")
+    good = (curated.corpus / "articles.jsonl").read_bytes().removesuffix(b"{broken\n")
     problems = {row["place"].removeprefix("mine:"): row["rule"] for row in problems_of(stage_folder)}
     assert problems == {
         "huge.txt": "too long",
@@ -106,18 +127,18 @@ def problems_of(folder: StageFolder) -> list[dict[str, Any]]:
     return read_jsonl(folder.path / "documents" / "problems.jsonl")
 
 
-def test_funnel_adds_up(corpus: Path, stage_folder: StageFolder, recorder: Recorder) -> None:
-    summary = STAGE.run(config_for(corpus), {}, stage_folder)
-    rows = read_json(stage_folder.path / "documents" / "funnel.json")
-    assert [row["step"] for row in rows] == ["select", "read", *(step.step for step in config_for(corpus).steps)]
+def test_funnel_adds_up(curated: Curated) -> None:
+    rows = read_json(curated.folder.path / "documents" / "funnel.json")
+    steps = config_for(curated.corpus).steps
+    assert [row["step"] for row in rows] == ["select", "read", *(step.step for step in steps)]
     for before, after in pairwise(rows):
         assert (before["documents_out"], before["bytes_out"]) == (after["documents_in"], after["bytes_in"])
     for row in rows[2:]:
         assert row["documents_in"] - row["documents_out"] == sum(row["reasons"].values())
         assert row["bytes_in"] >= row["bytes_out"]
         assert row["tokens_out"] == round(row["bytes_out"] / 4.2)
-    assert sum(sum(row["reasons"].values()) for row in rows[2:]) == summary["removed"] == 7
-    assert any("gopher_repetition" in line and "->" in line for line in recorder.lines)  # the table is shown
+    assert sum(sum(row["reasons"].values()) for row in rows[2:]) == curated.summary["removed"] == 7
+    assert any("gopher_repetition" in line and "->" in line for line in curated.lines)  # the table is shown
 
 
 def test_the_same_bytes_on_any_number_of_workers_and_again(tmp_path: Path) -> None:
@@ -153,7 +174,7 @@ def test_a_changed_threshold_computes_no_column_again(corpus: Path, tmp_path: Pa
         ]
         folder = stage_at(tmp_path / name)
         work = Work(tmp_path / "curation", folder.progress)
-        curate(config_for(corpus, steps=steps, workers=1), folder, work)
+        curate(config_for(corpus, steps=steps), folder, work)
         return results(folder), work.tasks_run
 
     first, tasks = curated("first")
@@ -166,7 +187,7 @@ def test_a_changed_threshold_computes_no_column_again(corpus: Path, tmp_path: Pa
     assert b"short.txt" not in changed["documents/removed.jsonl"] and b"short.txt" in first["documents/removed.jsonl"]
     steps = [{"step": "split"}, {"step": "gopher_quality", "where": {"kind": "prose"}}, {"step": "quality"}]
     folder = stage_at(tmp_path / "added")
-    curate(config_for(corpus, steps=steps, workers=1), folder, Work(tmp_path / "curation", folder.progress))
+    curate(config_for(corpus, steps=steps), folder, Work(tmp_path / "curation", folder.progress))
     assert len(annotations() - before) == 1  # only the new step
 
 
@@ -176,7 +197,7 @@ def test_a_rewritten_text_is_what_later_steps_see(tmp_path: Path, stage_folder: 
     rows = [{"id": "a", "text": shared}, {"id": "b", "text": f"{shared}\n\n{article(2)}"}, {"id": "c", "text": shared}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     steps = [{"step": "exact_dedup", "scope": "paragraph"}, {"step": "gopher_quality"}]
-    config = CurateConfig(sources=[{"files": str(tmp_path / "rows.jsonl")}], steps=steps)
+    config = CurateConfig(sources=[{"files": str(tmp_path / "rows.jsonl")}], steps=steps, workers=1)
     STAGE.run(config, {}, stage_folder)
     texts = {row["id"]: row["text"] for row in documents_of(stage_folder)}
     assert texts.keys() == {"a", "b"}
@@ -231,9 +252,9 @@ def test_duplicate_ids_stop_or_are_renamed(tmp_path: Path, recorder: Recorder) -
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source, steps = {"files": str(tmp_path / "rows.jsonl")}, [{"step": "split"}]
     with pytest.raises(DataError, match=r"2 ids occur more than once \(3 documents too many\): 'a', 'b'(.|\n)*rename"):
-        STAGE.run(CurateConfig(sources=[source], steps=steps), {}, stage_at(tmp_path / "stop" / "stage"))
+        STAGE.run(CurateConfig(sources=[source], steps=steps, workers=1), {}, stage_at(tmp_path / "stop" / "stage"))
     folder = stage_at(tmp_path / "rename" / "stage", recorder)
-    config = CurateConfig(sources=[source], steps=steps, on_duplicate_id="rename")
+    config = CurateConfig(sources=[source], steps=steps, on_duplicate_id="rename", workers=1)
     summary = STAGE.run(config, {}, folder)
     documents = documents_of(folder)
     assert [row["id"] for row in documents] == ["a", "b", "a~2", "c", "a~2~2", "a~3", "b~2"]
@@ -260,6 +281,14 @@ def test_results_are_copied_to_a_url(corpus: Path, tmp_path: Path, stage_folder:
         assert copied == {path.name: path.read_bytes() for path in (stage_folder.path / name).iterdir()}
         assert copied
     assert not (tmp_path / "curation").exists()
+
+
+def test_work_stays_until_results_are_copied(corpus: Path, tmp_path: Path, stage_folder: StageFolder) -> None:
+    (tmp_path / "blocked").write_text("a file where a folder is wanted")
+    config = config_for(corpus, copy_to=f"file://{tmp_path}/blocked/copy", keep_work=False)
+    with pytest.raises(IngotError, match="blocked"):
+        STAGE.run(config, {}, stage_folder)
+    assert any((tmp_path / "curation").iterdir())
 
 
 def test_the_installed_distribution(stage_folder: StageFolder, recorder: Recorder) -> None:

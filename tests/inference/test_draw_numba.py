@@ -65,6 +65,13 @@ def test_rows_without_a_distribution() -> None:
     assert ids[2] == 0 and ids[4] == 77
 
 
+def test_one_logit_that_is_no_number_is_seen_wherever_it_is() -> None:
+    logits = torch.randn(600, 600, generator=torch.Generator().manual_seed(2))
+    logits.diagonal().fill_(math.nan)
+    drawn = draw(logits, controls_of([0.0, 1.0] * 300, 600), torch.zeros(600, dtype=torch.int64))
+    assert drawn.logprobs_B.isnan().all()
+
+
 def test_neighbours_change_nothing() -> None:
     """A plain row beside one that truncates: exactly as alone, though that one takes another way."""
     logits = torch.randn(2, 700, generator=torch.Generator().manual_seed(1))

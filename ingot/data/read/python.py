@@ -71,7 +71,8 @@ def installed_piece(source: PythonSource, path: str, identity: str, form: str) -
 
 def installed_versions() -> dict[str, str]:
     """The version of Python and of every installed package but our own: what `installed_pieces` depends on."""
-    packages = {found.name: found.version for found in distributions() if found.name != OURSELVES}
+    known = [found.metadata for found in distributions()]  # each of `name` and `version` would read the file again
+    packages = {each["Name"]: each["Version"] for each in known if each["Name"] != OURSELVES}
     return {"python": platform.python_version(), **packages}
 
 

@@ -59,7 +59,7 @@ def run_python(arguments: dict[str, Any], deadline: float) -> str:
                 ended = False
             finally:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # also what the code started and left behind
+                    os.killpg(process.pid, signal.SIGKILL)  # and with it what the code left behind (python_worker.py)
                 process.wait(timeout=5)
         with output.open("rb") as source:
             text = source.read(4 * LONGEST_RESULT + 1).decode("utf-8", "replace")

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ingot.model.config import BlockConfig, ModelConfig
+from ingot.model.config import ModelConfig
 from ingot.model.families.common import (
-    attention_layout,
     common_config,
-    feed_forward_layout,
     make_model,
     need,
-    norm_layout,
     read_activation,
     read_attention,
     rope_of,
@@ -25,7 +22,7 @@ from ingot.model.families.common import (
 from ingot.model.families.family import Family, Layout
 from ingot.model.families.keys import Keys
 from ingot.model.families.mixture import (
-    mixture_layout,
+    block_layout,
     read_v3_mixture,
     sparse_layers,
     write_mixture,
@@ -71,17 +68,6 @@ def write_glm4_moe(config: ModelConfig) -> Mapping[str, Any]:
         **write_v3_mixture(mixture),
         "first_k_dense_replace": sparse_layers(config).index(True),
     }
-
-
-def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """The names of Llama, with a mixture in the place of some feed-forwards."""
-    assert isinstance(block.mixer, AttentionConfig) and block.feed_forward is not None
-    layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
-    layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
-    ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
-    if isinstance(block.feed_forward, MoeConfig):
-        return layout | mixture_layout(ours, theirs, block.feed_forward)
-    return layout | feed_forward_layout(ours, theirs, block.feed_forward)
 
 
 def glm_layout(config: ModelConfig) -> Layout:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.model.config import ModelConfig
+from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.families.common import (
     ACTIVATIONS,
+    attention_layout,
     blocks_of,
     experts_layout,
     feed_forward_layout,
     first,
     need,
+    norm_layout,
     read_activation,
 )
 from ingot.model.families.family import Layout, place
 from ingot.model.families.keys import Keys
 from ingot.model.feed_forward.config import FeedForwardConfig, MoeConfig
+from ingot.model.mixers.config import AttentionConfig
 
 V3_EPSILON = 1e-20  # added to the sum of the chosen scores by the code that follows DeepSeek-V3
 
@@ -42,6 +45,17 @@ def mixture_layout(
     if mixture.shared_gate:
         layout[f"{theirs}{shared}_gate.weight"] = place(f"{ours}shared_gate.weight")
     return layout
+
+
+def block_layout(ours: str, theirs: str, block: BlockConfig, *, shared: str = "shared_experts") -> Layout:
+    """The names of Llama, with a mixture in the place of some feed-forwards."""
+    assert isinstance(block.mixer, AttentionConfig) and block.feed_forward is not None
+    layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
+    layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
+    ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
+    if isinstance(block.feed_forward, MoeConfig):
+        return layout | mixture_layout(ours, theirs, block.feed_forward, shared=shared)
+    return layout | feed_forward_layout(ours, theirs, block.feed_forward)
 
 
 def read_v3_router(keys: Keys, *, groups: int = 1, kept: int = 1, scaling: float = 2.5) -> dict[str, Any]:

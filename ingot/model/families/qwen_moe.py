@@ -7,17 +7,15 @@ Qwen 2 MoE has a shared expert behind a gate; Qwen 3 MoE has none, and norms que
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from ingot.model.config import BlockConfig, ModelConfig
+from ingot.model.config import ModelConfig
 from ingot.model.families.common import (
     SLIDING,
-    attention_layout,
     common_config,
-    feed_forward_layout,
     make_model,
     need,
-    norm_layout,
     read_activation,
     read_attention,
     rope_of,
@@ -28,7 +26,7 @@ from ingot.model.families.common import (
 from ingot.model.families.family import Family, Layout
 from ingot.model.families.keys import Keys
 from ingot.model.families.llama import read_windows
-from ingot.model.families.mixture import mixture_layout, sparse_layers, write_mixture
+from ingot.model.families.mixture import block_layout, sparse_layers, write_mixture
 from ingot.model.families.rotary import read_rope, write_rope_keys
 from ingot.model.feed_forward.config import MoeConfig
 from ingot.model.mixers.config import AttentionConfig
@@ -133,19 +131,8 @@ def _write(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """The names of Llama, with a mixture in the place of some feed-forwards."""
-    assert isinstance(block.mixer, AttentionConfig) and block.feed_forward is not None
-    layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
-    layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
-    ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
-    if isinstance(block.feed_forward, MoeConfig):
-        return layout | mixture_layout(ours, theirs, block.feed_forward, shared="shared_expert")
-    return layout | feed_forward_layout(ours, theirs, block.feed_forward)
-
-
 def qwen_layout(config: ModelConfig) -> Layout:
-    return stack_layout(config, block_layout)
+    return stack_layout(config, partial(block_layout, shared="shared_expert"))
 
 
 QWEN2_MOE = Family(("qwen2_moe",), "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe, qwen_layout)

@@ -32,15 +32,7 @@ from torch import Tensor
 
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
-from ingot.model.mixers.recurrent import (
-    Chunks,
-    chunks_of,
-    in_full_precision,
-    precise,
-    read_state,
-    real_tokens,
-    write_state,
-)
+from ingot.model.mixers.recurrent import Chunks, in_full_precision, precise, real_tokens, recur
 
 UNIT_EPSILON = 1e-6  # inside the root of `unit`
 
@@ -67,17 +59,7 @@ def delta_rule(
         real_BT = real_tokens(context)
         if real_BT is not None:
             decay, beta = decay * real_BT[..., None, None], beta * real_BT[..., None]
-        state = read_state("recurrent", context, cache)
-        if state is None:
-            rows, _, heads, width = value.shape
-            state = value.new_zeros(rows, heads, key.shape[-1], width)
-        if value.shape[1] == 1:
-            mixed, state = step(query[:, 0], key[:, 0], value[:, 0], decay[:, 0], beta[:, 0], state)
-            mixed = mixed[:, None]
-        else:
-            mixed, state = chunked(query, key, value, decay, beta, state, chunks_of(context))
-        write_state("recurrent", state, context, cache)
-        return mixed
+        return recur(step, chunked, (query, key, value, decay, beta), context, cache)
 
 
 def step(

@@ -23,15 +23,7 @@ from torch import Tensor
 
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
-from ingot.model.mixers.recurrent import (
-    Chunks,
-    chunks_of,
-    in_full_precision,
-    precise,
-    read_state,
-    real_tokens,
-    write_state,
-)
+from ingot.model.mixers.recurrent import Chunks, in_full_precision, precise, real_tokens, recur
 
 
 def linear_attention(
@@ -48,17 +40,7 @@ def linear_attention(
         real_BT = real_tokens(context)
         if real_BT is not None:
             value, decay = value * real_BT[..., None, None], decay * real_BT[..., None]
-        state = read_state("recurrent", context, cache)
-        if state is None:
-            rows, _, heads, width = value.shape
-            state = value.new_zeros(rows, heads, key.shape[-1], width)
-        if value.shape[1] == 1:
-            mixed, state = step(query[:, 0], key[:, 0], value[:, 0], decay[:, 0], state)
-            mixed = mixed[:, None]
-        else:
-            mixed, state = chunked(query, key, value, decay, state, chunks_of(context))
-        write_state("recurrent", state, context, cache)
-        return mixed
+        return recur(step, chunked, (query, key, value, decay), context, cache)
 
 
 def step(

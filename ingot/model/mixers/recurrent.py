@@ -24,6 +24,7 @@ Shapes: B rows, T tokens, N chunks, C tokens of a chunk.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -81,6 +82,31 @@ def write_state(name: str, state: Tensor, context: Context, cache: StateCache | 
     if cache is not None:
         assert context.slots_B is not None
         cache.write(context.slots_B, **{name: state})
+
+
+def recur(
+    step: Callable[..., tuple[Tensor, Tensor]],
+    chunked: Callable[..., tuple[Tensor, Tensor]],
+    inputs: tuple[Tensor, ...],
+    context: Context,
+    cache: StateCache | None,
+) -> Tensor:
+    """o [B, T, H, V] of a recurrence over queries, keys, values and more [B, T, …]: by `step` for one token, else `chunked`.
+
+    With a cache the rows go on from its `recurrent` state [B, H, K, V] and renew it.
+    """
+    key, value = inputs[1:3]
+    state = read_state("recurrent", context, cache)
+    if state is None:
+        rows, _, heads, width = value.shape
+        state = value.new_zeros(rows, heads, key.shape[-1], width)
+    if value.shape[1] == 1:
+        mixed, state = step(*[each[:, 0] for each in inputs], state)
+        mixed = mixed[:, None]
+    else:
+        mixed, state = chunked(*inputs, state, chunks_of(context))
+    write_state("recurrent", state, context, cache)
+    return mixed
 
 
 def real_tokens(context: Context) -> Tensor | None:

@@ -202,9 +202,12 @@ def test_python_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert run("open('large', 'wb').write(bytes(10**8))").startswith("error: OSError")
     assert run("while True: pass", 1.0) == "error: stopped after 1 seconds"
     left = tmp_path / "left"
-    child = f"import os, time\nif os.fork() == 0:\n    time.sleep(2)\n    open({str(left)!r}, 'w')\n"
-    assert run(child) == "(nothing was printed)"
-    time.sleep(2.5)
+    for session in ("pass", "os.setsid()"):  # also what has left the group of processes
+        child = f"import os, time\nif os.fork() == 0:\n    {session}\n    time.sleep(1)\n    open({str(left)!r}, 'w')\n"
+        assert run(child) == "(nothing was printed)"
+    hiding = f"{child}else:\n    time.sleep(60)"
+    assert run(hiding, 0.5) == "error: stopped after 0.5 seconds"
+    time.sleep(1.5)
     assert not left.exists()  # what the code started ends with it
     assert run_python({"program": "1"}, 1.0) == "error: give one argument, code, a string"
 
