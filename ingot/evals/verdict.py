@@ -4,8 +4,9 @@ A claim "metric of A above B by m, s sigmas" holds if
 
     sign * (A - B) - m  >  s * SE(A - B)
 
-with the paired standard error where A and B were measured on the same tasks. Everything is written to verdict.json
-first; then a claim that failed fails the stage, with its numbers.
+with the paired standard error where A and B were measured on the same tasks; an error that is not known (one task) is
+infinite, and with s = 0 none is asked for. Everything is written to verdict.json first; then a claim that failed fails
+the stage, with its numbers.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def judge(claim: ClaimConfig, scores: Mapping[str, Mapping[str, Metric]]) -> dic
         against = float(reference)
         difference = Estimate(metric.estimate.value - against, metric.estimate.standard_error, metric.estimate.count)
     lead = claim.sign * difference.value - claim.by
-    held = lead > ROUNDING and lead > claim.sigmas * difference.standard_error
+    noise = claim.sigmas * difference.standard_error if claim.sigmas else 0.0  # 0 times infinity is not a number
+    held = lead > ROUNDING and lead > noise
     return {
         "claim": describe(claim, metric.estimate.value, against, difference, held),
         "held": held,

@@ -52,7 +52,7 @@ class Client:
             raise IngotError(
                 f"no answer: {error}",
                 place=self.url,
-                fix="start a server there (ingot serve CKPT), or check the address",
+                fix="start a server there (ingot serve MODEL), or check the address",
             ) from None
 
     def models(self) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ An engine belongs to one thread. The runner is that thread:
 * `drain` takes nothing new, lets what runs come to its end and cuts off what has not ended by the deadline.
 * A step that fails ends the requests that were in the engine with its error; the runner goes on with the next ones. After
   `FAILURES` failed steps in a row the engine is given up and `failure` says why.
-* `call` runs a function between two steps, `paused` holds the engine between two steps: weights may be changed there.
+* `begin` and `call` run a function between two steps, `paused` holds the engine between two steps: weights may be changed
+  there. What is handed in meanwhile waits for the step after: however much is called, the requests go on.
 
 Invariant: whatever happens, every handle comes to an end exactly once: with a finish, or with an error.
 """
@@ -112,6 +113,13 @@ class Handle:
             self.cancel()
 
 
+class Visit:
+    """Somebody who has a place in the house without a request: works by `begin`, and leaves by himself."""
+
+    def cancel(self) -> None:
+        """Nothing to give back."""
+
+
 class EngineRunner:
     """Owns `engine` from construction until `close`."""
 
@@ -123,7 +131,7 @@ class EngineRunner:
         self.failure: Exception | None = None
         self._changed = threading.Condition(threading.RLock())  # guards what follows
         self._jobs: deque[Callable[[], None]] = deque()
-        self._open: set[Handle] = set()  # taken and not at their end
+        self._open: set[Handle | Visit] = set()  # taken and not at their end
         self._taking, self._closing, self._ended = True, False, False
         self._pace, self._last_end = 1.0, time.monotonic()  # seconds from one request's end to the next one's
         self._inside: list[Handle] = []  # handles whose requests are in the engine; the thread's own
@@ -164,15 +172,35 @@ class EngineRunner:
             loop = None
         handle = Handle(self, loop, inbox or (asyncio.Queue() if loop else None))
         with self._changed:
-            self._check_taking()
-            if len(self._open) >= self.limit:
-                raise QueueFull(self.limit, self._retry_after())
+            self._check_room()
             self._hand_in(lambda: self._enter(handle, prompt, sampling, deadline))
             self._open.add(handle)
         return handle
 
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """A place in the house for the work of the body: refused as a request is, and a drain waits for its end."""
+        visit = Visit()
+        with self._changed:
+            self._check_room()
+            self._open.add(visit)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._open.discard(visit)
+                self._changed.notify_all()
+
     def call(self, function: Callable[[], Result], timeout: float = 60.0) -> Result:
         """Run `function` in the engine's thread between two steps and give what it returns or raises."""
+        future = self.begin(function)
+        try:
+            return future.result(timeout)
+        finally:
+            future.cancel()  # too late: it must not run behind the caller's back
+
+    def begin(self, function: Callable[[], Result]) -> Future[Result]:
+        """What `function` will return or raise, run in the engine's thread between two steps; until then it can be cancelled."""
         future: Future[Result] = Future()
 
         def job() -> None:
@@ -186,10 +214,7 @@ class EngineRunner:
                     raise
 
         self._hand_in(job)
-        try:
-            return future.result(timeout)
-        finally:
-            future.cancel()  # too late: it must not run behind the caller's back
+        return future
 
     @contextmanager
     def paused(self, timeout: float = 60.0, longest: float = LONGEST_PAUSE) -> Iterator[Engine]:
@@ -269,7 +294,7 @@ class EngineRunner:
         finally:  # also after an error that nobody foresaw: nobody may wait for ever
             self.failure = self.failure or NotTaking("the engine's thread has ended", place="runner")
             with self._changed:
-                self._ended = True
+                self._ended = True  # so that this is the last round
             self._do_jobs()
             self._end_all(self.failure)
 
@@ -281,10 +306,9 @@ class EngineRunner:
             return bool(self._jobs or self._inside or not self._closing)
 
     def _do_jobs(self) -> None:
-        while True:
+        """One round: what is handed in meanwhile waits for the next one, since there may be no end to it."""
+        for _ in range(len(self._jobs)):
             with self._changed:
-                if not self._jobs:
-                    return
                 job = self._jobs.popleft()
             job()
 
@@ -379,6 +403,11 @@ class EngineRunner:
             raise NotTaking(f"the engine has failed: {self.failure}", place="runner", fix="start the server again")
         if not self._taking:
             raise NotTaking("no new requests are taken: shutting down", place="runner")
+
+    def _check_room(self) -> None:
+        self._check_taking()
+        if len(self._open) >= self.limit:
+            raise QueueFull(self.limit, self._retry_after())
 
     def _retry_after(self) -> int:
         """Seconds until a place should be free: the time between two ends of late, between a second and a minute."""

@@ -17,19 +17,30 @@ from ingot.tokens.tokenizer import Tokenizer
 
 
 class TextStream:
-    """The text of one request; `stopped` says that a stop string was found, after which nothing more comes."""
+    """The text of one request; `stopped` says that a stop string was found, after which nothing more comes.
+
+    `start` is the character with which the token that came last begins, or of which it is a part.
+    """
 
     def __init__(self, tokenizer: Tokenizer, stop_strings: Sequence[str] = ()) -> None:
         self.stopped = False
+        self.start = 0
         self._tokenizer = tokenizer
         self._stop_strings = tuple(stop_strings)
         self._longest = max(map(len, stop_strings), default=0)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoded = 0  # characters, those that are held back included
         self._held = ""
 
     def push(self, token: int) -> str:
         """The text that is safe to show now that `token` has come."""
-        return self._take(self._decoder.decode(self._tokenizer.decode_bytes((token,), skip_special=True)))
+        data = self._tokenizer.decode_bytes((token,), skip_special=True)
+        text = self._decoder.decode(data[:1])
+        begun = text + self._decoder.getstate()[0].decode("utf-8", "replace")  # the first byte is in its last character
+        self.start = self._decoded + max(0, len(begun) - 1)
+        text += self._decoder.decode(data[1:])
+        self._decoded += len(text)
+        return self._take(text)
 
     def finish(self) -> str:
         """The rest of the text: what was held back, if no stop string was found."""

@@ -14,6 +14,8 @@ import torch
 from ingot.evals.suites.bits_per_byte import measure_bits_per_byte, ratio_units, row_targets, unigram_bits
 from ingot.tokens.loader import validation_batches
 from ingot.tokens.shards import Shards
+from ingot.workspace.errors import Interrupted
+from ingot.workspace.interrupt import StopSignal
 
 from .conftest import World
 
@@ -30,7 +32,9 @@ def texts_of(world: World, length: int, rows: int) -> list[list[bytes]]:
 
 def test_equals_documents_scored_one_by_one(world: World) -> None:
     length = 64
-    metric = measure_bits_per_byte(world.model, world.shards, sequence_length=length, rows=10_000, device=CPU)[0]
+    metric = measure_bits_per_byte(
+        world.model, world.shards, sequence_length=length, rows=10_000, device=CPU, stop=StopSignal()
+    )[0]
     stream = Shards(world.shards).source("validation").read(0, 10**9).tolist()
     bits, text = 0.0, b""
     for start in range(0, len(stream) - 1, length):
@@ -57,7 +61,9 @@ def test_bytes_are_those_of_the_loader(world: World) -> None:
 
 
 def test_unigram_baseline_is_the_entropy_of_the_same_bytes(world: World) -> None:
-    metric = measure_bits_per_byte(world.model, world.shards, sequence_length=64, rows=12, device=CPU)[1]
+    metric = measure_bits_per_byte(
+        world.model, world.shards, sequence_length=64, rows=12, device=CPU, stop=StopSignal()
+    )[1]
     texts = [text for batch in texts_of(world, 64, 12) for text in batch]
     shares = np.array(list(Counter(b"".join(texts)).values()), dtype=float)
     shares /= shares.sum()
@@ -66,7 +72,9 @@ def test_unigram_baseline_is_the_entropy_of_the_same_bytes(world: World) -> None
 
 
 def test_token_baseline_uses_training_counts_only(world: World) -> None:
-    metric = measure_bits_per_byte(world.model, world.shards, sequence_length=64, rows=12, device=CPU)[2]
+    metric = measure_bits_per_byte(
+        world.model, world.shards, sequence_length=64, rows=12, device=CPU, stop=StopSignal()
+    )[2]
     shards = Shards(world.shards)
     counts = Counter(shards.source("all").read(0, 10**9).tolist())
     total = sum(counts.values()) + world.tokenizer.vocabulary_size
@@ -103,10 +111,21 @@ def test_units_have_the_ratio_as_mean_and_its_error_as_error() -> None:
 def test_pairing_two_models_on_the_same_rows(world: World, tmp_path: Path) -> None:
     shutil.copytree(world.shards, tmp_path / "shards")
     first, second = (
-        measure_bits_per_byte(world.model, folder, sequence_length=64, rows=8, device=CPU)
+        measure_bits_per_byte(world.model, folder, sequence_length=64, rows=8, device=CPU, stop=StopSignal())
         for folder in (world.shards, tmp_path / "shards")
     )
     difference = first[0].minus(second[0])
     assert (difference.value, difference.standard_error) == (0.0, 0.0)
     against_baseline = first[0].minus(first[1])
     assert against_baseline.value == pytest.approx(first[0].estimate.value - first[1].estimate.value)
+
+
+def test_a_stop_ends_it_between_two_batches(world: World) -> None:
+    class AfterOne(StopSignal):
+        def check(self) -> None:
+            super().check()
+            self.request()
+
+    assert len(validation_batches(world.shards, 64, 48)) > 1
+    with pytest.raises(Interrupted):
+        measure_bits_per_byte(world.model, world.shards, sequence_length=64, rows=48, device=CPU, stop=AfterOne())

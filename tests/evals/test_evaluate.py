@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers.processors import TemplateProcessing
 
 from ingot.envs.task import Task
 from ingot.envs.tasks.mix import TaskMix, task_sets
 from ingot.evals.config import EvalConfig, NeedleConfig, TaskSuiteConfig
 from ingot.evals.evaluate import STAGE
 from ingot.evals.scores import load_scores
+from ingot.evals.suites.continuations import continue_texts
 from ingot.evals.suites.tasks import measure_tasks
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import IngotError, Interrupted
 from ingot.workspace.files import read_json, read_jsonl
+from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script
@@ -60,7 +67,7 @@ class Scripted(Script):
 
 def test_a_solver_scores_one_everywhere(world: World) -> None:
     policy = Scripted(world.chat, lambda task, number: MIX.solution(task))
-    metrics, samples = measure_tasks(CONFIG, policy, world.chat, seed=0)
+    metrics, samples = measure_tasks(CONFIG, policy, world.chat, seed=0, stop=StopSignal())
     names = [f"{measure}/{suite.kind}" for suite in SUITES for measure in ("accuracy", "format")]
     assert [metric.name for metric in metrics] == [
         *names,
@@ -85,7 +92,9 @@ def test_a_solver_that_is_right_sometimes(world: World) -> None:
         right = {"arithmetic": number < 3, "strings": False}.get(task.kind, True)
         return MIX.solution(task) if right else MIX.weaker(task, random.Random(0))
 
-    metrics = {m.name: m for m in measure_tasks(CONFIG, Scripted(world.chat, answer), world.chat, seed=0)[0]}
+    metrics = {
+        m.name: m for m in measure_tasks(CONFIG, Scripted(world.chat, answer), world.chat, seed=0, stop=StopSignal())[0]
+    }
     assert metrics["accuracy/arithmetic"].estimate.value == pytest.approx(0.75)
     assert metrics["accuracy/arithmetic"].estimate.standard_error == 0.0  # every task has the same mean
     assert metrics["accuracy/strings"].estimate.value == 0.0
@@ -163,3 +172,60 @@ def test_options_that_contradict_each_other() -> None:
         EvalConfig(tasks=(TaskSuiteConfig(kind="strings"), TaskSuiteConfig(kind="strings")))
     with pytest.raises(ValueError, match="96 tokens or more"):
         NeedleConfig(lengths=(32,))
+
+
+def test_a_stop_ends_the_tasks_between_two_steps(world: World) -> None:
+    stop = StopSignal()
+
+    class Watched(Scripted):
+        """A person presses Ctrl-C during the first step, which writes nothing."""
+
+        steps = 0
+
+        def step(self) -> None:
+            self.steps += 1
+            stop.request()
+
+    policy = Watched(world.chat, lambda task, number: MIX.solution(task))
+    with pytest.raises(Interrupted):
+        measure_tasks(CONFIG, policy, world.chat, seed=0, stop=stop)
+    assert policy.steps == 1 and len(policy.cancelled) == len(policy.asked) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"prompts": ["The", ""]}, "prompt 1: the prompt is empty"),
+        ({"prompts": ["The", "x y " * 400]}, "prompt 1: .* tokens"),
+        ({"needle": {"lengths": [10**6]}}, "a needle text needs 1000000"),
+    ],
+)
+def test_texts_that_do_not_fit_are_found_before_the_tasks(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], problem: str
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr("ingot.evals.evaluate.measure_tasks", lambda *rest: begun.append(rest))
+    inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
+    with pytest.raises(IngotError, match=problem):
+        STAGE.run(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
+    assert not begun
+
+
+def test_texts_are_continued_as_the_model_was_taught(world: World) -> None:
+    """A tokenizer that opens every text with a token of its own, as Llama's, and whose files name a second end."""
+    backend = Backend.from_str(world.tokenizer.backend.to_str())
+    start, end = world.tokenizer.special["<|im_start|>"], world.tokenizer.special["<|im_end|>"]
+    backend.post_processor = TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", start)])
+    files = {"generation_config.json": json.dumps({"eos_token_id": [end]}).encode()}
+    tokenizer = Tokenizer(backend, None, files)
+
+    class Silent(Script):
+        def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
+            self.asked.append(prompt)
+            self.samplings.append(sampling)
+            return Reply([], [], [])
+
+    policy = Silent()
+    continue_texts(["The sum"], policy, tokenizer, 4)
+    assert policy.asked == [backend.encode("The sum", add_special_tokens=True).ids] and policy.asked[0][0] == start
+    assert set(policy.samplings[0].stop_tokens) == {tokenizer.special["<|endoftext|>"], end}

@@ -138,3 +138,11 @@ def test_the_stage_passes(tmp_path: Path) -> None:
     config = VerdictConfig(claims=(claim(above="sft", sigmas=1),))
     summary = STAGE.run(config, {"scores": folders(tmp_path)}, folder)
     assert summary["held"] == 1 and summary["claims"][0].startswith("held: accuracy/all of rl above sft")
+
+
+def test_without_sigmas_an_error_that_is_not_known_does_not_matter() -> None:
+    """One task has no standard error: 0 times infinity must not decide."""
+    scores = {"sft": accuracy(0), "rl": accuracy(1)}
+    assert judge(claim(above="sft", sigmas=0), scores)["held"] and judge(claim(above=0.5, sigmas=0), scores)["held"]
+    assert not judge(claim(above="sft", sigmas=0.1), scores)["held"]
+    assert not judge(claim(above="sft", sigmas=0, by=1), scores)["held"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -104,3 +105,38 @@ def test_nothing_comes_after_a_stop_string() -> None:
 def test_the_stop_string_that_is_complete_first_counts(stops: tuple[str, ...]) -> None:
     shown, rest, stopped = pushed(tokenizer().encode("xabcd"), stops)
     assert "".join(shown) + rest == "xa" and stopped
+
+
+def first_characters(pieces: list[bytes]) -> list[int]:
+    """The character in which each piece's first byte takes part, by the decoder's own report of what it replaces."""
+    data = b"".join(pieces)
+    character_of, done = list[int](), 0
+    while done < len(data):
+        try:
+            valid, wrong = data[done:].decode(), 0
+        except UnicodeDecodeError as error:
+            valid, wrong = data[done : done + error.start].decode(), error.end - error.start
+        for character in valid:
+            character_of += [character_of[-1] + 1 if character_of else 0] * len(character.encode())
+        character_of += [character_of[-1] + 1 if character_of else 0] * wrong
+        done = len(character_of)
+    starts = itertools.accumulate(map(len, pieces[:-1]), initial=0)
+    return [character_of[start] for start in starts] if pieces else []
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    tokens=st.lists(st.integers(0, 299), max_size=12),
+    text=st.text(alphabet="a é€𝄞", max_size=6),
+    stops=stop_lists,
+)
+def test_start_is_the_character_that_a_token_begins_with(tokens: list[int], text: str, stops: tuple[str, ...]) -> None:
+    """Whole characters, pieces of them, bytes that are none, and stop strings anywhere."""
+    special = set(tokenizer().special.values())
+    drawn = [token % tokenizer().vocabulary_size for token in tokens]
+    written = [token for token in (*drawn, *tokenizer().encode(text), *drawn) if token not in special]
+    stream, starts = TextStream(tokenizer(), stops), []
+    for token in written:
+        stream.push(token)
+        starts.append(stream.start)
+    assert starts == first_characters([tokenizer().decode_bytes((token,)) for token in written])

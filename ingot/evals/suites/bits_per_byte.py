@@ -30,15 +30,17 @@ from ingot.tokens.loader import validation_batches
 from ingot.tokens.shards import Shards
 from ingot.train.logprobs import score, scored_positions
 from ingot.workspace.errors import ArtifactError
+from ingot.workspace.interrupt import StopSignal
 
 MODEL, BYTE_BASELINE, TOKEN_BASELINE = "bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"
 COUNTED_TOKENS = 1 << 22  # of each source: frequencies hardly change beyond
 
 
 def measure_bits_per_byte(
-    model: Transformer, shards: Path, *, sequence_length: int, rows: int, device: torch.device
+    model: Transformer, shards: Path, *, sequence_length: int, rows: int, device: torch.device, stop: StopSignal
 ) -> list[Metric]:
-    """The model's bits per byte and both baselines', over the same rows of the validation shard."""
+    """The model's bits per byte and both baselines', over the same rows of the validation shard; ends between two batches
+    if asked to."""
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", fix="give a checkpoint that a training stage made")
     token_cost = token_costs(shards)
@@ -46,6 +48,7 @@ def measure_bits_per_byte(
     token_bits: list[float] = []
     texts: list[bytes] = []
     for batch, _ in validation_batches(shards, sequence_length, rows):
+        stop.check()
         bits += row_bits(model, batch.to(device))
         for targets in row_targets(batch):
             token_bits.append(float(token_cost[targets].sum()))

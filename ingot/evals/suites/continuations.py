@@ -16,8 +16,9 @@ def continue_texts(
     """Rows of samples.jsonl with what greedy decoding writes after each text."""
     if not texts:
         return []
-    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=0.0, stop_tokens=(tokenizer.end_of_text,))
-    completions = policy.complete([tokenizer.encode(text) for text in texts], [sampling] * len(texts))
+    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=0.0, stop_tokens=tokenizer.ends)
+    prompts = [[*tokenizer.opening, *tokenizer.encode(text)] for text in texts]
+    completions = policy.complete(prompts, [sampling] * len(texts))
     return [
         {
             "task_id": f"prompt-{number}",

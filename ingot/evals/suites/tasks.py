@@ -19,6 +19,7 @@ from ingot.evals.config import EvalConfig
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
 from ingot.tokens.chat import ChatFormat
+from ingot.workspace.interrupt import StopSignal
 
 LABELS: Mapping[Kind, str] = {
     "arithmetic": "arithmetic",
@@ -29,9 +30,9 @@ LABELS: Mapping[Kind, str] = {
 
 
 def measure_tasks(
-    config: EvalConfig, policy: Policy, chat: ChatFormat, seed: int
+    config: EvalConfig, policy: Policy, chat: ChatFormat, seed: int, stop: StopSignal
 ) -> tuple[list[Metric], list[dict[str, Any]]]:
-    """The metrics of all task suites, and samples of the replies."""
+    """The metrics of all task suites, and samples of the replies; ends between two steps of sampling if asked to."""
     if not config.tasks:
         return [], []
     sets = task_sets(config.difficulty)
@@ -49,6 +50,7 @@ def measure_tasks(
         max_tokens=config.max_tokens,
         max_turns=config.max_turns,
         seed=seed,
+        between=stop.check,
     )
     return task_metrics(trajectories), kept_samples(trajectories, chat, config.kept_samples)
 

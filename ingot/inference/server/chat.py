@@ -93,9 +93,10 @@ class ChatChoice:
             at_end = chunk.finish == "stop" and number == len(chunk.tokens) - 1
             if at_end and token in self.plan.samplings[self.index].stop_tokens:
                 break
-            if self.plan.body.logprobs and self.parser.section == "content":
-                self._note(token, chunk.logprobs[number], chunk.top_logprobs[number : number + 1])
+            is_content = self.parser.section == "content"
             deltas += self.parser.push(token)
+            if self.plan.body.logprobs and is_content:
+                self._note(token, chunk.logprobs[number], chunk.top_logprobs[number : number + 1])
             if self.parser.stopped:
                 break
         if chunk.last or self.parser.stopped:
@@ -110,7 +111,7 @@ class ChatChoice:
         if token not in self.tokenizer.special.values():
             wanted = self.plan.body.top_logprobs or 0
             entry = chat_entry(self.tokenizer, token, logprob, top[0] if top else (), wanted)
-            self._pending.add(entry, len(entry["bytes"]))
+            self._pending.add(entry, self.parser.start)
 
     def logprobs(self) -> list[dict[str, Any]]:
         """The entries whose text was released since the last time."""

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ingot.inference.runner import Chunk
 from ingot.inference.sampling import Sampling
 from ingot.inference.server.errors import ApiError, JsonAnswer, as_api_error
-from ingot.inference.server.generation import EventStream, Generation, collect, unless_gone
+from ingot.inference.server.generation import EventStream, Generation, check_count, collect, unless_gone
 from ingot.inference.server.logprobs import TextLogprobs
 from ingot.inference.server.options import make_samplings
 from ingot.inference.server.replies import DONE, Heading, event, usage
@@ -55,31 +55,38 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
     scores_only = body.max_tokens == 0
     if scores_only and not body.echo:
         raise ApiError(400, "max_tokens is 0: nothing to do without echo", param="max_tokens", code="invalid_value")
-    asked = [_encode(service, prompt) for prompt in _prompts(body.prompt)]
+    given = _prompts(body.prompt)
+    if not scores_only:
+        check_count(service, len(given) * (body.n or 1))
+    asked = [_encode(service, prompt) for prompt in given]
     constraint = answer_structure(service, body.response_format, body.structured_outputs)
     plan = Plan(body, [], [], [])
     for tokens in asked:
-        service.check_length(len(tokens), "prompt")
+        service.check_length(len(tokens), "prompt", answer=0 if scores_only else 1)
         plan.prompts += [tokens] * (body.n or 1)
         plan.samplings += make_samplings(
             service,
             body,
-            room=service.length - len(tokens),
+            room=max(1, service.length - len(tokens)),
             wanted=DEFAULT_TOKENS if body.max_tokens is None else max(1, body.max_tokens),
             ends=service.ends,
             top_logprobs=body.logprobs or 0,
             constraint=constraint,
         )
-    if body.echo and body.logprobs is not None:
-        model = service.runner.engine.model
-        for tokens in asked:
-            score = partial(prompt_scores, model, tokens, body.logprobs)
-            try:
-                scores = service.runner.call(score, LONGEST_SCORING)
-            except (IngotError, RuntimeError, TimeoutError) as error:
-                raise as_api_error(error) from error
-            plan.scores += [scores] * (body.n or 1)
     return plan
+
+
+async def add_scores(service: Service, plan: Plan) -> None:
+    """Score the prompts, one between two steps, so that everybody else goes on meanwhile."""
+    runner, each = service.runner, plan.body.n or 1
+    try:
+        with runner.visit():
+            for tokens in plan.asked:
+                score = partial(prompt_scores, runner.engine.model, tokens, plan.body.logprobs or 0)
+                scores = await asyncio.wait_for(asyncio.wrap_future(runner.begin(score)), LONGEST_SCORING)
+                plan.scores += [scores] * each
+    except (IngotError, RuntimeError, TimeoutError) as error:
+        raise as_api_error(error) from error
 
 
 def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
@@ -113,12 +120,14 @@ class TextChoice:
         self._shown = 0  # characters
         prompt = plan.prompts[index]
         echoed = service.tokenizer.decode(prompt, skip_special=True) if plan.body.echo else ""
-        self._echo = echoed
+        self._echo, self._offset = echoed, len(echoed)
         self._logprobs: TextLogprobs | None = None
         if plan.body.logprobs is not None:
-            self._logprobs = TextLogprobs(service.tokenizer, plan.body.logprobs, 0 if plan.scores else len(echoed))
+            self._logprobs = TextLogprobs(service.tokenizer, plan.body.logprobs)
+            before = TextStream(service.tokenizer)
             for token, score in zip(prompt, plan.scores[index], strict=True) if plan.scores else ():
-                self._logprobs.add(token, *score)
+                before.push(token)
+                self._logprobs.add(token, before.start, *score)
 
     def take(self, chunk: Chunk) -> str:
         """The text of some more tokens; `finish` says whether they were the last."""
@@ -130,7 +139,8 @@ class TextChoice:
                 break
             text += self._text.push(token)
             if self._logprobs is not None:
-                self._logprobs.add(token, chunk.logprobs[number], next(iter(chunk.top_logprobs[number:]), ()))
+                top = next(iter(chunk.top_logprobs[number:]), ())
+                self._logprobs.add(token, self._offset + self._text.start, chunk.logprobs[number], top)
             if self._text.stopped:
                 break
         if chunk.last or self._text.stopped:
@@ -155,6 +165,8 @@ async def completion(service: Service, body: CompletionRequest, request: Request
     """Answer a request."""
     service.check_model(body.model)
     plan = await asyncio.to_thread(make_plan, service, body)
+    if body.echo and body.logprobs is not None:
+        await unless_gone(request, add_scores(service, plan))
     heading = Heading(service, "cmpl", "text_completion")
     choices = [TextChoice(service, plan, index) for index in range(len(plan.prompts))]
     if body.max_tokens == 0:

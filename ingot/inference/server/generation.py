@@ -32,13 +32,18 @@ class ClientGone(Exception):
     """The client closed the connection before its answer was there."""
 
 
+def check_count(service: Service, choices: int) -> None:
+    """Refuse a request for more choices than there are places in the house."""
+    if choices > service.runner.limit:
+        message = f"{choices} choices in all; this server takes {service.runner.limit} at once"
+        raise ApiError(400, message, param="n", code="invalid_value")
+
+
 class Generation:
     """Samples `prompts[i]` by `samplings[i]` as choice i, from construction until `close`."""
 
     def __init__(self, service: Service, prompts: Sequence[list[int]], samplings: Sequence[Sampling]) -> None:
-        if len(prompts) > service.runner.limit:
-            message = f"{len(prompts)} choices in all; this server takes {service.runner.limit} at once"
-            raise ApiError(400, message, param="n", code="invalid_value")
+        check_count(service, len(prompts))
         self._metrics = service.metrics
         self._inbox: Inbox = asyncio.Queue()
         self._first: list[tuple[Handle, Chunk]] = []  # what `begin` has seen

@@ -31,19 +31,17 @@ def _chat_token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, A
 
 
 class Pending:
-    """Entries that wait until the text of their token may be shown; `size` is that text's number of bytes."""
+    """Entries that wait until the text of their token may be shown; `start` is that text's first character."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, dict[str, Any]]] = deque()
-        self._seen = 0
 
-    def add(self, entry: dict[str, Any], size: int) -> None:
+    def add(self, entry: dict[str, Any], start: int) -> None:
         """A token has come."""
-        self._entries.append((self._seen, entry))
-        self._seen += size
+        self._entries.append((start, entry))
 
     def take(self, released: int | None) -> list[dict[str, Any]]:
-        """The entries of tokens that begin within the first `released` bytes; None: all."""
+        """The entries of tokens that begin within the first `released` characters; None: all."""
         taken = []
         while self._entries and (released is None or self._entries[0][0] < released):
             taken.append(self._entries.popleft()[1])
@@ -53,23 +51,21 @@ class Pending:
 class TextLogprobs:
     """The four columns of a text completion; offsets are in characters of the whole text, an echoed prompt included."""
 
-    def __init__(self, tokenizer: Tokenizer, wanted: int, offset: int) -> None:
-        self._tokenizer, self._wanted, self._offset = tokenizer, wanted, offset
-        self._hidden = frozenset(tokenizer.special.values())  # that the text does not show
+    def __init__(self, tokenizer: Tokenizer, wanted: int) -> None:
+        self._tokenizer, self._wanted = tokenizer, wanted
         self._rows: deque[dict[str, Any]] = deque()
 
-    def add(self, token: int, logprob: float | None, top: Sequence[tuple[int, float]]) -> None:
-        """The next token; one without a logprob (the first of a prompt) has nothing to be likely after."""
+    def add(self, token: int, offset: int, logprob: float | None, top: Sequence[tuple[int, float]]) -> None:
+        """The next token, which begins at `offset`; the first of a prompt has nothing to be likely after."""
         piece = self._tokenizer.piece(token)
         likely = {self._tokenizer.piece(other): max(value, LOWEST) for other, value in top[: self._wanted]}
-        row: dict[str, Any] = {"tokens": piece, "text_offset": self._offset}
+        row: dict[str, Any] = {"tokens": piece, "text_offset": offset}
         if logprob is None:
             row |= {"token_logprobs": None, "top_logprobs": None}
         else:
             value = max(logprob, LOWEST)
             row |= {"token_logprobs": value, "top_logprobs": likely | {piece: value}}
         self._rows.append(row)
-        self._offset += len(piece) if token not in self._hidden else 0
 
     def take(self, released: int | None) -> dict[str, list[Any]]:
         """The rows of tokens that begin within the first `released` characters, since the last time; None: all."""

@@ -33,7 +33,7 @@ class TurnParser:
         calls: bool = False,
     ) -> None:
         self.reasoning_tokens = 0
-        self.released = 0  # bytes of content that need not be held back, layout included
+        self.released = 0  # characters of content that need not be held back, layout included
         self.calls = 0
         self.section: Section = "reasoning" if in_thinking else "content"
         self._tokenizer, self._stop_strings, self._tags = tokenizer, tuple(stop_strings), tags
@@ -45,6 +45,7 @@ class TurnParser:
         self._content = TextStream(tokenizer, self._stop_strings)
         self._other = TextStream(tokenizer)  # of the section that is not content
         self._call = CallStream()
+        self._before = 0  # characters of content before what `_content` has
         self._tagged = ""  # content that may be the beginning of a tag
         self._in_tag = False
         self._blanks = ""
@@ -54,6 +55,11 @@ class TurnParser:
     def stopped(self) -> bool:
         """Whether a stop string was found; nothing more is read then."""
         return self._content.stopped
+
+    @property
+    def start(self) -> int:
+        """The character of the content, layout included, with which its last token begins."""
+        return self._before + self._content.start
 
     def push(self, token: int) -> list[Delta]:
         """What `token` adds."""
@@ -78,6 +84,7 @@ class TurnParser:
         starts = {self._think[0]: "reasoning", self._call_tags[0]: "call"}
         if self.section == "content" and token in starts:
             yield from self._content_text(self._flushed_content())
+            self._before = self.released
             yield from self._end_tags()
             self._blanks = ""
             self.section = "reasoning" if starts[token] == "reasoning" else "call"
@@ -112,7 +119,7 @@ class TurnParser:
             yield from self._trimmed("reasoning", text, hold=True)
 
     def _content_text(self, text: str) -> Iterator[Delta]:
-        self.released += len(text.encode())
+        self.released += len(text)
         if not self._tags:
             yield from self._trimmed("content", text, hold=self._holds_blanks)
             return

@@ -69,9 +69,9 @@ class Service:
             message = f"the model {name!r} does not exist; this server has {self.name!r}"
             raise ApiError(404, message, param="model", code="model_not_found")
 
-    def check_length(self, tokens: int, param: str) -> None:
-        """Refuse a prompt that leaves no room for an answer."""
-        if tokens >= self.length:
+    def check_length(self, tokens: int, param: str, answer: int = 1) -> None:
+        """Refuse a prompt that leaves no room for so many tokens of an answer."""
+        if tokens + answer > self.length:
             message = f"the model's context is {self.length} tokens, the prompt has {tokens}; shorten it"
             raise ApiError(400, message, param=param, code="context_length_exceeded")
 

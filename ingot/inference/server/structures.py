@@ -64,20 +64,23 @@ def offered_tools(body: ChatRequest) -> list[Tool]:
 def turn_structure(service: Service, body: ChatRequest, tools: Sequence[Tool], prompt: Prompt) -> Constraint | None:
     """The form of the whole turn; None: any.
 
-    Calls are held to the tools' schemas where one must be made, and where the model decides but a tool is `strict`.
+    Calls are held to the tools' schemas where one must be made, and where the model decides but a tool is `strict`. Where it
+    decides and only one is wanted, that one is as it writes it.
     """
     answer = answer_structure(service, body.response_format, body.structured_outputs)
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
-    strict = any(tool.function.strict for tool in tools) and has_call_tokens(service.tokenizer)
+    marked = bool(tools) and has_call_tokens(service.tokenizer)
     size, special = service.tokenizer.vocabulary_size, service.tokenizer.special
     text = Anything(special.values(), size)
     if must_call:
         turn: Constraint = _calls(service, tools, body.parallel_tool_calls)
     elif answer is not None:
-        with_calls = tools and has_call_tokens(service.tokenizer)
-        turn = Either(_calls(service, tools, body.parallel_tool_calls), answer) if with_calls else answer
-    elif strict:
+        turn = Either(_calls(service, tools, body.parallel_tool_calls), answer) if marked else answer
+    elif marked and any(tool.function.strict for tool in tools):
         turn = Chain(text, Optional(_calls(service, tools, body.parallel_tool_calls)))
+    elif marked and body.parallel_tool_calls is False:
+        start, end = (Token(special[name], size) for name in (TOOL_CALL_START, TOOL_CALL_END))
+        turn = Chain(text, Optional(Chain(start, text, end)))
     else:
         return None
     if THINK_START not in special or THINK_END not in special:

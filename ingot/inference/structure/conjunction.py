@@ -9,9 +9,9 @@ no proof. Both work on *flat* schemas: without keywords that combine others, and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from ingot.inference.structure.errors import StructureError
 
@@ -31,13 +31,19 @@ def types_of(schema: Schema) -> tuple[str, ...]:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
-    return bool(left == right)
+    return identity(left) == identity(right)
+
+
+def identity(value: Any) -> Hashable:
+    """What equal JSON values have in common and others have not: lists of thousands are compared by it."""
+    match value:
+        case bool():
+            return bool, value
+        case list():
+            return list, tuple(map(identity, value))
+        case dict():
+            return dict, frozenset((key, identity(each)) for key, each in value.items())
+    return cast(Hashable, value)
 
 
 def has_type(value: Any, names: tuple[str, ...]) -> bool:
@@ -71,7 +77,8 @@ def join(left: Schema, right: Schema, place: str) -> Schema:
         elif key == "type":
             joined[key] = [name for name in TYPES if has_both(name, types_of(left), types_of(right))]
         elif key == "enum":
-            joined[key] = [value for value in a if any(same(value, other) for other in b)]
+            others = set(map(identity, b))
+            joined[key] = [value for value in a if identity(value) in others]
         elif key in ("required", "pattern"):
             joined[key] = list(dict.fromkeys([*a, *b]))
         elif key == EXCLUDED:
@@ -134,7 +141,7 @@ def disjoint(left: Schema, right: Schema) -> bool:
             left, right = right, left
         allowed = [value for value in listed(left) if has_type(value, types_of(right))]
         if "enum" in right:
-            return not any(same(value, other) for value in allowed for other in right["enum"])
+            return set(map(identity, allowed)).isdisjoint(map(identity, right["enum"]))
         return not without(allowed, right.get(EXCLUDED, []))
     common = [name for name in TYPES if has_both(name, types_of(left), types_of(right))]
     return all(_disjoint_as(name, left, right) for name in common)
@@ -216,8 +223,7 @@ def satisfies(value: Any, key: str, bound: Any) -> bool | None:
 
 def without(values: Sequence[Any], excluded: Sequence[Any]) -> list[Any]:
     """The values that are not excluded, each once."""
-    kept: list[Any] = []
+    gone, kept = set(map(identity, excluded)), dict[Hashable, Any]()
     for value in values:
-        if not any(same(value, other) for other in (*excluded, *kept)):
-            kept.append(value)
-    return kept
+        kept.setdefault(identity(value), value)
+    return [value for key, value in kept.items() if key not in gone]

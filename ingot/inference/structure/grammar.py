@@ -17,7 +17,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ingot.inference.structure.errors import StructureError
+
 ALL_BYTES = (1 << 256) - 1
+PARTS_AT_MOST = 1 << 20  # of all expressions together: some ten seconds of work
 
 
 class Node:
@@ -81,6 +84,7 @@ class Grammar:
         self.available = available
         self._made: dict[Hashable, Node] = {}
         self._rules: dict[str, Rule] = {}
+        self._parts = 0
 
     def bytes_of(self, members: int) -> Node:
         """One byte of the set, as far as the vocabulary can write it."""
@@ -188,6 +192,13 @@ class Grammar:
         node = self._made.get(key)
         if node is None:
             node = self._made[key] = make()
+            self._parts += len(parts(node))
+            if self._parts > PARTS_AT_MOST:
+                raise StructureError(
+                    f"an expression of more than {PARTS_AT_MOST:,} parts would be needed",
+                    place="structure",
+                    fix="give fewer or shorter values, fewer optional properties, or a shorter pattern",
+                )
         return node
 
     def prune(self, root: Node) -> Node:

@@ -11,7 +11,6 @@ import ast
 import ctypes
 import os
 import resource
-import signal
 import sys
 from typing import Any
 

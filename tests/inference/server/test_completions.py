@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.conftest import reference_logprobs
+from tests.inference.server.harness import Running
 
 PROMPT = "the sum of the"
 
@@ -118,3 +119,39 @@ def test_the_engine_by_itself_gives_the_same(client: OpenAI, speaker: Transforme
     )
     [expected] = Engine(speaker, slots=1).complete([tokenizer.encode(PROMPT)], [sampling])
     assert answer.choices[0].text == tokenizer.decode(expected.tokens, skip_special=True)
+
+
+def test_logprobs_of_characters_in_several_tokens(babbler: Running, tokenizer: Tokenizer) -> None:
+    """Every token of the text has its row, and each row the place of its character, also before a stop string."""
+    written, asked = "äö€ abc", "x€y"
+    pieces = tokenizer.encode(written)
+    assert len(pieces) > len(written) + 3
+    expected = [0, 0, 1, 1, 2, 2, 2, 3, 4, 5, 6]
+    options: dict[str, Any] = {"max_tokens": 40, "logprobs": 1, "stop": "END"}
+    options["extra_body"] = {"structured_outputs": {"choice": [written + "END."]}}
+    choice = complete(babbler.client, **options).choices[0]
+    assert choice.text == written and choice.finish_reason == "stop"
+    assert choice.logprobs.tokens == [tokenizer.piece(token) for token in pieces]
+    assert choice.logprobs.text_offset == expected
+    echoed = complete(babbler.client, asked, echo=True, **options).choices[0]
+    assert echoed.text == asked + written
+    assert echoed.logprobs.text_offset == [0, 1, 1, 1, 2, *(len(asked) + start for start in expected)]
+    columns: dict[str, list[Any]] = {"text_offset": [], "tokens": []}
+    for part in complete(babbler.client, asked, echo=True, stream=True, **options):
+        for name, values in columns.items():
+            values += getattr(part.choices[0].logprobs, name)
+    assert columns == {name: getattr(echoed.logprobs, name) for name in columns}
+
+
+def test_a_prompt_that_fills_the_context_is_scored(
+    client: OpenAI, server: Running, speaker: Transformer, tokenizer: Tokenizer
+) -> None:
+    """An answer would find no room, but none is asked for."""
+    tokens = (tokenizer.encode(PROMPT) * server.service.length)[: server.service.length]
+    choice = complete(client, tokens, max_tokens=0, echo=True, logprobs=0).choices[0]
+    assert choice.logprobs.token_logprobs[1:] == pytest.approx(
+        reference_logprobs(speaker, tokens[:1], tokens[1:], 1.0), abs=1e-4
+    )
+    for count, prompt in ((1, tokens), (0, [*tokens, tokens[0]])):
+        with pytest.raises(BadRequestError, match="the model's context is"):
+            complete(client, prompt, max_tokens=count, echo=True, logprobs=0)

@@ -8,8 +8,16 @@ from typing import Any
 import httpx2 as httpx
 import openai
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from ingot.inference.engine import Engine
+from ingot.inference.server.wire import (
+    MOST_BIASES,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
 from tests.inference.server.harness import Running, http, serving, untrained
@@ -234,3 +242,39 @@ def test_a_public_address_needs_a_key() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
         with pytest.raises(IngotError, match="--api-key"):
             check_bind(host, None)
+
+
+MANY = 3000
+WRONG: list[tuple[type[BaseModel], dict[str, Any]]] = [
+    (CompletionRequest, {"prompt": [1, *[-1] * MANY]}),
+    (CompletionRequest, {"prompt": [[1], *[[-1]] * MANY]}),
+    (CompletionRequest, {"prompt": [[*[-1] * MANY]]}),
+    (CompletionRequest, {"prompt": ["x", *[None] * MANY]}),
+    (ChatRequest, {"messages": [{}] * MANY}),
+    (ChatRequest, {"messages": [{"role": "user", "content": [{}] * MANY}]}),
+    (ChatRequest, {"messages": [{"role": "assistant", "tool_calls": [{}] * MANY}]}),
+    (ChatRequest, {"messages": HELLO, "modalities": ["audio"] * MANY}),
+    (ChatRequest, {"messages": HELLO, "stop": [""] * MANY}),
+    (ChatRequest, {"messages": HELLO, "tools": [{}] * MANY}),
+    (TokenizeRequest, {"messages": [{}] * MANY}),
+    (DetokenizeRequest, {"tokens": [-1] * MANY}),
+]
+
+
+@pytest.mark.parametrize(("model", "body"), WRONG)
+def test_a_body_of_mistakes_is_not_a_list_of_complaints(model: type[BaseModel], body: dict[str, Any]) -> None:
+    """A complaint is a thousand times as large as the mistake: a body of 16 MiB must not fill the memory."""
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(body)
+    assert caught.value.error_count() <= 400  # of the fields with a limit of their own, 128 at most with three each
+
+
+def test_more_biases_than_are_looked_at(babbler: Running) -> None:
+    bias = {f"x{number}": 1 for number in range(MOST_BIASES + 1)}
+    error = error_of(post(babbler, TEXT, {"prompt": "x", "logit_bias": bias}))
+    assert error["param"] == "logit_bias" and "65,537 tokens; give at most 65,536" in error["message"]
+
+
+def test_the_name_of_an_unknown_field_is_not_sent_back_whole(babbler: Running) -> None:
+    error = error_of(post(babbler, TEXT, {"prompt": "x", "x" * 100_000: 1}))
+    assert error["message"].startswith("unknown field 'xxx") and len(error["message"]) < 200

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from typer.testing import CliRunner
 
 from ingot.cli.app import app
 from ingot.inference.engine import Engine
+from ingot.inference.server.scores import prompt_scores
 from ingot.model.checkpoint import save_checkpoint
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
@@ -182,3 +186,55 @@ def test_the_command_refuses_what_would_go_wrong(tmp_path: Path) -> None:
 
         with pytest.raises(IngotError, match="choose another port"):
             listen("127.0.0.1", taken.getsockname()[1])
+
+
+SCORED: dict[str, Any] = {"prompt": "the sum", "max_tokens": 0, "echo": True, "logprobs": 0}
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Make the scoring of a prompt take a moment; the list grows with each one that was scored."""
+    done: list[int] = []
+
+    def score(*rest: Any) -> Any:
+        time.sleep(0.02)
+        done.append(len(done))
+        return prompt_scores(*rest)
+
+    monkeypatch.setattr("ingot.inference.server.completions.prompt_scores", score)
+    return done
+
+
+def test_a_client_that_leaves_has_no_more_prompts_scored(slow: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = slowly(monkeypatch)
+    host, port = slow.url.removeprefix("http://").split(":")
+    body = json.dumps(SCORED | {"prompt": ["the sum"] * 2000}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, int(port)), PATIENCE) as connection:
+        connection.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: len(done) > 2)
+    wait_until(lambda: nothing_held(slow))
+    assert len(done) < 2000 and slow.service.metrics.abandoned == 1
+
+
+def test_too_many_prompts_are_refused_before_any_is_scored(slow: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = slowly(monkeypatch)
+    answer = http.post(f"{slow.url}/v1/completions", json=SCORED | {"prompt": ["x", "y"], "n": 2, "max_tokens": 1})
+    assert answer.status_code == 400 and "4 choices in all" in answer.json()["error"]["message"] and not done
+
+
+def test_scoring_is_refused_like_any_other_request_while_draining(slow: Running) -> None:
+    slow.runner.stop_taking()
+    answer = http.post(f"{slow.url}/v1/completions", json=SCORED)
+    assert answer.status_code == 503 and answer.json()["error"]["code"] == "draining"
+
+
+def test_those_who_wait_for_scores_do_not_keep_others_from_being_read(tokenizer: Tokenizer) -> None:
+    """More of them than a pool of threads has, while the engine stands still."""
+    count = 40
+    with serving(Engine(untrained(tokenizer), slots=2)) as server, ThreadPoolExecutor(count) as clients:
+        with server.runner.paused(PATIENCE):
+            url = f"{server.url}/v1/completions"
+            answers = [clients.submit(http.post, url, json=SCORED) for _ in range(count)]
+            wait_until(lambda: len(server.runner._jobs) == count)
+            assert http.post(f"{server.url}/tokenize", json={"prompt": "the sum"}).json()["count"] > 0
+        assert {answer.result(PATIENCE).status_code for answer in answers} == {200}

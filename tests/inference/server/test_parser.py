@@ -137,3 +137,20 @@ def test_a_model_without_the_tokens(tokenizer: Tokenizer) -> None:
     assert TOOL_CALL_START in tokenizer.special
     assert read(TurnParser(tokenizer, tags=True), tokenizer.encode(text))[0] == Delta("call", "times")
     assert read(TurnParser(tokenizer), tokenizer.encode(text)) == [Delta("content", text)]
+
+
+def test_what_is_released_is_counted_as_tokens_begin(tokenizer: Tokenizer) -> None:
+    """Also behind bytes that are no character: the tokens that begin in what is released are those before the stop string."""
+    broken = tokenizer.encode("€")[:1]
+    thought = tokens_of(tokenizer, "<think>", "hm", "</think>")
+    before = [*tokenizer.encode("é"), *broken, *tokenizer.encode("ab"), *broken]
+    behind = [*tokenizer.encode("€c"), *broken, *broken, *tokenizer.encode("d")]
+    parser = TurnParser(tokenizer, stop_strings=["END"])
+    shown, starts = "", []
+    for token in [*before, *thought, *behind, *tokenizer.encode("END.")]:
+        is_text = parser.section == "content" and token not in tokenizer.special.values()
+        shown += "".join(delta.text for delta in parser.push(token) if delta.kind == "content")
+        starts += [parser.start] if is_text else []
+    assert shown == "é\ufffdab\ufffd€c\ufffd\ufffdd" and parser.stopped and parser.released == len(shown)
+    assert starts == [0, 0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    assert sum(start < parser.released for start in starts) == len(before) + len(behind)

@@ -265,3 +265,33 @@ def test_a_loop_that_is_gone_does_not_hold_up_the_others(model: Transformer) -> 
         asyncio.run(abandon(runner))
         assert runner.submit(PROMPT, LONG).done.result(PATIENCE).tokens == expected(model)
         wait_until(lambda: runner.open == 0)
+
+
+def test_requests_go_on_however_much_is_called(model: Transformer) -> None:
+    """Calls that follow each other without a gap, as many clients who have texts scored make them."""
+    ended = threading.Event()
+    with EngineRunner(Engine(model, slots=2)) as runner:
+
+        def again() -> None:
+            if not ended.is_set():
+                runner.begin(again)
+
+        try:
+            runner.call(again)
+            assert runner.submit(PROMPT, LONG).done.result(PATIENCE).tokens == expected(model)
+        finally:
+            ended.set()
+
+
+def test_a_visit_has_a_place_and_a_drain_waits_for_it(model: Transformer) -> None:
+    with EngineRunner(Engine(model, slots=1), limit=1) as runner:
+        with runner.visit():
+            with pytest.raises(QueueFull):
+                runner.submit(PROMPT, LONG)
+            with pytest.raises(QueueFull), runner.visit():
+                pass
+            assert not runner.drain(0.01)
+            assert runner.call(lambda: 7) == 7  # it may end its work
+        assert runner.drain(PATIENCE) and runner.open == 0
+        with pytest.raises(NotTaking), runner.visit():
+            pass

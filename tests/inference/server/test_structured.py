@@ -11,7 +11,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 from pydantic import BaseModel
 
-from ingot.tokens.tokenizer import TOOL_CALL_START, Tokenizer
+from ingot.tokens.tokenizer import TOOL_CALL_END, TOOL_CALL_START, Tokenizer
 from tests.inference.server.harness import Running
 from tests.inference.server.test_chat import NO_THINKING, TOOLS, ask, stream
 from tests.inference.speaker import GREETING, QUESTION
@@ -212,3 +212,18 @@ def test_a_structure_that_cannot_be_compiled_is_a_400(client: OpenAI, options: A
     with pytest.raises(BadRequestError) as caught:
         ask(client, GREETING, **options)
     assert caught.value.code == "invalid_schema" and caught.value.param == param
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_at_most_one_call_where_only_one_is_wanted(babbler: Running, tokenizer: Tokenizer, thinking: bool) -> None:
+    """A model that would go on calling for ever: its call is left as it wrote it, and its turn ends behind it."""
+    marks = [tokenizer.special[name] for name in (TOOL_CALL_START, TOOL_CALL_END)]
+    extra = {"chat_template_kwargs": {"enable_thinking": thinking}}
+    options: dict[str, Any] = {"tools": TWO, "max_tokens": 20, "extra_body": extra}
+    options["logit_bias"] = {str(mark): 100 for mark in marks}
+    many = ask(babbler.client, GREETING, **options)
+    one = ask(babbler.client, GREETING, parallel_tool_calls=False, **options)
+    call = "<tool_call></tool_call>"
+    assert many.choices[0].finish_reason == "length"
+    assert one.choices[0].finish_reason == "stop" and one.choices[0].message.content == call
+    assert one.usage.completion_tokens == 3  # the call's two marks and the end of the turn

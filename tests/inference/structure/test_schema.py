@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ingot.inference.structure.conjunction import without
 from ingot.inference.structure.constraint import Constraint, compile_json, compile_schema
 from ingot.inference.structure.errors import StructureError
 from ingot.tokens.tokenizer import Tokenizer
@@ -210,3 +211,39 @@ def test_many_alternatives_are_refused(single_bytes: Tokenizer) -> None:
     two = {"anyOf": [{"minimum": 1}, {"maximum": 0}]}
     with pytest.raises(StructureError, match="combinations"):
         compile_schema({"allOf": [two] * 12}, single_bytes)
+
+
+def test_long_lists_of_values_are_not_compared_each_with_each() -> None:
+    compared = 0
+
+    class Value(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, str(other))
+
+        __hash__ = str.__hash__
+
+    values = [Value(f"city {number}") for number in range(2000)]
+    assert without(values + values[::-1], values[:500]) == values[500:]
+    assert compared < 20 * len(values)
+
+
+def test_equal_values_are_kept_once_and_in_order() -> None:
+    values = [3, 1, True, 1.0, [1, {"a": 1}], "1", [True, {"a": 1}], [1.0, {"a": 1.0}], None, False, 0, {}, []]
+    assert json.dumps(without(values, [3.0, False])) == json.dumps(
+        [1, True, [1, {"a": 1}], "1", [True, {"a": 1}], None, 0, {}, []]
+    )
+
+
+def test_a_form_too_large_is_refused(single_bytes: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingot.inference.structure.grammar.PARTS_AT_MOST", 5000)
+    rng = random.Random(0)
+    values = [f"{rng.getrandbits(64):x}" for _ in range(1000)]
+    optional = {"type": "object", "properties": {value: {} for value in values[:100]}, "additionalProperties": False}
+    for schema in ({"enum": values}, optional, {"type": "string", "pattern": "".join(values)}):
+        with pytest.raises(StructureError, match="more than 5,000 parts"):
+            compile_schema(schema, single_bytes)
+    assert accepts(compile_schema({"enum": values[:100]}, single_bytes), json.dumps(values[99]))
