@@ -83,7 +83,7 @@ def load(
     dtype: torch.dtype | None = None,
     configure: Callable[[ModelConfig], ModelConfig] | None = None,
 ) -> Transformer:
-    """The model of a checkpoint, a finished stage, a Hugging Face folder or a GGUF file; its tokenizer is attached.
+    """The model of a run (its last checkpoint), a stage, a checkpoint, a Hugging Face folder or a GGUF file, with tokenizer.
 
     Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for. `configure` may change what
     does not change the weights, such as the reach of positions: `lambda c: c.with_dual_chunk(4096, 1024, 65536)`.
@@ -91,8 +91,9 @@ def load(
     import torch
 
     from ingot.model.checkpoint import load_model
+    from ingot.workspace.runs import find_checkpoint
 
-    return load_model(Path(path), dtype=dtype or torch.float32, configure=configure)
+    return load_model(find_checkpoint(Path(path).expanduser()), dtype=dtype or torch.float32, configure=configure)
 
 
 def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path:
@@ -105,8 +106,10 @@ def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path
 def export_model(source: str | Path | Transformer, folder: str | Path, **options: Any) -> Path:
     """Write a model, in memory or on disk, as a Hugging Face folder. Options: see ingot.model.convert."""
     from ingot.model.convert import export_model as convert
+    from ingot.workspace.runs import find_checkpoint
 
-    return convert(source, folder, **options)
+    found = find_checkpoint(Path(source).expanduser()) if isinstance(source, str | Path) else source
+    return convert(found, folder, **options)
 
 
 def generate(model: Transformer, prompt: str, **options: Any) -> str:

@@ -108,6 +108,10 @@ def test_run_json(run: Ingot) -> None:
 def test_dry_run(run: Ingot, toy: ModuleType) -> None:
     code, out, _ = run("run", "recipe.yaml", "--dry-run")
     assert (code, out.count("to run"), toy.CALLS, Path("runs").exists()) == (0, 4, [], False)
+    _, out, _ = run("run", "recipe.yaml", "--dry-run", "--to", "train")
+    statuses = {words[0]: " ".join(words[1:]) for words in map(str.split, out.strip().split("\n"))}
+    expected = {"make": "to run", "train": "to run", "score-train": "pending", "judge": "pending"}
+    assert {name: statuses[name] for name in expected} == expected
 
 
 def test_errors_are_messages_with_exit_code_2(run: Ingot) -> None:
@@ -116,13 +120,59 @@ def test_errors_are_messages_with_exit_code_2(run: Ingot) -> None:
     assert err == "error: --set train.stpes=3: unknown key train.stpes\n  fix: did you mean steps?\n"
     code, _, err = run("run", "recipe.yaml", "--set", "train.fail_at=2")
     assert code == 2
-    assert err.startswith("to look at the run so far: ingot report runs/small\nerror: runs/small/train-")
-    assert err.endswith(": the toy failed as told\n")
+    assert err.startswith("error: runs/small/train-")
+    assert err.endswith(": the toy failed as told\nto look at the run so far: ingot report runs/small\n")
     assert "Traceback" not in err
-    assert run("report", "nowhere")[::2] == (
+    assert run("report", "nowhere", "--runs", "other")[::2] == (
         2,
-        "error: there is no run nowhere\n  fix: give a run folder, such as runs/NAME\n",
+        "error: there is no run nowhere\n  fix: give a run folder, such as other/NAME\n",
     )
+
+
+def test_a_path_that_the_file_system_refuses_is_a_message(run: Ingot, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("taken").write_text("a file where a folder is needed")
+    fix = "  fix: a part of this path is a file where a folder is needed: give another path\n"
+    assert run("run", "recipe.yaml", "--runs", "taken") == (2, "", f"error: taken/small: Not a directory\n{fix}")
+
+    def forbid(path: object, *_: object, **__: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("ingot.workspace.lock.os.open", forbid)  # root, who runs many tests, may write everywhere
+    code, _, err = run("run", "recipe.yaml")
+    assert (code, err.split("\n")[0]) == (2, "error: runs/small/.lock: Permission denied")
+
+
+def test_commands_to_copy_survive_spaces_in_paths(run: Ingot) -> None:
+    _, out, _ = run("run", "recipe.yaml", "--runs", "my rüns")
+    assert "  ingot report 'my rüns/small' --open\n" in out
+    assert "  ingot chat 'my rüns/small/train-" in out
+
+
+def test_help_names_values_and_lists_stages_in_their_order(run: Ingot) -> None:
+    _, out, _ = run("--help")
+    commands = [words[1] for words in map(str.split, out.split("\n")) if words[:1] == ["│"]]
+    kinds = [kind for kind in STAGES if kind in commands]
+    assert [command for command in commands if command in STAGES] == kinds
+    assert kinds[:4] == ["curate", "synthesize", "tokenizer", "tokenize"]
+    _, out, _ = run("plan", "--help")
+    assert "RECIPE" in out.split("\n")[1]
+    assert "<bool>" not in out  # a flag takes no value
+    assert "h800 or b200; with --gpus h100 if not given" in out
+
+
+def test_a_run_that_is_not_there_names_those_that_are(run: Ingot) -> None:
+    run("run", "recipe.yaml", "--to", "make")
+    assert run("report", "smal")[2] == "error: there is no run smal\n  fix: did you mean small?\n"
+    assert run("report", "zzz")[2] == "error: there is no run zzz\n  fix: runs in runs: small\n"
+
+
+def test_curves_for_tensorboard_say_where_they_are(run: Ingot) -> None:
+    run("run", "recipe.yaml")
+    code, out, _ = run("report", "small", "--tensorboard", "my curves")
+    assert code == 0
+    assert out.endswith("report.html\ncurves: my curves\nnext:\n  tensorboard --logdir 'my curves'\n")
+    assert json.loads(run("report", "small", "--tensorboard", "tb", "--json")[1])["tensorboard"] == "tb"
+    assert list(Path("tb").rglob("events.*"))
 
 
 def test_a_full_disk_is_a_message(run: Ingot, toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +261,7 @@ def test_chat_passes_its_options_on(run: Ingot, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("command", ["chat", "ui"])
 def test_a_model_or_a_server_and_not_both(run: Ingot, command: str) -> None:
     assert run(command)[2] == (
-        "error: neither a checkpoint nor a server\n  fix: give one of them: CKPT, or --server URL\n"
+        "error: neither a checkpoint nor a server\n  fix: give one of them: MODEL, or --server URL\n"
     )
     assert "both a checkpoint and a server" in run(command, "model", "--server", "http://127.0.0.1:1")[2]
     code, _, said = run(command, "--server", "http://127.0.0.1:1")
@@ -226,33 +276,53 @@ def test_resume_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resume_command() == "ingot run 'a b.yaml' --set x=1"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_a_stopped_run_says_how_to_go_on(toy: ModuleType, number: signal.Signals, code: int) -> None:
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        path = os.pathsep.join([str(TOYS), str(Path(ingot.__file__).parents[1])])
-        command = [sys.executable, "-c", DRIVER, "run", "recipe.yaml", *arguments]
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
-        )
+def start_run(driver: str, *arguments: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(TOYS), str(Path(ingot.__file__).parents[1])])
+    command = [sys.executable, "-c", driver, "run", "recipe.yaml", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
 
-    Path("recipe.yaml").write_text(RECIPE.replace("steps: 4", "steps: 60, pause: 0.02"))
-    process = start()
+
+def wait_for_training(process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 20
     while not list(Path("runs").glob("small/train-*/metrics.jsonl")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_stopped_run_says_how_to_go_on(toy: ModuleType, number: signal.Signals, code: int) -> None:
+    Path("recipe.yaml").write_text(RECIPE.replace("steps: 4", "steps: 60, pause: 0.02"))
+    process = start_run(DRIVER)
+    wait_for_training(process)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == code
     assert "[make] done in" in out  # plain lines, as this is no terminal
     lines = err.strip().split("\n")
-    assert re.fullmatch(r"stopped in stage train; its work is saved in runs/small/train-\w+", lines[0])
-    assert lines[1:] == ["to go on: ingot run recipe.yaml"]
-    process = start("--json")
+    again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
+    assert lines[0] == f"stopping at the next step{again}"
+    assert re.fullmatch(r"stopped in stage train; its work is saved in runs/small/train-\w+", lines[1])
+    assert lines[2:] == ["to go on: ingot run recipe.yaml"]
+    process = start_run(DRIVER, "--json")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert [stage["status"] for stage in json.loads(out)["stages"]] == ["reused", "done", "done", "done"]
+
+
+def test_a_late_second_signal_leaves_no_traceback(toy: ModuleType) -> None:
+    """The second Ctrl-C comes while the interpreter ends."""
+    Path("recipe.yaml").write_text(RECIPE.replace("steps: 4", "steps: 400, pause: 0.02"))
+    late = (
+        "import atexit, os, signal\natexit.register(lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)])\n"
+    )
+    process = start_run(late + DRIVER)
+    wait_for_training(process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err.count("to go on: "), "Traceback" in err) == (130, 1, False)
 
 
 def test_the_same_from_python(toy: ModuleType) -> None:

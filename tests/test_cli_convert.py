@@ -60,6 +60,21 @@ def test_there_and_back(run: Ingot) -> None:
     assert torch.equal(ingot.load("checkpoint")(tokens), ingot.load("theirs")(tokens))
 
 
+def test_a_run_and_its_stage_by_name(run: Ingot) -> None:
+    assert run("import", "theirs", "runs/mine/sft-12ab/checkpoint")[0] == 0
+    Path("runs/mine/sft-12ab/DONE").write_text("{}")
+    stages = [{"name": "sft", "folder": "sft-12ab"}]
+    Path("runs/mine/run.json").write_text(json.dumps({"name": "mine", "stages": stages}))
+    original = load_file("theirs/model.safetensors")
+    for source, out in (("runs/mine", "of-run"), ("runs/mine/sft", "of-stage")):
+        assert run("export", source, out)[0] == 0
+        assert load_file(f"{out}/model.safetensors").keys() == original.keys()
+        assert torch.equal(ingot.load(source)(random_tokens(1, 7)), ingot.load("theirs")(random_tokens(1, 7)))
+    assert run("model", "show", "runs/mine/sft")[0] == 0
+    code, _, err = run("export", "runs/mine/rl", "out")
+    assert (code, err.split("\n")[0]) == (2, "error: runs/mine/rl: no checkpoint here")
+
+
 def test_export_as_another_model_type(run: Ingot) -> None:
     code, _, err = run("export", "theirs", "out", "--as", "smollm3")
     assert (code, err) == (0, "")
@@ -69,7 +84,7 @@ def test_export_as_another_model_type(run: Ingot) -> None:
     assert "query_key_norm is 'none', it would become 'head'" in err
     code, _, err = run("export", "theirs", "other", "--as", "gpt9")
     assert code == 2
-    assert err.startswith("error: export_as: unknown model type 'gpt9'\n  fix: known are: ")
+    assert err.startswith("error: what to export as: unknown model type 'gpt9'\n  fix: known are: ")
     assert not Path("other").exists()
 
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 def main() -> None:
     """The entry point of `ingot`: an error that a person can act on is a message, anything else a traceback."""
-    import typer
-
     from ingot.cli.app import app
+    from ingot.cli.problem import explain, show_problem
     from ingot.workspace.errors import IngotError
 
     try:
         app()
     except IngotError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise SystemExit(2) from None
+        show_problem(error)
+    except OSError as error:
+        explained = explain(error)
+        if explained is None:
+            raise
+        show_problem(explained)
+    raise SystemExit(2)

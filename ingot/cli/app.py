@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 from collections.abc import Collection
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,23 +14,37 @@ from ingot import __version__
 from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
+from ingot.cli.help import App, Group
 from ingot.cli.model import model_app
+from ingot.cli.problem import FULL, show_problem
 from ingot.cli.serve import serve_command
-from ingot.cli.show import print_json, result_as_json, show_checks, show_curation_plans, show_result
+from ingot.cli.show import command_line, print_json, result_as_json, show_checks, show_curation_plans, show_result
 from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
 from ingot.workspace.errors import ArtifactError, CheckFailed, IngotError, Interrupted, RecipeError
+from ingot.workspace.runs import find_stage
 
 if TYPE_CHECKING:
     from ingot.recipe.recipe import Recipe
     from ingot.train.parallel.world import World
     from ingot.workspace.interrupt import StopSignal
 
-app = typer.Typer(
+
+class _Commands(Group):
+    """The commands as listed below; kinds of stages in the order in which data passes them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return [name for name in names if name not in STAGES] + [kind for kind in STAGES if kind in names]
+
+
+app = App(
     name="ingot",
+    cls=_Commands,
     help="Raw text to a thinking, tool-using language model.",
+    epilog="Begin with: ingot run recipes/quickstart.yaml. Every command has a --help of its own.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,16 +54,17 @@ app = typer.Typer(
 app.add_typer(model_app)
 app.add_typer(classifier_app)
 
-RecipeArgument = Annotated[Path, typer.Argument(help="A recipe (YAML).", show_default=False)]
+RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML).", show_default=False)]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Change a value; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Change a value of the recipe; may be repeated."),
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where run folders are.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")]
 RUNS = Path("runs")
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, of one's share of it, of what one file may take
 STAGES_PANEL = "One kind of stage by itself"
+STAGE_FILE = "A recipe, or a file of this stage's options."
 
 
 def _show_version(wanted: bool) -> None:
@@ -61,7 +75,9 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     pass
 
@@ -80,7 +96,7 @@ def run(
     ] = False,
     hang_after: HangOption = HANG_AFTER,
     processes: Annotated[
-        int, typer.Option("--processes", min=1, help="Start so many processes here and divide the training over them.")
+        int, typer.Option("--processes", metavar="N", min=1, help="Divide the training over so many processes here.")
     ] = 1,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -103,11 +119,16 @@ def plan(
     set: SetOption = None,
     runs: RunsOption = RUNS,
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine's speed (needs a second).")] = False,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Find the best layout on so many GPUs.")] = None,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", help="Which: a100, h100, h200, h800, b200. [default: h100]")
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", metavar="N", min=1, help="Find the best layout on so many GPUs.")
     ] = None,
-    price: Annotated[float | None, typer.Option("--price", min=0.0, help="Price of a GPU-hour.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="KIND", help="a100, h100, h200, h800 or b200; with --gpus h100 if not given."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option("--price", metavar="PRICE", min=0.0, help="Price of a GPU-hour, in any currency.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the stages of a recipe, how far they are and what they cost; runs nothing."""
@@ -139,25 +160,38 @@ def report(
 
     folder = run_folder if run_folder.exists() else runs / run_folder
     if not folder.is_dir():
-        raise RecipeError(f"there is no run {run_folder}", fix=f"give a run folder, such as {runs}/NAME")
+        raise _no_such_run(run_folder, runs)
     page = build(folder, out)
     if tensorboard is not None:
         from ingot.report.tensorboard import export_tensorboard
 
         export_tensorboard(folder, tensorboard)
     if as_json:
-        print_json({"report": str(page)})
+        print_json({"report": str(page)} | ({} if tensorboard is None else {"tensorboard": str(tensorboard)}))
     else:
         typer.echo(f"report: {page}")
+        if tensorboard is not None:
+            typer.echo(f"curves: {tensorboard}\nnext:\n  {command_line('tensorboard', '--logdir', tensorboard)}")
     if open_page:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
 
 
+def _no_such_run(name: Path, runs: Path) -> RecipeError:
+    from ingot.recipe.problems import suggestion
+    from ingot.workspace.runs import RUN
+
+    known = sorted(path.parent.name for path in runs.glob(f"*/{RUN}"))
+    fix = suggestion(name.name, known, f"runs in {runs}") if known else f"give a run folder, such as {runs}/NAME"
+    return RecipeError(f"there is no run {name}", fix=fix)
+
+
 @app.command()
 def doctor(
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe to check, too.", show_default=False)] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="RECIPE", help="A recipe to check, too.", show_default=False)
+    ] = None,
     set: SetOption = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Leave out the stress of the devices and the trial step.")
@@ -190,13 +224,15 @@ def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
     """`ingot KIND FILE` for one kind of stage, as the command `name` of `to`."""
 
     def command(
-        file: Annotated[Path, typer.Argument(help="A recipe, or a file of this stage's options.", show_default=False)],
+        file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
         input: Annotated[
             list[str] | None,
             typer.Option("--input", metavar="ROLE=PATH", help="An input: an artifact or a stage's folder."),
         ] = None,
         set: SetOption = None,
-        seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed instead of the file's.")] = None,
+        seed: Annotated[
+            int | None, typer.Option("--seed", metavar="N", min=0, help="Seed instead of the file's.")
+        ] = None,
         runs: RunsOption = RUNS,
         dry_run: DryRunOption = False,
         as_json: JsonOption = False,
@@ -215,11 +251,15 @@ def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
 
 @app.command(rich_help_panel=STAGES_PANEL, short_help=STAGES["curate"].does)
 def curate(
-    file: Annotated[Path, typer.Argument(help="A recipe, or a file of this stage's options.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
     set: SetOption = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes. [default: processors]")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="local or ray.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed instead of the file's.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; one per core if not given.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="local or ray; the file's if not given.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Seed instead of the file's.")] = None,
     runs: RunsOption = RUNS,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show sources, columns, time and disk; write nothing.")
@@ -249,7 +289,7 @@ def _split_input(text: str) -> tuple[str, str]:
     role, equals, path = text.partition("=")
     if not (role and equals and path):
         raise RecipeError("an input needs a role and a path", place=f"--input {text}", fix="write --input ROLE=PATH")
-    return role, path
+    return role, str(find_stage(Path(path)))
 
 
 def _run(
@@ -297,9 +337,10 @@ def _run(
     except KeyboardInterrupt:
         typer.echo(f"stopped at once; to go on from the last checkpoint: {resume_command()}", err=True)
         raise typer.Exit(130) from None
-    except CheckFailed:
-        typer.echo(f"to look at the run so far: ingot report {runs / recipe.name}", err=True)
-        raise
+    except CheckFailed as error:
+        show_problem(error)
+        typer.echo(f"to look at the run so far: {command_line('ingot', 'report', runs / recipe.name)}", err=True)
+        raise typer.Exit(2) from None
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -307,8 +348,19 @@ def _run(
         raise ArtifactError(f"the disk is full: {error}", place=str(runs / recipe.name), fix=fix) from error
     if as_json:
         print_json(result_as_json(result))
+    elif dry_run:
+        show_result(result, to_run=_asked_for(recipe, only, from_stage, to_stage))
     else:
-        show_result(result, dry_run=dry_run)
+        show_result(result)
+
+
+def _asked_for(
+    recipe: Recipe, only: Collection[str] | None, from_stage: str | None, to_stage: str | None
+) -> Collection[str]:
+    """The stages that these options choose; without one of them all."""
+    first = 0 if from_stage is None else recipe.index(from_stage)
+    last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True)
+    return {stage.name for stage in recipe.stages[first : last + 1] if only is None or stage.name in only}
 
 
 def _join_world(stop: StopSignal) -> AbstractContextManager[World]:

@@ -9,12 +9,14 @@ import typer
 
 from ingot.cli.tools import DeadlineOption, ToolsOption, choose_tools
 from ingot.workspace.errors import IngotError
+from ingot.workspace.runs import find_checkpoint
 
+MODEL_HELP = "A run, a stage of it (RUN/STAGE), a checkpoint, a Hugging Face folder or a GGUF file."
 CheckpointArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CKPT]",
-        help="A checkpoint, a stage's folder, a Hugging Face folder or a GGUF file.",
+        metavar="MODEL",
+        help=MODEL_HELP,
         show_default=False,
     ),
 ]
@@ -22,7 +24,7 @@ ServerOption = Annotated[
     str | None, typer.Option("--server", metavar="URL", help="Talk to an OpenAI-compatible server instead.")
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="Which of the server's models. [default: its first]")
+    str | None, typer.Option("--model", metavar="NAME", help="Which of the server's models; its first if not given.")
 ]
 
 
@@ -31,18 +33,25 @@ def chat_command(
     server: ServerOption = None,
     model: ModelOption = None,
     api_key: Annotated[
-        str | None, typer.Option("--api-key", envvar="INGOT_API_KEY", help="The server's key.", show_default=False)
+        str | None,
+        typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="The server's key.", show_default=False),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Answer this and end.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Answer this and end.")] = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="The system prompt.")] = "",
     thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think first.")] = True,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,
     yes: Annotated[bool, typer.Option("--yes", help="Run tools without asking.")] = False,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token.")] = 0.7,
-    top_p: Annotated[float, typer.Option("--top-p", help="Sample from the likeliest tokens of this share.")] = 1.0,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Longest turn.")] = 1024,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampling.")] = 0,
+    temperature: Annotated[
+        float, typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token.")
+    ] = 0.7,
+    top_p: Annotated[
+        float, typer.Option("--top-p", metavar="P", help="Sample from the likeliest tokens of this share.")
+    ] = 1.0,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Most tokens of an answer.")
+    ] = 1024,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the sampling.")] = 0,
 ) -> None:
     """Talk to a model in the terminal."""
     check_one(checkpoint, server)
@@ -63,7 +72,7 @@ def chat_command(
         from ingot.inference.model_speaker import load_speaker
 
         assert checkpoint is not None  # one of the two is given
-        speaker = load_speaker(checkpoint)
+        speaker = load_speaker(find_checkpoint(checkpoint))
     chat(speaker, sampling, prompt=prompt, system=system, thinking=thinking, tools=chosen, ask=not yes)
 
 
@@ -72,5 +81,5 @@ def check_one(checkpoint: Path | None, server: str | None) -> None:
     if (checkpoint is None) == (server is None):
         raise IngotError(
             "neither a checkpoint nor a server" if checkpoint is None else "both a checkpoint and a server",
-            fix="give one of them: CKPT, or --server URL",
+            fix="give one of them: MODEL, or --server URL",
         )

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from ingot.cli.help import App
 from ingot.workspace.errors import DataError, RecipeError
 
-classifier_app = typer.Typer(
+classifier_app = App(
     name="classifier", help="Quality and topic classifiers for curation.", no_args_is_help=True, add_completion=False
 )
 Files = list[Path] | None

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingot.cli.chat import MODEL_HELP
 from ingot.workspace.errors import ArtifactError, Interrupted
+from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -33,9 +35,13 @@ class Dtype(StrEnum):
 
 SourceArgument = Annotated[
     Path,
-    typer.Argument(help="A Hugging Face folder, a .gguf file, a checkpoint or a stage's folder.", show_default=False),
+    typer.Argument(
+        metavar="SOURCE",
+        help=MODEL_HELP,
+        show_default=False,
+    ),
 ]
-OutArgument = Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)]
+OutArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)]
 DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Convert the weights; as they are if not given.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")]
 
@@ -47,7 +53,9 @@ def import_command(
     from ingot.model.convert import import_model
 
     def convert(progress: Progress, stop: StopSignal) -> Path:
-        return import_model(source, out, dtype=_dtype(dtype), replace=force, progress=progress, stop=stop)
+        return import_model(
+            find_checkpoint(source), out, dtype=_dtype(dtype), replace=force, progress=progress, stop=stop
+        )
 
     _run(convert)
     _show("checkpoint", out)
@@ -72,7 +80,7 @@ def export_command(
 
     def convert(progress: Progress, stop: StopSignal) -> Path:
         return export_model(
-            source,
+            find_checkpoint(source),
             out,
             model_type=model_type,
             dtype=_dtype(dtype),

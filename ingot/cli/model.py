@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingot.cli.help import App
 from ingot.cli.show import print_json
+from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
     from ingot.model.presets.preset import Preset
 
-model_app = typer.Typer(
-    name="model", help="Published systems as presets; what a model is made of.", no_args_is_help=True
-)
+model_app = App(name="model", help="Published systems as presets; what a model is made of.", no_args_is_help=True)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
 LENGTH = 4096
 FILES = (".yaml", ".yml", ".gguf")  # a name that ends so is no preset
 LengthOption = Annotated[
-    int, typer.Option("--length", min=1, help="Sequence length of the FLOPs (at most the model's context).")
+    int,
+    typer.Option(
+        "--length", metavar="N", min=1, help="Tokens of a sequence when FLOPs are counted; at most its context."
+    ),
 ]
 
 
@@ -42,7 +45,12 @@ def list_models(length: LengthOption = LENGTH, as_json: JsonOption = False) -> N
 @model_app.command("show")
 def show(
     name: Annotated[
-        str, typer.Argument(help="A preset, a checkpoint, a recipe or a file of model options.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A preset, a run or a stage of it, a checkpoint, a recipe or a file of model options.",
+            show_default=False,
+        ),
     ],
     length: LengthOption = LENGTH,
     as_json: JsonOption = False,
@@ -66,7 +74,7 @@ def find_model(name: str) -> tuple[ModelConfig, Preset | None]:
     from ingot.model.presets.preset import load_preset, names
     from ingot.workspace.errors import ArtifactError
 
-    path = Path(name)
+    path = find_checkpoint(Path(name))
     if name in names() or not (path.exists() or path.suffix in FILES or len(path.parts) > 1):
         preset = load_preset(name)
         return preset.model, preset

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from ingot.cli.chat import MODEL_HELP
 from ingot.workspace.errors import IngotError
+from ingot.workspace.runs import find_checkpoint
 
 
 class Device(StrEnum):
@@ -32,33 +34,51 @@ def serve_command(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            help="A checkpoint, a stage's folder, a Hugging Face folder or a .gguf file.", show_default=False
+            metavar="MODEL",
+            help=MODEL_HELP,
+            show_default=False,
         ),
     ],
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; a public one needs a key.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; a public one needs a key.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8000,
     api_key: Annotated[
-        str | None, typer.Option("--api-key", envvar="INGOT_API_KEY", help="Key that clients must send.")
+        str | None, typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="Key that clients must send.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The model's name; that of its file if not given.")] = None,
-    slots: Annotated[int, typer.Option("--slots", min=1, help="Requests that are sampled at once.")] = 64,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The model's name; that of MODEL if not given.")
+    ] = None,
+    slots: Annotated[int, typer.Option("--slots", metavar="N", min=1, help="Requests that are sampled at once.")] = 64,
     length: Annotated[
         int | None,
         typer.Option(
-            "--length", min=2, help="Most tokens of a prompt and its answer; the model's context if not given."
+            "--length",
+            metavar="N",
+            min=2,
+            help="Most tokens of a prompt and its answer; the model's context if not given.",
         ),
     ] = None,
-    queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.")] = 256,
-    deadline: Annotated[float, typer.Option("--deadline", min=1.0, help="Seconds an answer may take.")] = 600.0,
-    drain: Annotated[float, typer.Option("--drain", min=0.0, help="Seconds that a stop waits for answers.")] = 30.0,
+    queue: Annotated[
+        int, typer.Option("--queue", metavar="N", min=0, help="Requests that may wait; more are refused.")
+    ] = 256,
+    deadline: Annotated[
+        float, typer.Option("--deadline", metavar="SECONDS", min=1.0, help="How long an answer may take.")
+    ] = 600.0,
+    drain: Annotated[
+        float, typer.Option("--drain", metavar="SECONDS", min=0.0, help="How long a stop waits for answers.")
+    ] = 30.0,
     device: Annotated[Device, typer.Option("--device", help="Where to compute.")] = Device.auto,
     bits: Annotated[
         Bits | None, typer.Option("--bits", help="Pack the weights into 8 or 4 bits each.", show_default=False)
     ] = None,
     speculate: Annotated[
-        int, typer.Option("--speculate", min=0, help="Tokens to draft ahead, which a pass then checks; 0: none.")
+        int,
+        typer.Option(
+            "--speculate", metavar="N", min=0, help="Tokens to draft ahead, which a pass then checks; 0: none."
+        ),
     ] = 0,
 ) -> None:
     """Serve a model with OpenAI's API: /v1/chat/completions and the rest."""
@@ -67,12 +87,13 @@ def serve_command(
         raise IngotError(f"{missing[0]} is not installed", place="ingot serve", fix='pip install "ingot[serve]"')
     from ingot.inference.server.run import serve
 
+    found = find_checkpoint(checkpoint)
     ended_by = serve(
-        checkpoint,
+        found,
         host=host,
         port=port,
         key=api_key,
-        name=name,
+        name=name if name is not None or found == checkpoint else checkpoint.resolve().name,  # without its hash
         slots=slots,
         length=length,
         queue=queue,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 120
 CHECK_COLOURS = {"ok": typer.colors.GREEN, "warn": typer.colors.YELLOW, "fail": typer.colors.RED}
 CHECK_INDENT = 26
+
+
+def command_line(*words: str | Path) -> str:
+    """A command to copy into a shell, whatever is in its paths."""
+    return shlex.join(map(str, words))
 
 
 def print_json(value: Any) -> None:
@@ -40,8 +47,8 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
     }
 
 
-def show_result(result: RunResult, *, dry_run: bool) -> None:
-    """The table at the end of a run, and what to do next."""
+def show_result(result: RunResult, *, to_run: Collection[str] | None = None) -> None:
+    """The table at the end of a run, and what to do next; of a dry run the table alone, with what it would run."""
     from rich.table import Table
     from rich.text import Text
 
@@ -53,12 +60,12 @@ def show_result(result: RunResult, *, dry_run: bool) -> None:
     sizes = result_bytes(result)
     table = Table("stage", "status", "time", "size", "result", box=None, pad_edge=False, header_style="bold")
     for stage in result.stages:
-        status = "to run" if dry_run and stage.status == "pending" else stage.status
+        status = "to run" if to_run is not None and stage.name in to_run and stage.status == "pending" else stage.status
         seconds = format_seconds(stage.seconds) if stage.seconds is not None else ""
         size = byte_size(sizes[stage.name]) if stage.name in sizes else ""
         table.add_row(stage.name, status, Text(seconds, justify="right"), size, Text(headline(stage.summary)))
     console().print(table)
-    if dry_run:
+    if to_run is not None:
         return
     unused = result.unused()
     if unused:
@@ -66,8 +73,8 @@ def show_result(result: RunResult, *, dry_run: bool) -> None:
         count = f"{len(unused)} folder" + ("s" if len(unused) > 1 else "")
         typer.echo(f"{result.folder} also holds {count} ({total}) of other versions of this recipe")
     lines = [f"report: {result.report}"] if result.report else [f"results: {result.folder}"]
-    next_commands = [f"ingot chat {result.checkpoint}"] if result.checkpoint else []
-    next_commands += [f"ingot report {result.folder} --open"]
+    next_commands = [command_line("ingot", "chat", result.checkpoint)] if result.checkpoint else []
+    next_commands += [command_line("ingot", "report", result.folder, "--open")]
     for line in [*lines, "next:", *(f"  {command}" for command in next_commands)]:
         typer.echo(line)  # not through rich: it would wrap paths that a person wants to copy
 

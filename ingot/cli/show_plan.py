@@ -55,26 +55,26 @@ def show_plan(made: Plan) -> None:
 
 
 def _stages(made: Plan, *, on_gpus: bool) -> Table:
-    """Every stage a line; what it takes, if there is room. On GPUs memory is left to the cards, and long times are days."""
+    """Every stage a line; what it reads, if there is room. On GPUs memory is left to the cards, and long times are days."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     wide = console().width >= WIDE
-    for column in ("stage", *(("takes",) if wide else ()), "status", "hash"):
-        table.add_column(column, no_wrap=column != "takes")
+    for column in ("stage", *(("reads",) if wide else ()), "status", "hash"):
+        table.add_column(column, no_wrap=column != "reads")
     for column in ("parameters", "tokens", "FLOPs", *(() if on_gpus else ("memory",)), "time"):
         table.add_column(column, justify="right", no_wrap=True)
     for stage in made.stages:
         cost = stage.cost
-        takes = [f"{len(name)} {role}" if isinstance(name, dict) else name for role, name in stage.inputs.items()]
+        reads = [f"{len(name)} {role}" if isinstance(name, dict) else name for role, name in stage.inputs.items()]
         done = "" if stage.status == "done" else "~"
         numbers = [_count(cost.parameters), _count(cost.tokens), quantity(cost.flops)]
         if not on_gpus:
             numbers.append(byte_size(cost.memory_bytes) if cost.memory_bytes else "")
         table.add_row(
             Text(stage.name if stage.name.startswith(stage.kind) else f"{stage.name} ({stage.kind})"),
-            *((Text(", ".join(dict.fromkeys(takes))),) if wide else ()),
+            *((Text(", ".join(dict.fromkeys(reads))),) if wide else ()),
             stage.status,
             stage.hash[:6],
             *numbers,

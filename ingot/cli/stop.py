@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shlex
 import signal
 import sys
@@ -12,14 +14,18 @@ from typing import Any
 
 from ingot.workspace.interrupt import StopSignal, stop_on_signals
 
+STANDARD_ERROR = 2
+
 
 @contextmanager
 def note_signals(stop: StopSignal, received: list[int]) -> Iterator[None]:
-    """`stop_on_signals`, and `received` says which ones came: the exit code depends on it."""
+    """`stop_on_signals` that answers the first signal at once; `received` says which came: the exit code depends on it."""
 
     def noting(polite: Callable[[int, FrameType | None], Any]) -> Callable[[int, FrameType | None], None]:
         def handle(number: int, frame: FrameType | None) -> None:
             received.append(number)
+            if not stop.requested:
+                _answer(number)
             polite(number, frame)
 
         return handle
@@ -29,7 +35,24 @@ def note_signals(stop: StopSignal, received: list[int]) -> Iterator[None]:
             polite = signal.getsignal(number)
             if callable(polite):
                 signal.signal(number, noting(polite))
-        yield
+        try:
+            yield
+        finally:
+            if received:
+                # a further Ctrl-C could only interrupt the end of the interpreter, with a traceback
+                atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def _answer(number: int) -> None:
+    """Say that the signal was heard, since the step may take a while; of several processes the first speaks.
+
+    Written past the streams' buffers, which this signal may have interrupted, and on a line below a progress bar.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return
+    again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
+    below = "\n" if sys.stderr.isatty() else ""
+    os.write(STANDARD_ERROR, f"{below}stopping at the next step{again}\n".encode())
 
 
 def resume_command() -> str:

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from ingot.cli.help import App, Group
 from ingot.cli.show import print_json
 from ingot.workspace.errors import DataError
 
 SHOWN = {"bytes_per_token": "bytes/token", "fertility": "tokens/word", "continued_word_share": "words continued"}
 
 
-class TokenizerGroup(TyperGroup):
+class TokenizerGroup(Group):
     """`ingot tokenizer FILE` is `ingot tokenizer train FILE`, as `ingot KIND FILE` runs any other kind of stage."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -22,7 +22,7 @@ class TokenizerGroup(TyperGroup):
         return super().parse_args(ctx, args if named or not args else ["train", *args])
 
 
-tokenizer_app = typer.Typer(
+tokenizer_app = App(
     name="tokenizer", help="Train a tokenizer, or compare several.", no_args_is_help=True, cls=TokenizerGroup
 )
 
@@ -30,14 +30,16 @@ tokenizer_app = typer.Typer(
 @tokenizer_app.command("compare")
 def compare_command(
     tokenizers: Annotated[
-        list[Path], typer.Argument(metavar="TOKENIZER…", help="Folders, tokenizer.json or .tiktoken files.")
+        list[Path], typer.Argument(metavar="TOKENIZER", help="Folders, tokenizer.json or .tiktoken files.")
     ],
     on: Annotated[
         list[Path], typer.Option("--on", metavar="FILE", help="Texts: documents, Parquet, JSON lines, plain text.")
     ],
-    by: Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Numbers for each value of it.")] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="COLUMN", help="Numbers for each value of this column.")
+    ] = None,
     limit: Annotated[
-        float, typer.Option("--megabytes", min=0.001, help="Read at most so much text of each file.")
+        float, typer.Option("--megabytes", metavar="MB", min=0.001, help="Read at most so much text of each file.")
     ] = 16.0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write all numbers as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")] = False,

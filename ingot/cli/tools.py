@@ -16,7 +16,9 @@ ToolsOption = Annotated[
     str,
     typer.Option("--tools", metavar="LIST", help="calculator, python, or files of functions (FILE.py); none for none."),
 ]
-DeadlineOption = Annotated[float, typer.Option("--tool-seconds", min=0.1, help="How long a call of a tool may take.")]
+DeadlineOption = Annotated[
+    float, typer.Option("--tool-seconds", metavar="SECONDS", min=0.1, help="How long a tool call may take.")
+]
 
 
 def choose_tools(text: str, deadline: float) -> dict[str, Tool]:

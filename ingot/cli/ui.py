@@ -8,18 +8,19 @@ import typer
 
 from ingot.cli.chat import CheckpointArgument, ServerOption, check_one
 from ingot.cli.tools import DeadlineOption, ToolsOption, choose_tools
+from ingot.workspace.runs import find_checkpoint
 
 
 def ui_command(
     checkpoint: CheckpointArgument = None,
     server: ServerOption = None,
     host: Annotated[
-        str, typer.Option("--host", help="The address to listen at; a public one needs a key.")
+        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at; a public one needs a key.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 takes a free one.")] = 8080,
     api_key: Annotated[
         str | None,
-        typer.Option("--api-key", envvar="INGOT_API_KEY", help="The server's key.", show_default=False),
+        typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="The server's key.", show_default=False),
     ] = None,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,
@@ -31,4 +32,5 @@ def ui_command(
 
     from ingot.report.ui.serve import serve_ui
 
-    serve_ui(checkpoint, server, host=host, port=port, key=api_key, tools=chosen, open_page=open_page, say=typer.echo)
+    found = None if checkpoint is None else find_checkpoint(checkpoint)
+    serve_ui(found, server, host=host, port=port, key=api_key, tools=chosen, open_page=open_page, say=typer.echo)

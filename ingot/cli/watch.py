@@ -14,7 +14,10 @@ from ingot.cli.stop import without_from
 from ingot.workspace.errors import RecipeError
 
 HangOption = Annotated[
-    float, typer.Option("--hang-after", metavar="SECONDS", min=0.1, help="Silence that is a hang, at the least.")
+    float,
+    typer.Option(
+        "--hang-after", metavar="SECONDS", min=0.1, help="Silence that counts as hung; longer where steps are slow."
+    ),
 ]
 HANG_AFTER, STARTS = 300.0, 3
 
@@ -24,10 +27,10 @@ def watch_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)],
     hang_after: HangOption = HANG_AFTER,
     starts: Annotated[
-        int, typer.Option("--starts", min=1, help="Give up after so many without a new checkpoint.")
+        int, typer.Option("--starts", metavar="N", min=1, help="Give up after so many without a new checkpoint.")
     ] = STARTS,
 ) -> None:
-    """Run the command after -- and start it again when it dies or hangs: ingot watch runs/NAME -- torchrun …"""
+    """Start a command again when it dies or hangs: ingot watch runs/NAME -- COMMAND."""
     if not context.args:
         raise RecipeError(
             "there is no command to watch", fix="write it after --, as in: ingot watch runs/NAME -- torchrun …"

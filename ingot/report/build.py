@@ -38,8 +38,10 @@ SCRIPTS = (
 
 
 def build(run_folder: Path, out: Path | None = None) -> Path:
-    """Write the report of the run in `run_folder` (to `run_folder`/report.html unless `out` is given); its path."""
-    target = out or run_folder / "report.html"
+    """Write the report of the run in `run_folder`: to `out`, a file or a folder, or beside the stages; its path."""
+    target = out or run_folder
+    if target.is_dir():
+        target /= "report.html"
     write_text(target, page(contents(read_run(run_folder))))
     return target
 

@@ -39,4 +39,4 @@ class CheckFailed(IngotError):
 
 
 class Interrupted(Exception):
-    """The user asked to stop (Ctrl-C or SIGTERM); the work is saved and can be resumed. Not an error."""
+    """The user asked to stop (Ctrl-C or SIGTERM); the same work, called again, goes on from what is saved. Not an error."""

@@ -427,4 +427,4 @@ def test_a_killed_conversion_leaves_no_half_folder(number: signal.Signals, tmp_p
         verify_checkpoint(find_checkpoint(out))
         assert not partial.exists()
     else:
-        assert errors == "stopped; nothing was written\n"
+        assert errors == "stopping at the next step; Ctrl-C again stops at once\nstopped; nothing was written\n"

@@ -221,6 +221,31 @@ def test_strange_runs(open_page: Open, tmp_path: Path, stages: list[dict[str, An
     assert overflow(page) == 0
 
 
+def test_axes_fit_small_and_flat_numbers_and_a_single_point(open_page: Open, tmp_path: Path) -> None:
+    """Labels stay in the picture with their sign; zeros have no negative axis; shares of a stage span all of it."""
+    long, steps = "a_metric_whose_name_is_far_longer_than_its_picture", range(5)
+    rows = [{"step": step, "tiny": -0.00025 * step, "flat": 0, long: step} for step in steps] + [{"step": 5, "once": 1}]
+    (tmp_path / "long-1").mkdir()
+    (tmp_path / "long-1" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stages = [{"name": "long", "folder": "long-1"}]
+    (tmp_path / "run.json").write_text(json.dumps({"name": "small numbers", "stages": stages}))
+    page = open_page(build(tmp_path))
+    page.locator("#curves").get_by_text("share of stage").click()
+
+    def ticks(metric: str) -> list[str]:
+        found: list[str] = page.locator(f'[data-metric="{metric}"] text.tick').all_text_contents()
+        return found
+
+    assert "−0.00025" in ticks("tiny")
+    inside = "labels => labels.every(label => label.getBBox().x >= 0)"
+    assert page.locator('[data-metric="tiny"] text.tick').evaluate_all(inside)
+    assert not [tick for tick in ticks("flat") if tick.startswith("−")]
+    shares = [tick for tick in ticks("once") if tick.endswith("%")]
+    assert (shares[0], shares[-1]) == ("0 %", "100 %")
+    note = page.locator(f'[data-metric="{long}"] .note')
+    assert note.inner_text() == "long" and note.bounding_box()["height"] < 30, "one line, not a letter a line"
+
+
 def test_metrics_called_like_parts_of_javascript(open_page: Open, tmp_path: Path) -> None:
     """The second stage lacks all of them but one: every plain object of JavaScript seems to have a "constructor"."""
     names = ("constructor", "__proto__", "toString", "<b>")

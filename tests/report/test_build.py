@@ -63,6 +63,11 @@ def test_the_report_lies_in_the_run_and_is_written_whole(finished_run: Path) -> 
     path.unlink()
 
 
+def test_a_folder_to_write_to_gets_the_page(finished_run: Path, tmp_path: Path) -> None:
+    assert build(finished_run, tmp_path) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_hostile_text_adds_no_element(report: str) -> None:
     """A run of plain names gives exactly the same elements as one full of markup."""
     seen = Elements(report)

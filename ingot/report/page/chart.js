@@ -65,6 +65,20 @@ function nearest(values, target) {
   return Math.abs(values[low] - target) <= Math.abs(values[high] - target) ? low : high;
 }
 
+// What an axis of values spans: a little more than they do. Values that are all the same get room around them, but an
+// axis reaches below zero only for values that do.
+function valueRange(values, log) {
+  const low = Math.min(...values),
+    high = Math.max(...values);
+  if (log) {
+    const room = low === high ? 1.25 : (high / low) ** 0.04;
+    return [low / room, high * room];
+  }
+  const room = low === high ? Math.abs(low) * 0.1 || 1 : (high - low) * 0.05;
+  if (low === 0 && high === 0) return [0, room];
+  return [low >= 0 ? Math.max(0, low - room) : low - room, high <= 0 ? Math.min(0, high + room) : high + room];
+}
+
 class Chart {
   // handlers: cursor(x, chart, event) when the crosshair moves (x null: gone), zoom(from, to).
   constructor(name, handlers) {
@@ -82,12 +96,12 @@ class Chart {
     this.svg.addEventListener("blur", () => handlers.cursor(null, this));
   }
 
-  draw(width, height, series, { logX, logY, zoom, xLabel, xUnit }) {
-    Object.assign(this, { width, height, series, plot: { left: 50, right: width - 10, top: 10, bottom: height - 24 } });
+  // `whole` is what the x axis spans without a zoom; the values' own range if it is not given.
+  draw(width, height, series, { logX, logY, zoom, whole, xLabel, xUnit }) {
+    Object.assign(this, { width, height, series });
     const inside = (x) => (!zoom || (x >= zoom[0] && x <= zoom[1])) && (!logX || x > 0);
     const xs = series.flatMap((each) => [...each.x, ...each.bad]).filter(inside);
     const ys = series.flatMap((each) => each.y.filter((y, index) => inside(each.x[index]) && (!logY || y > 0)));
-    const { left, right, top, bottom } = this.plot;
     if (!xs.length || !ys.length) {
       this.x = null;
       this.svg.replaceChildren(
@@ -101,29 +115,20 @@ class Chart {
     }
     let [xLow, xHigh] = zoom
       ? [Math.max(zoom[0], logX ? Math.min(...xs) : -Infinity), zoom[1]]
-      : [Math.min(...xs), Math.max(...xs)];
+      : whole && !logX
+        ? whole
+        : [Math.min(...xs), Math.max(...xs)];
     if (xLow === xHigh) {
       xLow -= 0.5;
       xHigh += 0.5;
     }
-    let yLow = Math.min(...ys),
-      yHigh = Math.max(...ys);
-    if (yLow === yHigh) {
-      const room = Math.abs(yLow) * 0.1 || 1;
-      yHigh += room;
-      yLow = logY ? yLow * 0.8 : yLow - room;
-    } else if (logY) {
-      const room = (yHigh / yLow) ** 0.04;
-      yLow /= room;
-      yHigh *= room;
-    } else {
-      const room = (yHigh - yLow) * 0.05;
-      yLow = yLow >= 0 && yLow - room < 0 ? 0 : yLow - room;
-      yHigh += room;
-    }
+    const [yLow, yHigh] = valueRange(ys, logY);
+    const yTicks = (logY ? logTicks : niceTicks)(yLow, yHigh, height / 42);
+    const longest = Math.max(0, ...yTicks.map((tick) => short(tick).length));
+    this.plot = { left: Math.max(50, 14 + 6.5 * longest), right: width - 10, top: 10, bottom: height - 24 };
+    const { left, right, top, bottom } = this.plot;
     this.x = scale(xLow, xHigh, left, right, logX);
     this.y = scale(yLow, yHigh, bottom, top, logY);
-    const yTicks = (logY ? logTicks : niceTicks)(yLow, yHigh, height / 42);
     const xTicks = (logX ? logTicks : niceTicks)(Math.max(xLow, logX ? 1e-9 : xLow), xHigh, width / 75);
     const clip = `clip-${(Chart.clips = (Chart.clips || 0) + 1)}`;
     this.cursor = s("g", { class: "cursor" });

@@ -16,12 +16,20 @@ const METRICS = {
   reward: "Reward",
   correct_share: "Correct share",
   format_share: "Format share",
-  response_length: "Response length",
+  response_length: "Response length, tokens",
   reward_std: "Reward standard deviation",
   ratio_mean: "Policy ratio, mean",
   clip_share: "Clipped share",
   preference_accuracy: "Preference accuracy",
   margin: "Preference margin",
+  cross_entropy: "Cross-entropy, nats per token",
+  loss_deviations: "Loss, deviations above usual",
+  gradient_norm_deviations: "Gradient norm, deviations above usual",
+  mixed_groups: "Groups of mixed reward, share",
+  noise_scale: "Noise scale, tokens",
+  sampler_divergence: "Sampler divergence (KL)",
+  seconds: "Time of a step, seconds",
+  teacher_divergence: "Teacher divergence (KL)",
 };
 // Of "loss/code": the family "loss", and the member "code".
 const family = (name) => name.split("/", 1)[0];
@@ -144,6 +152,7 @@ function renderCurves() {
         logX: state.logX,
         logY: state.logY,
         zoom: state.zoom,
+        whole: state.x === "share" ? [0, 100] : null, // of every chart, so that they can be compared
         xLabel: { step: "steps", tokens: "tokens", share: "percent of the stage" }[state.x],
         xUnit: state.x === "share" ? " %" : "",
       });

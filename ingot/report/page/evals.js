@@ -17,7 +17,9 @@ function renderEvals() {
   if (!checkpoints.length) return body.append(empty("No evaluation has left scores/scores.json yet."));
   const rows = DATA.evaluations.rows.map((row) => {
     const values = row.cells.filter(Boolean).map((cell) => cell.value);
-    return { ...row, places: decimals(values), best: row.higher_is_better ? Math.max(...values) : Math.min(...values) };
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const best = low === high ? null : row.higher_is_better ? high : low; // none where all are the same
+    return { ...row, places: decimals(values), best };
   });
   const several = checkpoints.length > 1;
   body.append(

@@ -90,10 +90,10 @@ function evalSetsView(report) {
 // The chance that a pair meets, by its similarity; behind it how alike the removed were to what stayed.
 function bandingView({ bands, rows, shingles, size, min_jaccard, knee, similarities }) {
   const width = 460,
-    height = 190,
+    height = 214,
     left = 44,
     right = width - 12,
-    top = 12,
+    top = 36, // above it stand the names of the limits, clear of the bars
     bottom = height - 34;
   const x = scale(0, 1, left, right, false),
     y = scale(0, 1, bottom, top, false);
@@ -105,6 +105,7 @@ function bandingView({ bands, rows, shingles, size, min_jaccard, knee, similarit
   const limits = [[knee, `knee ${knee.toFixed(2)}`, "knee"]];
   if (isNumber(min_jaccard)) limits.push([min_jaccard, `verified from ${min_jaccard}`, "verified"]);
   const beside = x(Math.min(...limits.map(([at]) => at))) - 6;
+  const below = isNumber(min_jaccard) && similarities.some((count, index) => count && (index + 1) * step <= min_jaccard);
   const percentages = [0, 0.25, 0.5, 0.75, 1];
   const chart = s(
     "svg",
@@ -142,8 +143,8 @@ function bandingView({ bands, rows, shingles, size, min_jaccard, knee, similarit
       d: points.map((each, index) => `${index ? "L" : "M"}${x(each).toFixed(1)} ${y(meets(each)).toFixed(1)}`).join(""),
     }),
     limits.map(([at, text, look], index) => [
-      s("line", { class: `limit ${look}`, x1: x(at), x2: x(at), y1: top, y2: bottom }),
-      s("text", { class: "tick", x: beside, y: top + 11 + 14 * index, "text-anchor": "end" }, text),
+      s("line", { class: `limit ${look}`, x1: x(at), x2: x(at), y1: 4, y2: bottom }),
+      s("text", { class: "tick", x: beside, y: 12 + 14 * index, "text-anchor": "end" }, text),
     ]),
   );
   chart.addEventListener("pointermove", (event) => {
@@ -171,6 +172,7 @@ function bandingView({ bands, rows, shingles, size, min_jaccard, knee, similarit
       isNumber(min_jaccard)
         ? `Pairs that meet are compared by their true similarity and joined from ${min_jaccard} on.`
         : "Pairs that meet are joined without being compared.",
+      below && " Copies of copies form one group, so that some are less alike than that to the one that stayed.",
     ),
   );
 }

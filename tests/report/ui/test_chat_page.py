@@ -317,6 +317,9 @@ def test_an_answer_that_is_cut_off_says_so(open_chat: Open, script: Script) -> N
     page = open_chat()
     say(page, "Tell me")
     assert "limit of tokens" in texts(page, ".note")[0]
+    script.say(text(" ", finish="stop"))
+    say(page, "And now?")
+    page.locator(".turn.assistant .note", has_text="ended its turn without an answer").wait_for()
 
 
 def test_probabilities_of_tokens(open_chat: Open, script: Script, behind: FakeServer) -> None:

@@ -153,12 +153,16 @@ function thinkingBlock(message, number, running) {
 }
 
 const NOTES = {
+  __proto__: null, // a server may call its reason anything
   length: "Cut off: the limit of tokens was reached. Raise it under Settings.",
   stopped: "Stopped.",
   deadline: "Cut off: it took longer than the server allows.",
 };
-const note = (message) =>
-  Object.hasOwn(NOTES, message.finish || "") && h("p", { class: "note" }, NOTES[message.finish]);
+const silent = (message) => message.finish === "stop" && !message.content?.trim() && !message.tool_calls?.length;
+function note(message) {
+  const text = silent(message) ? "The model ended its turn without an answer." : NOTES[message.finish || ""];
+  return text && h("p", { class: "note" }, text);
+}
 
 function assistantActions(message, number) {
   const parts = [];

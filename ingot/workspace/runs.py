@@ -1,0 +1,39 @@
+"""Finished stages by names that people know: RUNS/NAME/STAGE without its hash, RUNS/NAME for its last checkpoint.
+
+What a name stands for is what the last run consisted of, by run.json (see ingot/recipe/record.py). A path that is no
+such name comes back as it is, so that whoever opens it says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+RUN = "run.json"
+
+
+def find_stage(path: Path) -> Path:
+    """The finished stage's folder that RUNS/NAME/STAGE stands for."""
+    if path.exists():
+        return path
+    return _finished(path.parent).get(path.name, path)
+
+
+def find_checkpoint(path: Path) -> Path:
+    """The same; for RUNS/NAME the last of its finished stages that made a checkpoint."""
+    if not (path / RUN).is_file():
+        return find_stage(path)
+    made = [folder for folder in _finished(path).values() if (folder / "checkpoint").exists()]
+    return made[-1] if made else path
+
+
+def _finished(run: Path) -> dict[str, Path]:
+    """The finished stages of a run by name, in its order; none if its record cannot be read."""
+    from ingot.workspace.stage import DONE  # which imports pydantic: `ingot --help` does without
+
+    try:
+        stages = json.loads((run / RUN).read_text(encoding="utf-8"))["stages"]
+        folders = {str(stage["name"]): run / str(stage["folder"]) for stage in stages}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {name: folder for name, folder in folders.items() if (folder / DONE).is_file()}
