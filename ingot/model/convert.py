@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from ingot.model.checkpoint import CONFIG, open_model, write_checkpoint
+from ingot.model.families.table import find_family
 from ingot.model.huggingface import HuggingFacePlan
 from ingot.model.stored import StoredModel, in_memory
 from ingot.model.transformer import Transformer
@@ -64,6 +65,7 @@ def export_model(
     target = _check_target(Path(folder), replace)
     stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source))
     if model_type is not None:
+        find_family(model_type, "what to export as")
         stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
     plan = HuggingFacePlan(stored.cast(dtype), max_shard_bytes)
     _check_space(target, plan.tensors.bytes)

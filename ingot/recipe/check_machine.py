@@ -13,6 +13,7 @@ from pathlib import Path
 from ingot.recipe.check import Check
 from ingot.recipe.hardware import GIB
 from ingot.recipe.plan import usable_cores
+from ingot.train.hardware import cpu_name
 
 PYTHON_NEEDED = (3, 11)
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "yaml", "typer", "rich", "jinja2", "pyarrow")
@@ -45,7 +46,7 @@ def check_torch() -> Check:
     import torch
 
     devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    where = ", ".join(devices) if devices else f"CPU, {torch.get_num_threads()} threads of {usable_cores()} cores"
+    where = ", ".join(devices) if devices else f"{cpu_name()} of {usable_cores()} cores"
     text = f"{torch.__version__} · {where}"
     version = tuple(int(part) for part in importlib.metadata.version("torch").split("+")[0].split(".")[:2])
     if TORCH_TESTED[0] <= version < TORCH_TESTED[1]:

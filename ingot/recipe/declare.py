@@ -73,7 +73,8 @@ def declare(name: str, node: Node, recipe_seed: int, table: Table, problems: Pro
     if node.content is None:  # `curate:` with nothing after it: all defaults
         node = Node({}, node.place)
     if not isinstance(node.content, dict):
-        problems.add(f"{name}: expected the options of the stage (a mapping)", place=node.place)
+        fix = "is it an option of the stage above? then indent it as the others are"
+        problems.add(f"{name}: expected the options of the stage (a mapping)", place=node.place, fix=fix)
         return None
     entries = node.content
     written = entries.get("stage")
@@ -82,7 +83,7 @@ def declare(name: str, node: Node, recipe_seed: int, table: Table, problems: Pro
         place = node.place if written is None else written.place
         fix = suggestion(str(kind), table, "stage kinds")
         if written is None:
-            fix += " A stage with a name of its own says its kind: `stage: KIND`"
+            fix += f"{'' if fix.endswith('?') else '.'} A stage with a name of its own says its kind: `stage: KIND`"
         problems.add(f"{name}: there is no stage kind {kind}", place=place, fix=fix)
         return None
     options = Node({key: child for key, child in entries.items() if key not in STAGE_KEYS}, node.place)

@@ -20,6 +20,7 @@ from ingot.recipe.recipe import FromPath, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import list_work
 from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.hardware import cpu_name
 from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -219,5 +220,5 @@ def measure_machine() -> Machine:
         float((left @ right)[0, 0])  # reading a value waits for the device
         count += 1
     speed = 2 * size**3 * count / (time.perf_counter() - began)
-    name = torch.cuda.get_device_name() if gpu else f"CPU, {torch.get_num_threads()} threads"
+    name = torch.cuda.get_device_name() if gpu else cpu_name()
     return Machine(name, speed, measured=True)

@@ -19,6 +19,7 @@ import torch
 
 from ingot.recipe.check import Check, TooSlow, within
 from ingot.recipe.hardware import GPUS, MEASURED, Reached, find_gpu
+from ingot.train.hardware import cpu_name
 from ingot.workspace.errors import RecipeError
 
 PRODUCT_SECONDS = 2.0
@@ -44,7 +45,7 @@ class Products:
 def stress_devices() -> Iterator[Check]:
     """The checks of every device that torch sees, or of the CPU."""
     if not torch.cuda.is_available():
-        yield from _stress(torch.device("cpu"), f"CPU, {torch.get_num_threads()} threads")
+        yield from _stress(torch.device("cpu"), cpu_name())
         return
     for number in range(torch.cuda.device_count()):
         yield from _stress(torch.device("cuda", number), torch.cuda.get_device_name(number))

@@ -170,6 +170,15 @@ def _shortened(text: str) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "…'"
 
 
+def _yaml_fix(reason: str) -> str | None:
+    """What the parser's words most often mean."""
+    if "'\\t'" in reason:
+        return "indent with spaces, not with tabs"
+    if "<block" in reason or "mapping values are not allowed" in reason:
+        return "indent it as the lines around it, and put a space after each colon"
+    return None
+
+
 def parse_yaml(text: str, label: str, problems: Problems, *, lines: bool = True) -> Node:
     """The tree of a YAML text; `lines` adds line numbers to the label in each place."""
     reader = _Reader(label, problems, lines=lines)
@@ -179,7 +188,7 @@ def parse_yaml(text: str, label: str, problems: Problems, *, lines: bool = True)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.add(f"not valid YAML: {reason}", place=reader.place(mark))
+        problems.add(f"not valid YAML: {reason}", place=reader.place(mark), fix=_yaml_fix(reason))
         return Node(None, label)
     except yaml.YAMLError as error:
         problems.add(f"not valid YAML: {_shortened(str(error))}", place=label)

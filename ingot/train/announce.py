@@ -53,10 +53,8 @@ class Start:
     def lines(self) -> list[str]:
         """For the screen; the first says what is trained with what."""
         terms = [f"{name} × {' or '.join(f'{each:g}' for each in found)}" for name, found in self.terms.items()]
-        start = f"from step {self.first_step}" if self.first_step else "from the start"
-        first = (
-            f"{self.parameters:,} parameters on {self.device} in {self.precision}; loss = {', '.join(terms)}; {start}"
-        )
+        what = f"{self.parameters:,} parameters on {self.device} in {self.precision}"
+        first = f"{what}; loss = {', '.join(terms)}; from step {self.first_step}"
         more = [*self._float8(), *self._noise(), *(_group_line(group) for group in self.groups)]
         return [first, "; ".join(self._sizes()), *more]
 

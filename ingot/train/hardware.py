@@ -56,3 +56,11 @@ def device_name(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device)
+
+
+def cpu_name() -> str:
+    """The CPU, with the threads that torch uses."""
+    import torch
+
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' * (threads != 1)}"

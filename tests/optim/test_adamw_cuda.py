@@ -54,9 +54,9 @@ def test_steps_are_those_of_torch(betas: tuple[float, float], sizes: tuple[int, 
     for number in range(4):
         late = number == 0  # the first parameter comes later than the others
         gradients = [torch.randn(size, generator=generator) * 10.0 ** (-2 * number) for size in sizes]
-        for parameters_of_peer, peer in zip((exact, single), peers, strict=True):
-            for place, (parameter, gradient) in enumerate(zip(parameters_of_peer, gradients, strict=True)):
-                parameter.grad = None if late and place == 0 else gradient.to(parameter.dtype)
+        for theirs, peer in zip((exact, single), peers, strict=True):
+            for place, (each, gradient) in enumerate(zip(theirs, gradients, strict=True)):
+                each.grad = None if late and place == 0 else gradient.to(each.dtype)
             peer.step()
         scale = torch.tensor(4.0, device=DEVICE) if number % 2 else None
         given = [somewhere(each if scale is None else 4 * each, offset) for each in gradients]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -127,8 +128,25 @@ def test_unknown_stage_kind(problem: Problem) -> None:
     assert problem("stages:\n  first:\n    stage: zzz\n") == message
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("stages:\n  make:\n\t  sources: []\n", "indent with spaces, not with tabs"),
+        ("stages:\n  make:\n    a: 1\n   b: 2\n", "indent it as the lines around it, and put a space after each colon"),
+        ("stages:\n  make:\n    a: b: 2\n", "indent it as the lines around it, and put a space after each colon"),
+    ],
+    ids=["tab", "indentation", "colons"],
+)
+def test_yaml_in_disorder(text: str, fix: str, problem: Problem) -> None:
+    found = problem(text)
+    assert re.match(r"recipe\.yaml:[34]: not valid YAML: ", found) and found.endswith(f"\n  fix: {fix}")
+
+
 def test_stage_that_is_no_mapping(problem: Problem) -> None:
-    assert problem("stages:\n  make: 3\n") == "recipe.yaml:2: make: expected the options of the stage (a mapping)"
+    expected = (
+        "recipe.yaml:2: make: expected the options of the stage (a mapping)\n  fix: is it an option of the stage above?"
+    )
+    assert problem("stages:\n  make: 3\n") == f"{expected} then indent it as the others are"
     message = "recipe.yaml:2: 'ma/ke' is no name for a stage\n  fix: use letters, digits, - and _"
     assert problem("stages:\n  ma/ke: {stage: make}\n") == message
 
@@ -241,7 +259,8 @@ def test_a_teacher_must_be_named(problem: Problem) -> None:
         ),
         (
             "a: 1\n b: 2\n",
-            "recipe.yaml:2: not valid YAML: mapping values are not allowed here",
+            "recipe.yaml:2: not valid YAML: mapping values are not allowed here\n"
+            "  fix: indent it as the lines around it, and put a space after each colon",
         ),
         (
             "a: 1\n---\nb: 2\n",

@@ -83,7 +83,7 @@ def test_fewer_lines_but_never_without_what_was_measured(folder: StageFolder) ->
 
 def test_the_terms_that_are_on_are_announced(folder: StageFolder, listener: Listener) -> None:
     make_trainer(folder, terms=[CrossEntropy(coefficient=0.5), ReferenceDivergence(coefficient=0.0)], steps=1).run()
-    assert listener.lines[0].endswith("on cpu in float32; loss = cross_entropy × 0.5; from the start")
+    assert listener.lines[0].endswith("on cpu in float32; loss = cross_entropy × 0.5; from step 0")
     count = sum(parameter.numel() for parameter in Transformer(config()).parameters())
     assert listener.lines[0].startswith(f"{count:,} parameters")
 

@@ -119,7 +119,7 @@ def test_with_every_checkpoint_damaged_the_run_stops_until_they_are_moved_away(
     assert sorted(path.name for path in steps.iterdir()) == ["step-0000006", "step-0000008"]
     steps.rename(folder.path / "damaged")
     make_trainer(folder).run()
-    assert listener.lines[2].endswith("from the start")
+    assert listener.lines[2].endswith("from step 0")
     assert_whole(folder, uninterrupted)
 
 
