@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+
+from tests.forking import freeze
 
 # Read by OpenMP when torch is loaded. Threads that spin while they wait take the core from the other test process: a team of
 # two that shares two cores with it would be ten times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Compiled files are kept, also where the environment says otherwise: the test processes and the many programs that tests start
+# would compile the same package, and pytest rewrite the same tests, each for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# No test cuts the power: what was written is read again without waiting for the disk, thousands of times. Programs and
+# processes that tests start do wait.
+patch.object(os, "fsync", lambda file: os.fstat(file if isinstance(file, int) else file.fileno())).start()
+
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """While tests are imported everything stays, and collections of garbage would find nothing in a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,8 +45,24 @@ def _quick_collections() -> None:
 
     The trainer collects twice in every run; over the million objects of torch and transformers that takes half a second.
     """
+    _pass_over_all()
+
+
+@pytest.fixture(autouse=True)
+def _quick_collections_after_imports() -> None:
+    """Most tests of a module pass over what the first one imported, too."""
+    if len(sys.modules) > _modules_passed_over:
+        _pass_over_all()
+
+
+_modules_passed_over = 0
+
+
+def _pass_over_all() -> None:
+    global _modules_passed_over
     gc.collect()
-    gc.freeze()
+    freeze()
+    _modules_passed_over = len(sys.modules)
 
 
 @pytest.fixture(scope="session")

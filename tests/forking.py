@@ -5,9 +5,11 @@ Multiprocessing has one such server for all tests of a process, and the first to
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from unittest.mock import patch
 
 import ingot
 
@@ -33,3 +35,14 @@ def forking() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED_ONCE)
     return context
+
+
+def freeze() -> None:
+    """Collections of garbage pass over what lives now: a million objects of imported libraries. In a forked process they would
+    touch, and so copy, them all.
+
+    The trainer asks whether it is done already, and Python would count the million for the answer, which takes as long as
+    some steps.
+    """
+    gc.freeze()
+    patch.object(gc, "get_freeze_count", lambda: 1).start()

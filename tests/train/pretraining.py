@@ -6,7 +6,6 @@ dozen times in a test.
 
 from __future__ import annotations
 
-import gc
 import inspect
 import json
 import string
@@ -32,7 +31,7 @@ from ingot.workspace.errors import Interrupted
 from ingot.workspace.interrupt import stop_on_signals
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.forking import forking
+from tests.forking import forking, freeze
 
 STEPS, CHECKPOINT_EVERY = 40, 5
 STOPPED = 3  # the exit code of a process that was asked to stop and did
@@ -91,7 +90,7 @@ def write_shards(folder: Path, tokenizer: Tokenizer, sources: Mapping[str, list[
 def train(path: Path, inputs: dict[str, Path]) -> None:
     """Run the stage in `path` as the command line would; the body of a process."""
     torch.set_num_threads(1)
-    gc.freeze()  # a collection would touch, and so copy, all that the server imported
+    freeze()
     folder = StageFolder(path, seed=7, progress=Progress())
     try:
         with stop_on_signals(folder.stop):

@@ -11,7 +11,7 @@ from ingot.model.count import count
 from ingot.tokens.batch import Batch
 from ingot.train import announce, float8
 from ingot.train.announce import START, Start
-from ingot.train.batches import deal
+from ingot.train.batches import deal, split_rows
 from ingot.train.hardware import peak_flops
 from ingot.train.source import Source
 from ingot.train.terms import CrossEntropy, ZLoss
@@ -19,7 +19,7 @@ from ingot.workspace.files import read_json
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import VOCABULARY, attention, config, random_model
 from tests.train.test_routers import MOVERS, routed_model
-from tests.train.toy import Listener, make_trainer
+from tests.train.toy import FixedSource, Listener, StepSource, make_trainer
 
 
 def test_the_start_is_said_and_written(folder: StageFolder, listener: Listener) -> None:
@@ -99,6 +99,19 @@ def test_float8_that_changes_nothing_is_seen(
     make_trainer(folder, model=model, steps=1, precision="float8").run()
     start = read_json(folder.path / START)
     assert (start["precision"], said in listener.lines) == (precision, True), listener.lines
+
+
+@pytest.mark.parametrize(("rows", "measured"), [(1, True), (8, False)])
+def test_a_noise_scale_that_steps_of_one_pass_do_not_have_is_announced(
+    rows: int, measured: bool, folder: StageFolder, listener: Listener
+) -> None:
+    """All passes of a step in one batch, or one for each row: what is said holds for both."""
+    (whole,) = StepSource().batches(0)[0][:1]
+    source = FixedSource(split_rows(whole, rows))
+    make_trainer(folder, source=source, steps=2, measure_noise=True, micro_batch_tokens=4096).run()
+    said = "noise_scale comes only from steps of at least two passes; a pass takes up to 4,096 tokens of a rank"
+    assert sum(line.startswith(said) for line in listener.lines) == 1
+    assert ["noise_scale" in row for row in folder.metrics.read()] == [measured] * 2
 
 
 def test_what_was_expected_of_the_stage_is_said(

@@ -363,9 +363,11 @@ def test_shards_of_a_larger_vocabulary_are_refused(inputs: dict[str, Path], tmp_
 
 
 def test_a_noise_scale_needs_two_passes(inputs: dict[str, Path], tmp_path: Path) -> None:
-    measured = stage_folder(tmp_path / "measured")
+    listener = Listener()
+    measured = stage_folder(tmp_path / "measured", listener)
     STAGE.run(pretrain_config(measure_noise=True), inputs, measured)  # four rows in passes of two
     assert all("noise_scale" in row for row in measured.metrics.read())
+    assert not any("noise_scale" in line for line in listener.lines)  # nothing to say: every step has two
     one_pass = pretrain_config(measure_noise=True, micro_batch_tokens=128)
     with pytest.raises(RecipeError, match=r"measure_noise: (.|\n)*one only \(4 rows a rank\)(.|\n)*to 64 or less"):
         STAGE.run(one_pass, inputs, stage_folder(tmp_path / "one"))

@@ -123,3 +123,4 @@ def test_the_kernel_takes_the_entries_of_the_views() -> None:
         assert torch.equal(ratios._sample(), expected) and len(expected) == len(ratios.root_S)
         for each in weights:
             each.data = torch.randn_like(each)
+    assert not ratios._views

@@ -7,7 +7,6 @@ An exception of any rank is raised here with its traceback; a rank that hangs is
 from __future__ import annotations
 
 import faulthandler
-import gc
 import queue
 import time
 import traceback
@@ -20,7 +19,7 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import FileStore
 
-from tests.forking import forking
+from tests.forking import forking, freeze
 
 DEADLINE_SECONDS = 120.0
 
@@ -66,7 +65,7 @@ def _work(
 ) -> None:
     faulthandler.enable()  # a crash says in which threads
     torch.set_num_threads(1)
-    gc.freeze()  # a collection would touch, and so copy, all that the server imported
+    freeze()
     distributed.init_process_group(
         "gloo", store=FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )

@@ -7,7 +7,6 @@ trained twice, in two world sizes. Rows, losses and weights are compared with th
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -30,7 +29,7 @@ from ingot.train.config import PretrainConfig
 from ingot.train.loop import Pending, Trainer
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.forking import forking
+from tests.forking import forking, freeze
 from tests.train.pretraining import CONFIG, DEADLINE_SECONDS, write_inputs
 
 STEPS, EVERY = 24, 4
@@ -63,7 +62,7 @@ def row_contents(batch: Batch) -> list[str]:
 def train_rank(path: Path, seen: Path, inputs: dict[str, Path], rank: int, world: int, store: Path, kill: int) -> None:
     """One rank of the stage in `path`; notes its rows in `seen` and kills itself in step `kill`. The body of a process."""
     torch.set_num_threads(1)
-    gc.freeze()  # a collection would touch, and so copy, all that the server imported
+    freeze()
 
     class Noting(Trainer):
         def _step(self, step: int) -> Pending:

@@ -100,7 +100,7 @@ def wait(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.01)
+        time.sleep(0.03)  # conditions read files: more often would take the processor from whom they wait for
 
 
 def children(pid: int) -> list[int]:
