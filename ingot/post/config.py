@@ -28,6 +28,11 @@ class SftConfig(LanguageConfig):
     )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
 
+    @property
+    def step_tokens(self) -> int:
+        """A row for each conversation at the most."""
+        return self.batch_conversations * self.sequence_length
+
     def outside(self) -> dict[str, str]:
         """The conversation files; one that is not there is an error when the stage reads it, with the file named."""
         return {name: fingerprint(Path(name)) for name in self.files if Path(name).is_file()}
@@ -41,6 +46,12 @@ class SamplingConfig(TrainingConfig):
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
     max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
     record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
+    group: int = Field(1, gt=0, description="samples of each task")
+
+    @property
+    def step_tokens(self) -> int:
+        """A row for each sample at the most."""
+        return self.prompts_per_step * self.group * self.sequence_length
 
 
 class PreferConfig(TrainingConfig):
@@ -61,6 +72,11 @@ class PreferConfig(TrainingConfig):
         ge=0,
         description="weight of cross-entropy on the chosen answers, which keeps them likely (Llama 3 uses 0.2)",
     )
+
+    @property
+    def step_tokens(self) -> int:
+        """A row for each answer at the most."""
+        return 2 * self.batch_pairs * self.sequence_length
 
     @model_validator(mode="after")
     def _whole_answers(self) -> PreferConfig:
@@ -86,8 +102,6 @@ class RlConfig(SamplingConfig):
 
 class DistillConfig(SamplingConfig):
     """On-policy distillation: the student samples, the teacher grades every token (reverse KL as policy gradient)."""
-
-    group: int = Field(1, gt=0, description="samples of each task")
 
     @model_validator(mode="after")
     def _same_temperature(self) -> DistillConfig:

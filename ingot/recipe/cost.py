@@ -138,11 +138,7 @@ def teacher_model(stage: RecipeStage, models: Mapping[str, ModelConfig | None]) 
 
 def pass_tokens(config: TrainingConfig) -> int:
     """Tokens of a forward pass: a whole step may be fewer than `micro_batch_tokens`."""
-    return (
-        min(config.micro_batch_tokens, config.batch_tokens)
-        if isinstance(config, PretrainConfig)
-        else config.micro_batch_tokens
-    )
+    return min(config.micro_batch_tokens, config.step_tokens or config.micro_batch_tokens)
 
 
 def kept_values(model: ModelConfig) -> int:

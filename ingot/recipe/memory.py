@@ -174,9 +174,9 @@ def _loss(shape: Shape, tokens: float, ranks: int) -> float:
 def rows_per_pass(config: TrainingConfig, data: int) -> int:
     """Rows that a device takes at once, of the rows that a step gives it."""
     rows = max(1, config.micro_batch_tokens // config.sequence_length)
-    if not isinstance(config, PretrainConfig):
+    if config.step_tokens is None:
         return rows
-    return min(rows, max(1, config.batch_tokens // config.sequence_length // data))
+    return min(rows, -(-config.step_tokens // (config.sequence_length * data)))
 
 
 def passes_per_step(config: TrainingConfig, data: int, rows: int) -> int | None:

@@ -87,6 +87,11 @@ class TrainingConfig(Config):
             check_schedule(self.schedule, self.steps)
         return self
 
+    @property
+    def step_tokens(self) -> int | None:
+        """The most tokens that a step can have; None where the options do not say."""
+        return None
+
 
 class LanguageConfig(TrainingConfig):
     """Training to predict the next token of texts."""
@@ -227,6 +232,11 @@ class PretrainConfig(LanguageConfig):
             raise ValueError(f"phases must end at rising shares of the steps, the last at 1; they end at {known}")
         check_schedule(self.schedule_in_steps, self.steps)
         return self
+
+    @property
+    def step_tokens(self) -> int:
+        """The tokens of a step, once a warm-up of the batch is over."""
+        return self.batch_tokens
 
     @property
     def batch_sizes(self) -> BatchSizes:

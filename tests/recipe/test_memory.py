@@ -15,10 +15,12 @@ from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.mixers.mixer import Site
 from ingot.model.transformer import Transformer
+from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
+from ingot.recipe.cost import pass_tokens
 from ingot.recipe.hardware import GIB, GPUS
-from ingot.recipe.memory import Memory, memory
+from ingot.recipe.memory import Memory, memory, rows_per_pass
 from ingot.recipe.shape import shape_of
-from ingot.train.config import PretrainConfig
+from ingot.train.config import PretrainConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 
 ONE = MeshConfig(shard=1)
@@ -159,6 +161,24 @@ def test_gradients_of_a_single_pass_take_the_place_of_activations() -> None:
     assert twice.gradients == pytest.approx(4 * shape_of(model).parameters, rel=1e-6)
     little = memory(shape_of(model), stage(model, 1, 128), ONE, DEVICE)
     assert 0 < little.gradients < 4 * shape_of(model).parameters
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "rows"),
+    [
+        (SftConfig, {"batch_conversations": 5}, 5),
+        (PreferConfig, {"batch_pairs": 3}, 6),
+        (RlConfig, {"prompts_per_step": 2, "group": 4}, 8),
+        (DistillConfig, {"prompts_per_step": 7}, 7),
+    ],
+)
+def test_a_pass_has_no_more_rows_than_its_step(kind: type[TrainingConfig], options: dict[str, int], rows: int) -> None:
+    """A text takes a row at the most, however much a pass could hold; processes share them."""
+    config = kind.model_validate({"steps": 1, "sequence_length": 64, "micro_batch_tokens": 1024} | options)
+    assert (rows_per_pass(config, 1), pass_tokens(config)) == (rows, 64 * rows)
+    assert rows_per_pass(config, 4) == -(-rows // 4)
+    small = config.model_copy(update={"micro_batch_tokens": 128})
+    assert (rows_per_pass(small, 1), pass_tokens(small)) == (2, 128)
 
 
 def test_what_is_kept_orders_the_memory() -> None:
