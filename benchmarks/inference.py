@@ -28,11 +28,11 @@ from typing import Any
 
 import torch
 
+from ingot.checkpoints.families.table import write_config
+from ingot.checkpoints.families.weights import make_tensor
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
-from ingot.model.families.table import write_config
-from ingot.model.families.weights import make_tensor
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 

@@ -45,7 +45,7 @@ class Measured:
 
 def make_model(folder: Path, device: str) -> Path:
     """A checkpoint with random weights and a tokenizer: of the size of SmolLM2-135M for a GPU, much smaller for a CPU."""
-    from ingot.model.checkpoint import save_checkpoint
+    from ingot.checkpoints.checkpoint import save_checkpoint
     from ingot.model.config import ModelConfig
     from ingot.model.initialise import initialise
     from ingot.model.transformer import Transformer

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import torch
 
+from ingot.checkpoints.gguf.read import read_gguf
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
-from ingot.model.gguf.read import read_gguf
 from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat, Message
 

@@ -35,8 +35,8 @@ from typing import Any
 
 import torch
 
+from ingot.checkpoints.convert import export_model
 from ingot.model.config import ModelConfig
-from ingot.model.convert import export_model
 from ingot.model.count import count
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ingot.model.config import ModelConfig
     from ingot.model.transformer import Transformer
+    from ingot.planner.plan import Plan
     from ingot.recipe.flow import RunResult
-    from ingot.recipe.plan import Plan
     from ingot.workspace.progress import Progress
 
 __version__ = "0.1.0"
@@ -43,6 +43,7 @@ def run(
     report: bool = True,
 ) -> RunResult:
     """Run a recipe: reuse finished stages, resume an unfinished one. `set` changes values: `{"sft.steps": 5}`."""
+    from ingot.planner.expected import expected_speed
     from ingot.recipe.flow import run_recipe
     from ingot.recipe.load import load_recipe
 
@@ -59,6 +60,7 @@ def run(
         dry_run=dry_run,
         progress=progress,
         finish=build_report if report else None,
+        expected=expected_speed,
     )
 
 
@@ -71,8 +73,8 @@ def plan(
     gpu: str | None = None,
 ) -> Plan:
     """What running a recipe would do and cost, on so many GPUs of a kind ("h100", "h200" …) if given; runs nothing."""
+    from ingot.planner.plan import make_plan
     from ingot.recipe.load import load_recipe
-    from ingot.recipe.plan import make_plan
 
     return make_plan(load_recipe(recipe, set or {}, absent=True), Path(runs), gpus=gpus, gpu=gpu)
 
@@ -90,22 +92,22 @@ def load(
     """
     import torch
 
-    from ingot.model.checkpoint import load_model
+    from ingot.checkpoints.checkpoint import load_model
     from ingot.workspace.runs import find_checkpoint
 
     return load_model(find_checkpoint(Path(path).expanduser()), dtype=dtype or torch.float32, configure=configure)
 
 
 def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path:
-    """Write a Hugging Face folder or a GGUF file as an Ingot checkpoint. Options: see ingot.model.convert."""
-    from ingot.model.convert import import_model as convert
+    """Write a Hugging Face folder or a GGUF file as an Ingot checkpoint. Options: see ingot.checkpoints.convert."""
+    from ingot.checkpoints.convert import import_model as convert
 
     return convert(source, folder, **options)
 
 
 def export_model(source: str | Path | Transformer, folder: str | Path, **options: Any) -> Path:
-    """Write a model, in memory or on disk, as a Hugging Face folder. Options: see ingot.model.convert."""
-    from ingot.model.convert import export_model as convert
+    """Write a model, in memory or on disk, as a Hugging Face folder. Options: see ingot.checkpoints.convert."""
+    from ingot.checkpoints.convert import export_model as convert
     from ingot.workspace.runs import find_checkpoint
 
     found = find_checkpoint(Path(source).expanduser()) if isinstance(source, str | Path) else source

@@ -13,9 +13,9 @@ import transformers
 from safetensors.torch import load_file
 
 import ingot
+from ingot.checkpoints.convert import export_model
 from ingot.cli import main
 from ingot.cli.convert import parse_size
-from ingot.model.convert import export_model
 from ingot.workspace.errors import ArtifactError
 from tests.model.tiny import config, random_model, random_tokens
 

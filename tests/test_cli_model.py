@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.cli import main
 from ingot.cli.show_model import length_words, parameters
-from ingot.model.checkpoint import save_checkpoint
 from ingot.model.config import ModelConfig
 from ingot.model.describe import describe_block, layer_groups
 from ingot.model.layers import expand_layers

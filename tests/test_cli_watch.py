@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ingot.checkpoints.checkpoint import load_model
 from ingot.cli import main
-from ingot.model.checkpoint import load_model
 from ingot.train.config import PretrainConfig
 from ingot.train.guards.heartbeat import read_heartbeats
 from ingot.train.guards.watchdog import LOG

@@ -18,9 +18,12 @@ import ingot
 PACKAGE = Path(ingot.__file__).parent
 ROOMS = (
     "workspace",
+    "sandbox",
     "data",
     "tokens",
+    "kernels",
     "model",
+    "checkpoints",
     "optim",
     "train",
     "inference",
@@ -28,8 +31,10 @@ ROOMS = (
     "post",
     "evals",
     "recipe",
+    "planner",
     "lab",
     "report",
+    "serve",
     "cli",
 )
 HEAVY = ("torch", "numpy", "pyarrow", "tokenizers", "pydantic", "transformers", "jinja2", "yaml")

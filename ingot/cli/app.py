@@ -133,8 +133,8 @@ def plan(
 ) -> None:
     """Show the stages of a recipe, how far they are and what they cost; runs nothing."""
     from ingot.cli.show_plan import show_plan
+    from ingot.planner.plan import make_plan
     from ingot.recipe.load import load_recipe
-    from ingot.recipe.plan import make_plan
 
     loaded = load_recipe(recipe, set or (), absent=True)
     made = make_plan(loaded, runs, measure=measure, gpu=gpu, gpus=gpus, price=price)
@@ -202,7 +202,7 @@ def doctor(
     """Check this machine, and a recipe if one is given; exit code 1 if something cannot work."""
     from itertools import chain
 
-    from ingot.recipe.doctor import examine_machine, examine_recipe
+    from ingot.planner.doctor import examine_machine, examine_recipe
 
     found = examine_recipe(recipe, set or (), runs, quick=quick) if recipe is not None else ()
     checks = list(chain(examine_machine(runs), found)) if as_json else show_checks(chain(examine_machine(runs), found))
@@ -305,6 +305,7 @@ def _run(
 ) -> None:
     """Run stages with live progress, and end by saying where the results are and what to do next."""
     from ingot.cli.stop import note_signals, resume_command
+    from ingot.planner.expected import expected_speed
     from ingot.recipe.flow import run_recipe
     from ingot.train.parallel.launch import in_world
     from ingot.workspace.interrupt import StopSignal
@@ -330,6 +331,7 @@ def _run(
                 stop=stop,
                 finish=_build_report if report else None,
                 world=world,
+                expected=expected_speed,
             )
     except Interrupted as error:
         typer.echo(f"{error}\nto go on: {resume_command()}", err=True)

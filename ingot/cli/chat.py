@@ -57,19 +57,19 @@ def chat_command(
     check_one(checkpoint, server)
     chosen = choose_tools(tools, tool_seconds)
 
-    from ingot.inference.chat import chat
-    from ingot.inference.conversation import Speaker
     from ingot.inference.sampling import Sampling
+    from ingot.serve.chat import chat
+    from ingot.serve.conversation import Speaker
 
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
     speaker: Speaker
     if server is not None:
         from ingot.inference.client import Client
-        from ingot.inference.server_speaker import ServerSpeaker
+        from ingot.serve.server_speaker import ServerSpeaker
 
         speaker = ServerSpeaker(Client(server, api_key), model)
     else:
-        from ingot.inference.model_speaker import load_speaker
+        from ingot.serve.model_speaker import load_speaker
 
         assert checkpoint is not None  # one of the two is given
         speaker = load_speaker(find_checkpoint(checkpoint))

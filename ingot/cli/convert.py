@@ -50,7 +50,7 @@ def import_command(
     source: SourceArgument, out: OutArgument, dtype: DtypeOption = None, force: ForceOption = False
 ) -> None:
     """Read a model in another format and write it as an Ingot checkpoint."""
-    from ingot.model.convert import import_model
+    from ingot.checkpoints.convert import import_model
 
     def convert(progress: Progress, stop: StopSignal) -> Path:
         return import_model(
@@ -74,7 +74,7 @@ def export_command(
     force: ForceOption = False,
 ) -> None:
     """Write a model as a Hugging Face folder that transformers loads."""
-    from ingot.model.convert import export_model
+    from ingot.checkpoints.convert import export_model
 
     size = parse_size(max_shard_size)
 

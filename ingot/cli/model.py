@@ -82,7 +82,7 @@ def find_model(name: str) -> tuple[ModelConfig, Preset | None]:
         raise ArtifactError("there is no such file or folder", place=name, fix="`ingot model list` shows the presets")
     if path.suffix in (".yaml", ".yml"):
         return _read_yaml(path), None
-    from ingot.model.checkpoint import open_model
+    from ingot.checkpoints.checkpoint import open_model
 
     return open_model(path).config, None
 

@@ -85,7 +85,7 @@ def serve_command(
     missing = [package for package in ("fastapi", "uvicorn") if importlib.util.find_spec(package) is None]
     if missing:
         raise IngotError(f"{missing[0]} is not installed", place="ingot serve", fix='pip install "ingot[serve]"')
-    from ingot.inference.server.run import serve
+    from ingot.serve.openai.run import serve
 
     found = find_checkpoint(checkpoint)
     ended_by = serve(

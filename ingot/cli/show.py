@@ -16,7 +16,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ingot.recipe.check import Check
+    from ingot.planner.check import Check
     from ingot.recipe.flow import RunResult
     from ingot.workspace.config import Config
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ingot.recipe.placement import Placement
-    from ingot.recipe.plan import Plan, PlannedStage
-    from ingot.recipe.published import Published
+    from ingot.planner.placement import Placement
+    from ingot.planner.plan import Plan, PlannedStage
+    from ingot.planner.published import Published
 
 BAR = 40
 WIDE = 100  # columns of a terminal; a narrower one has no room for what stages take
@@ -155,7 +155,7 @@ def _memory(placement: Placement) -> Text:
     """The total, a bar of the device's memory, and the parts in the bar's colours: those of training, those of sampling."""
     from rich.text import Text
 
-    from ingot.recipe.hardware import find_gpu
+    from ingot.planner.hardware import find_gpu
 
     available, held = find_gpu(placement.gpu).memory, placement.memory
     text = Text(f"{held.total / GIB:.1f} of {available / GIB:.0f} GiB per device  ")

@@ -10,7 +10,7 @@ import typer
 from ingot.workspace.errors import IngotError
 
 if TYPE_CHECKING:
-    from ingot.inference.tools.tool import Tool
+    from ingot.envs.tools.tool import Tool
 
 ToolsOption = Annotated[
     str,
@@ -34,7 +34,7 @@ def choose_tools(text: str, deadline: float) -> dict[str, Tool]:
 
 def _named(name: str, deadline: float) -> list[Tool]:
     if name.endswith(".py"):
-        from ingot.inference.tools.functions import load_functions
+        from ingot.envs.tools.functions import load_functions
 
         return list(load_functions(Path(name), deadline).values())
     match name:
@@ -42,11 +42,11 @@ def _named(name: str, deadline: float) -> list[Tool]:
             return []
         case "calculator":
             from ingot.envs import calculator
-            from ingot.inference.tools.tool import Tool
+            from ingot.envs.tools.tool import Tool
 
             return [Tool(calculator.SCHEMA, calculator.calculator, asks=False)]
         case "python":
-            from ingot.inference.tools.python import python_tool
+            from ingot.envs.tools.python import python_tool
 
             return [python_tool(deadline)]
     raise IngotError(f"there is no tool {name}", place="--tools", fix="choose from calculator, python, FILE.py, none")

@@ -30,7 +30,7 @@ def ui_command(
     check_one(checkpoint, server)
     chosen = choose_tools(tools, tool_seconds)
 
-    from ingot.report.ui.serve import serve_ui
+    from ingot.serve.ui.serve import serve_ui
 
     found = None if checkpoint is None else find_checkpoint(checkpoint)
     serve_ui(found, server, host=host, port=port, key=api_key, tools=chosen, open_page=open_page, say=typer.echo)

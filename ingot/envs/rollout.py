@@ -23,9 +23,9 @@ from ingot.envs import calculator
 from ingot.envs.task import Policy, Score, Task, Writing
 from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.tool_calls import Tool, ToolCalls
+from ingot.envs.tools.tool import DEADLINE
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.sampling import Sampling
-from ingot.inference.tools.tool import DEADLINE
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import THINK_END, THINK_START
 

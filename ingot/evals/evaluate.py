@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ingot.checkpoints.checkpoint import load_model
 from ingot.evals.config import EvalConfig
 from ingot.evals.scores import Metric, save_scores
 from ingot.evals.suites.bits_per_byte import measure_bits_per_byte
@@ -18,7 +19,6 @@ from ingot.evals.suites.continuations import continue_texts
 from ingot.evals.suites.needle import measure_needle
 from ingot.evals.suites.tasks import measure_tasks
 from ingot.inference.engine import Engine
-from ingot.model.checkpoint import load_model
 from ingot.tokens.chat import ChatFormat
 from ingot.train.device import choose_device
 from ingot.workspace.errors import ArtifactError

@@ -22,8 +22,8 @@ class CheckpointWriter:
     """Answers with a model of ours, in its own chat format, without thinking."""
 
     def __init__(self, path: Path) -> None:
+        from ingot.checkpoints.checkpoint import load_model
         from ingot.inference.checksum import weights_checksum
-        from ingot.model.checkpoint import load_model
         from ingot.tokens.chat import ChatFormat
         from ingot.train.device import choose_device
 

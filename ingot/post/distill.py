@@ -16,8 +16,8 @@ from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
 
+from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.trajectory import Trajectory
-from ingot.model.checkpoint import load_model
 from ingot.model.transformer import Transformer
 from ingot.post.config import DistillConfig
 from ingot.post.policy import sequence_logprobs

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.model.transformer import Transformer
 from ingot.post.kept import Kept
 from ingot.post.meeting import Between, work_together

@@ -61,6 +61,9 @@ class RunResult:
         return sorted(path for path in self.folder.glob("*-*/") if path.is_dir() and path.name not in used)
 
 
+ExpectedSpeed = Callable[[Recipe, str, int], float | None]  # tokens per second of a stage on so many processes
+
+
 def run_recipe(
     recipe: Recipe,
     runs: Path = Path("runs"),
@@ -74,11 +77,13 @@ def run_recipe(
     finish: Callable[[Path], Path] | None = None,
     table: Table = STAGES,
     world: World | None = None,
+    expected: ExpectedSpeed | None = None,
 ) -> RunResult:
     """Run the stages of `recipe` that are not finished below `runs`.
 
     `from_stage` redoes that stage and all that follow; earlier ones must be finished. `to_stage` is the last to run.
     `only` runs just the stages of these names. `finish` is called with the run folder at the end, returns the report.
+    `expected` (planner/expected.py) estimates the speed that a training stage should reach here; the stage says it at its start.
     Without a `stop`, Ctrl-C and SIGTERM stop at the next step; a caller that gives one handles the signals itself.
     In a `world` of several processes the first calls this, the others `follow_recipe`.
     """
@@ -103,7 +108,7 @@ def run_recipe(
             if work.stage.name in redo:
                 discard(work.folder)
         works = [_as_undone(work) if work.stage.name in redo else work for work in works]
-        results = _Run(recipe, works, chosen, run_folder, progress or Progress(), table, world).run(stop)
+        results = _Run(recipe, works, chosen, run_folder, progress or Progress(), table, world, expected).run(stop)
         report = finish(run_folder) if finish is not None else None
     return RunResult(recipe.name, run_folder, tuple(results), report)
 
@@ -173,9 +178,10 @@ class _Run:
         progress: Progress,
         table: Table,
         world: World | None = None,
+        expected: ExpectedSpeed | None = None,
     ) -> None:
         self.recipe, self.works, self.chosen, self.progress, self.table = recipe, works, chosen, progress, table
-        self.world = world
+        self.world, self.expected = world, expected
         self.folders = {work.stage.name: work.folder for work in works}
         self.hashes = {work.stage.name: work.hash for work in works}
         self.results = make_results(works)
@@ -225,12 +231,10 @@ class _Run:
 
     def _expected(self, work: Work) -> float | None:
         """Tokens per second that a training stage should reach here, as far as that is known."""
-        if not isinstance(work.stage.config, TrainingConfig):
+        if self.expected is None or not isinstance(work.stage.config, TrainingConfig):
             return None
-        from ingot.recipe.expected import expected_speed  # here, because it imports torch
-
         divided = self.world is not None and _is_divided(work)
-        return expected_speed(self.recipe, work.stage.name, self.world.size if divided and self.world else 1)
+        return self.expected(self.recipe, work.stage.name, self.world.size if divided and self.world else 1)
 
     def _work(self, work: Work, folder: StageFolder, began: float) -> Done:
         """Call the stage and declare its folder finished."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ingot.model.checkpoint import load_model, open_model
+from ingot.checkpoints.checkpoint import load_model, open_model
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer

@@ -9,7 +9,7 @@ Artifact kinds and where they lie below a stage's folder (a stage that makes kin
     documents/    part-*.parquet: id, text, source, and one column per annotation
     tokenizer/    tokenizer.json, chat_template.jinja, statistics.json
     shards/       token shards by source, index.json (see ingot/tokens/shards.py)
-    checkpoint/   a complete checkpoint (see ingot/model/checkpoint.py)
+    checkpoint/   a complete checkpoint (see ingot/checkpoints/checkpoint.py)
     scores/       scores.json: {metric: {"value", "standard_error", "count"}}; samples.jsonl
     verdict/      verdict.json: which claims of the recipe held
 """

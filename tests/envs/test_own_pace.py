@@ -20,7 +20,7 @@ from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from tests.envs.script import Reply, Script
 from tests.envs.test_rollout import CHAT, END, Fixed, turn_tokens
-from tests.inference.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
+from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
 
 PATIENCE = 20.0  # seconds that any wait of these tests may take
 SETTINGS: dict[str, Any] = {"max_new_tokens": 240, "max_tokens": 1000, "max_turns": 4, "seed": 3}

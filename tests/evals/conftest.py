@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ingot.model.checkpoint import load_model, save_checkpoint
+from ingot.checkpoints.checkpoint import load_model, save_checkpoint
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.initialise import initialise

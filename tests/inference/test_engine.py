@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.families.table import write_config
+from ingot.checkpoints.families.weights import make_tensor
 from ingot.inference import decoder, forward, prefill
 from ingot.inference.engine import Engine
 from ingot.inference.request import Completion
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
-from ingot.model.families.table import write_config
-from ingot.model.families.weights import make_tensor
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
 from tests.inference.conftest import CONTEXT, VOCABULARY, mixed_config, reference_logprobs, tiny_config, tiny_model

@@ -12,7 +12,7 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.inference.structure.constraint import compile_regex, compile_schema
 from ingot.workspace.errors import IngotError
-from tests.inference.speaker import trained_speaker
+from tests.serve.speaker import trained_speaker
 
 SCHEMA = {
     "type": "object",

@@ -10,7 +10,7 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError, IngotError
 from tests.inference.conftest import tiny_model
-from tests.inference.speaker import speaker_config, train_small_tokenizer
+from tests.serve.speaker import speaker_config, train_small_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from ingot.inference.text import TextStream
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
 from tests.inference.conftest import VOCABULARY, mixed_config, tiny_model
-from tests.inference.speaker import trained_speaker
 from tests.inference.test_engine_machine import balance
 from tests.inference.test_engine_mixers import check, finish, make_model, short_mini, text
+from tests.serve.speaker import trained_speaker
 
 LENGTH = 96
 KINDS = ("llama-3.1-8b-mini", "gemma3-4b-mini", "deepseek-v3.2-mini", "qwen3-next-80b-a3b-mini", "falcon-h1-0.5b-mini")

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from ingot.checkpoints.families.table import architecture
 from ingot.model.config import ModelConfig
-from ingot.model.families.table import architecture
 from ingot.model.presets.preset import presets
 from ingot.tokens.config import VALIDATION, TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer

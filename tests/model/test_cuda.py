@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.families.table import architecture
 from ingot.model.config import ModelConfig
-from ingot.model.families.table import architecture
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.initialise import initialise

@@ -13,12 +13,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DeepseekV3Config, Glm4MoeConfig, PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
+from ingot.checkpoints.families.table import read_config, write_config
+from ingot.checkpoints.families.weights import make_tensor
 from ingot.model.config import ModelConfig
-from ingot.model.families.table import read_config, write_config
-from ingot.model.families.weights import make_tensor
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
-from tests.model.families.harness import GRADIENTS, LOGITS, TINY, imported, relative
+from tests.checkpoints.families.harness import GRADIENTS, LOGITS, TINY, imported, relative
 
 MOE = {"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "first_k_dense_replace": 1}
 LATENT = {

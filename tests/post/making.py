@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.envs.config import NoThinkConfig, TaskMixConfig
 from ingot.envs.task import Score, make_task
 from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
-from ingot.model.checkpoint import save_checkpoint
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.config import FeedForwardConfig
 from ingot.model.initialise import initialise

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
-from ingot.model.families.table import write_config
-from ingot.model.families.weights import make_tensor
+from ingot.checkpoints.families.table import write_config
+from ingot.checkpoints.families.weights import make_tensor
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import END_OF_TEXT, PAD, Tokenizer
 

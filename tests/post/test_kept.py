@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed
 
+from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.rollout import rollout
 from ingot.inference.engine import Engine
-from ingot.model.checkpoint import load_model
 from ingot.post import answers, meeting, pairs
 from ingot.post.config import PreferConfig
 from ingot.post.kept import Kept

@@ -17,8 +17,8 @@ import torch
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 
+from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
-from ingot.model.checkpoint import load_model
 from ingot.post import distill, meeting, prefer, rl, sft
 from ingot.post.config import PreferConfig
 from ingot.tokens.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.post import distill, prefer, rl, sft
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.files import read_jsonl

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.rollout import rollout
 from ingot.envs.tasks.mix import TaskMix
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
-from ingot.model.checkpoint import load_model
 from ingot.optim.config import AdamWConfig
 from ingot.post import distill, prefer, rl, sft
 from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig

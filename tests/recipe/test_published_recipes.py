@@ -23,11 +23,11 @@ from ingot.model.config import ModelConfig
 from ingot.model.presets.preset import preset
 from ingot.optim.config import MuonConfig
 from ingot.optim.schedule import learning_rate_share
-from ingot.recipe.check_data import check_seeds
+from ingot.planner.check_data import check_seeds
+from ingot.planner.plan import make_plan
 from ingot.recipe.flow import RunResult
 from ingot.recipe.graph import SHARDS_INDEX
 from ingot.recipe.load import load_recipe
-from ingot.recipe.plan import make_plan
 from ingot.recipe.recipe import FromStage, Recipe
 from ingot.tokens.shards import INDEX_FILE
 from ingot.train.config import PretrainConfig

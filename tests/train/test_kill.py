@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from ingot.model.checkpoint import load_model, verify_checkpoint
+from ingot.checkpoints.checkpoint import load_model, verify_checkpoint
 from ingot.workspace.files import PARTIAL, read_json
 from tests.train.pretraining import (
     CHECKPOINT_EVERY,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Sequence
 from ingot.tokens.packing import make_batch

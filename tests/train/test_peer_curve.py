@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from ingot.model.convert import export_model
+from ingot.checkpoints.convert import export_model
 from ingot.tokens.batch import Batch
 from ingot.train.batches import split_rows
 from ingot.train.source import Source

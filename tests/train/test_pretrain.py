@@ -12,7 +12,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from ingot.model.checkpoint import load_model, save_checkpoint
+from ingot.checkpoints.checkpoint import load_model, save_checkpoint
 from ingot.model.mixers.config import AttentionConfig
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader

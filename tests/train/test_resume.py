@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import Listener, StepSource, make_trainer, records, same_weights, stage_folder

@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor
 
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
-from ingot.recipe import stress
-from ingot.recipe.dry_run import dry_run
+from ingot.planner import stress
+from ingot.planner.dry_run import dry_run
 from ingot.train import loop, prepare
 from ingot.train.config import PretrainConfig
 from ingot.train.loop import Trainer

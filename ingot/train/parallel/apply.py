@@ -15,9 +15,9 @@ import torch
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
+from ingot.checkpoints.stored import StoredModel
 from ingot.model.initialise import copy_shard
 from ingot.model.order import in_ranks_order, orders, whole
-from ingot.model.stored import StoredModel
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
 

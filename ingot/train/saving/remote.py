@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from fsspec.core import url_to_fs
 
-from ingot.model.checkpoint import MANIFEST, verify_checkpoint
+from ingot.checkpoints.checkpoint import MANIFEST, verify_checkpoint
 from ingot.train.saving.ranks import Ranks
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_file, read_json

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.model.checkpoint import verify_checkpoint
+from ingot.checkpoints.checkpoint import verify_checkpoint
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
 from ingot.train.saving.background import Background

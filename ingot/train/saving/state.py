@@ -23,9 +23,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor
 
-from ingot.model.checkpoint import STATE, TRAINING
+from ingot.checkpoints.checkpoint import STATE, TRAINING
+from ingot.checkpoints.state_files import MODEL, load_state_files, stored_shapes
 from ingot.model.order import Order, orders
-from ingot.model.state_files import MODEL, load_state_files, stored_shapes
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import world_size
 from ingot.workspace.errors import ArtifactError

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ingot.model.checkpoint import MANIFEST, STATE, TRAINING, digests, write_description
-from ingot.model.state_files import save_state
-from ingot.model.stored import tokenizer_files
+from ingot.checkpoints.checkpoint import MANIFEST, STATE, TRAINING, digests, write_description
+from ingot.checkpoints.state_files import save_state
+from ingot.checkpoints.stored import tokenizer_files
 from ingot.model.transformer import Transformer
 from ingot.train.saving.ranks import Ranks
 from ingot.train.saving.state import run_orders

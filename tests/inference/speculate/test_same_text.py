@@ -18,10 +18,10 @@ from ingot.inference.structure.constraint import compile_choice
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 from tests.inference.conftest import VOCABULARY, tiny_config, tiny_model
-from tests.inference.speaker import train_small_tokenizer
 from tests.inference.speculate.oracle import bytes_of, with_oracle
 from tests.inference.test_engine import check_against_forward, random_requests
 from tests.inference.test_engine_mixers import LENGTH, check, finish, make_model, short_mini, text
+from tests.serve.speaker import train_small_tokenizer
 
 KINDS = (
     "llama-3.1-8b-mini",  # keys and values in pages

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.gguf.read import read_gguf
 from ingot.inference.weight_only.pack import Bits, quantise_for_sampling
-from ingot.model.gguf.read import read_gguf
 from ingot.model.transformer import Transformer
-from tests.model.gguf.conftest import smollm2
+from tests.checkpoints.gguf.conftest import smollm2
 
 __all__ = ["smollm2"]  # a fixture
 TOKENS = 64

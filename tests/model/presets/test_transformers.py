@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from ingot.checkpoints.families.table import write_config
 from ingot.model.count import count
-from ingot.model.families.table import write_config
 from ingot.model.presets.preset import Preset, presets
 from ingot.workspace.files import write_json
 

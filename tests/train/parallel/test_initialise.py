@@ -11,10 +11,10 @@ import numpy
 import torch
 from torch.distributed.tensor import DTensor
 
+from ingot.checkpoints.stored import in_memory
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.order import orders, whole
-from ingot.model.stored import in_memory
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.apply import load_shards
 from ingot.train.parallel.layout import make_layout

@@ -22,7 +22,7 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import FileStore
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 from ingot.train import pretrain
 from ingot.train.config import PretrainConfig

@@ -24,7 +24,7 @@ import numpy
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.train.parallel import launch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
 from ingot.train.pretrain import bits_per_byte
 from ingot.workspace.errors import CheckFailed, Interrupted

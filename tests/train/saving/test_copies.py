@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from ingot.model.checkpoint import load_model, verify_checkpoint
+from ingot.checkpoints.checkpoint import load_model, verify_checkpoint
 from ingot.train.saving.remote import Remote
 from ingot.train.saving.steps import Steps, find_step
 from ingot.workspace.errors import ArtifactError, Interrupted

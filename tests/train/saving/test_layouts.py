@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 
-from ingot.model.checkpoint import load_model, verify_checkpoint
+from ingot.checkpoints.checkpoint import load_model, verify_checkpoint
 from ingot.workspace.files import read_json
 from tests.train.parallel.ranks import run_ranks
 from tests.train.saving import layouts

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ingot
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.workspace.files import read_json

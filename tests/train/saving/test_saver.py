@@ -16,9 +16,9 @@ import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save as torch_save
 
-from ingot.model import checkpoint
-from ingot.model.checkpoint import load_model, verify_checkpoint
-from ingot.model.state_files import save_state
+from ingot.checkpoints import checkpoint
+from ingot.checkpoints.checkpoint import load_model, verify_checkpoint
+from ingot.checkpoints.state_files import save_state
 from ingot.train.saving import background, saver, write
 from ingot.train.saving.state import load_run
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted

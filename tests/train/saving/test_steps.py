@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.model.checkpoint import load_model
+from ingot.checkpoints.checkpoint import load_model
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.steps import Steps, find_step, kept
 from ingot.workspace.errors import ArtifactError

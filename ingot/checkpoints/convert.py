@@ -1,0 +1,127 @@
+"""Whole models from one form on disk to another, without ever holding one in memory.
+
+    import   Hugging Face folder, GGUF file or checkpoint   →   checkpoint (checkpoint.py)
+    export   checkpoint, Hugging Face folder, GGUF file or a model in memory   →   Hugging Face folder (huggingface.py)
+
+Weights flow in pieces of a few megabytes: read, put together (translate.py), written. Everything that can be wrong with the
+source is found before the first byte is written, and the result appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from pathlib import Path
+
+import torch
+
+from ingot.checkpoints.checkpoint import CONFIG, open_model, write_checkpoint
+from ingot.checkpoints.families.table import find_family
+from ingot.checkpoints.huggingface import HuggingFacePlan
+from ingot.checkpoints.stored import StoredModel, in_memory
+from ingot.model.transformer import Transformer
+from ingot.workspace.errors import ArtifactError
+from ingot.workspace.files import PARTIAL, atomic_folder
+from ingot.workspace.interrupt import StopSignal
+from ingot.workspace.progress import Progress
+
+LARGEST_SHARD = 5_000_000_000
+MEGABYTE = 1_000_000
+RESERVE = 1.01  # of the disk: headers, tokenizer and manifest beside the weights
+
+
+def import_model(
+    source: str | Path,
+    folder: str | Path,
+    *,
+    dtype: torch.dtype | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    stop: StopSignal | None = None,
+) -> Path:
+    """Write the model at `source` as an Ingot checkpoint. Weights keep their dtype unless another is asked for."""
+    target = _check_target(Path(folder), replace)
+    stored = open_model(Path(source)).cast(dtype)
+    _check_space(target, stored.parameters.bytes)
+    meter = Meter(stored, stored.parameters.bytes, progress or Progress(), stop or StopSignal())
+    with atomic_folder(target) as temporary:
+        write_checkpoint(stored, temporary, meter.add)
+    return target
+
+
+def export_model(
+    source: str | Path | Transformer,
+    folder: str | Path,
+    *,
+    model_type: str | None = None,
+    dtype: torch.dtype | None = None,
+    max_shard_bytes: int = LARGEST_SHARD,
+    replace: bool = False,
+    progress: Progress | None = None,
+    stop: StopSignal | None = None,
+) -> Path:
+    """Write a model as a folder that transformers loads; as `model_type` if one is given that can express it."""
+    target = _check_target(Path(folder), replace)
+    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source))
+    if model_type is not None:
+        find_family(model_type, "what to export as")
+        stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
+    plan = HuggingFacePlan(stored.cast(dtype), max_shard_bytes)
+    _check_space(target, plan.tensors.bytes)
+    meter = Meter(stored, plan.tensors.bytes, progress or Progress(), stop or StopSignal())
+    with atomic_folder(target) as temporary:
+        plan.write(temporary, meter.add)
+    return target
+
+
+class Meter:
+    """Shows how far a conversion is, and ends it where a stop was asked for."""
+
+    def __init__(self, stored: StoredModel, total: int, progress: Progress, stop: StopSignal) -> None:
+        self.progress, self.stop = progress, stop
+        self.total = total
+        self.done, self.began = 0, time.monotonic()
+        for note in stored.notes:
+            progress.say(note)
+        progress.start(-(-total // MEGABYTE), unit="MB")
+
+    def add(self, size: int) -> None:
+        """`size` more bytes are written."""
+        self.stop.check()
+        self.done += size
+        rate = self.done / MEGABYTE / max(time.monotonic() - self.began, 1e-9)
+        # rounded down until the end, where the total is rounded up: it is done once
+        finished = -(-self.total // MEGABYTE) if self.done >= self.total else self.done // MEGABYTE
+        self.progress.advance(finished, **{"MB/s": round(rate)})
+
+
+def _check_target(folder: Path, replace: bool) -> Path:
+    """Refuse what would be overwritten by accident."""
+    if folder.exists():
+        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / CONFIG).exists()):
+            raise ArtifactError(
+                "this exists and is not the folder of a model",
+                place=str(folder),
+                fix="name a folder that does not exist",
+            )
+        if not replace:
+            raise ArtifactError(
+                "the folder exists",
+                place=str(folder),
+                fix="name another one, or replace it with --force (replace=True)",
+            )
+    return folder
+
+
+def _check_space(folder: Path, size: int) -> None:
+    """Refuse to begin what the disk cannot hold."""
+    shutil.rmtree(folder.with_name(folder.name + PARTIAL), ignore_errors=True)  # what a killed conversion left
+    parent = next(parent for parent in folder.absolute().parents if parent.exists())
+    free, needed = shutil.disk_usage(parent).free, int(size * RESERVE)
+    if needed > free:
+        raise ArtifactError(
+            f"the model needs {needed / 1e9:,.1f} GB of disk, {free / 1e9:,.1f} GB are free",
+            place=str(parent),
+            fix="make room, choose another disk, or a smaller --dtype",
+        )

@@ -1,0 +1,142 @@
+"""The doctor's look at training stages: can the model be divided, does the disk hold the checkpoints, does one step work."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+
+from ingot.model.config import ModelConfig
+from ingot.optim.config import MuonConfig
+from ingot.planner.check import Check
+from ingot.planner.check_machine import memory_bytes
+from ingot.planner.cost import Cost, pass_tokens
+from ingot.planner.dry_run import Outcome, dry_run
+from ingot.planner.hardware import GIB
+from ingot.planner.memory import memory
+from ingot.planner.placement import devices, resolve
+from ingot.planner.plan import assume_machine
+from ingot.planner.shape import shape_of
+from ingot.recipe.work import Work
+from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.parallel.config import MeshConfig
+from ingot.train.parallel.divisible import divided_widths, find_indivisible
+
+DRY_RUN_SECONDS = 120.0
+LONGEST_STEP = 60.0
+"""A step that is estimated to take longer than this here is not tried."""
+HIGH_LOSS = 1.5
+"""A fresh model's loss on random tokens is about ln(vocabulary); above this multiple of it something is wrong."""
+MEMORY_MISSED = 0.25
+"""Difference between measured and estimated memory, as a share, from which it is worth a warning."""
+
+
+def check_sharding(works: list[Work], models: Mapping[str, ModelConfig | None]) -> Iterator[Check]:
+    """Whether each training stage's model can be divided over its mesh."""
+    for work in works:
+        config, model = work.stage.config, models.get(work.stage.name)
+        if not isinstance(config, TrainingConfig) or model is None or work.done is not None:
+            continue
+        mesh = resolve(config.mesh)
+        rows = config.batch_tokens // config.sequence_length if isinstance(config, PretrainConfig) else None
+        broken = find_indivisible(model, config.mesh, sequence_length=config.sequence_length, rows_per_step=rows)
+        name = f"{work.stage.name} sharding"
+        if broken:
+            problems, fixes = "; ".join(one.problem for one in broken), "; ".join(one.fix for one in broken)
+            yield Check(name, "fail", problems, fixes)
+        elif devices(mesh) > 1:
+            sizes = ", ".join(
+                f"{what} {'/'.join(map(str, sorted(found)))}" for what, found in divided_widths(model).items()
+            )
+            start = f"start it with torchrun --nproc-per-node, {devices(mesh)} processes in all"
+            yield Check(name, "ok", f"the mesh divides {sizes}; {start}")
+
+
+def checkpoint_bytes(config: TrainingConfig, cost: Cost) -> tuple[int, int]:
+    """Bytes below a stage's folder: the most while it runs, and what stays when it is done."""
+    parameters = cost.parameters or 0
+    moments = 4 if isinstance(config.optimizer, MuonConfig) else 8  # Muon: about one momentum
+    plan = config.checkpoints
+    for_good = 0 if plan.keep_every is None else config.steps // plan.keep_every
+    held = plan.keep + 1 + for_good + plan.keep_best  # one more is being written
+    whole, weights = (4 + moments) * parameters, 4 * parameters
+    return whole * min(held, 1 + config.steps // plan.every) + weights, whole * for_good + weights
+
+
+def check_checkpoints(works: list[Work], costs: Mapping[str, Cost], place: Path) -> Check | None:
+    """The disk against what checkpoints take at the worst moment of the recipe."""
+    kept = most = 0
+    for work in works:
+        config, cost = work.stage.config, costs.get(work.stage.name)
+        if not isinstance(config, TrainingConfig) or cost is None or cost.parameters is None or work.done is not None:
+            continue
+        running, stays = checkpoint_bytes(config, cost)
+        most, kept = max(most, kept + running), kept + stays
+    if not most:
+        return None
+    free = shutil.disk_usage(place).free
+    text = f"checkpoints take {most / GIB:.2f} GiB at the most, {kept / GIB:.2f} stay; {free / GIB:.1f} GiB are free"
+    if most > free:
+        fix = "make room, give another folder with --runs, keep fewer (checkpoints.keep, keep_every)"
+        return Check("recipe disk", "fail", text, fix)
+    return Check("recipe disk", "ok", text)
+
+
+def check_step(works: list[Work], models: Mapping[str, ModelConfig | None], costs: Mapping[str, Cost]) -> Check:
+    """One real step of the pre-training stage that takes most memory, if this machine can take it."""
+    pending = [work.stage for work in works if isinstance(work.stage.config, PretrainConfig) and work.done is None]
+    known = [stage for stage in pending if models.get(stage.name) is not None]
+    if not known:
+        return Check("one step", "ok", "no pre-training stage with a known model is left to try")
+    stage = max(known, key=lambda one: costs[one.name].memory_bytes or 0)
+    config, model, cost = stage.config, models[stage.name], costs[stage.name]
+    assert isinstance(config, PretrainConfig) and model is not None
+    estimate, room = _memory_here(config, model, cost)
+    if estimate > room:
+        text = f"{stage.name} needs {estimate / GIB:.1f} GiB, {room / GIB:.1f} are here: only its shapes were built"
+        return Check(
+            "one step", "warn", text, "run the doctor on the machine that will train it, or see ingot plan --gpus"
+        )
+    tokens = min(max(config.micro_batch_tokens, config.sequence_length), config.batch_tokens)
+    seconds = (
+        (cost.flops_per_token or 0) * tokens / assume_machine().flops_per_second
+        if not torch.cuda.is_available()
+        else 0.0
+    )
+    if seconds > LONGEST_STEP:
+        text = f"a pass of {stage.name} would take about {seconds / 60:.0f} minutes here: only its shapes were built"
+        return Check("one step", "ok", text)
+    return judge_step(dry_run(model, config, DRY_RUN_SECONDS), stage.name, estimate, model.vocabulary_size or 1)
+
+
+def judge_step(outcome: Outcome, stage: str, estimate: int, vocabulary: int) -> Check:
+    """What a step showed, against what was expected of it."""
+    name = "one step"
+    if outcome.error is not None:
+        return Check(
+            name,
+            "fail",
+            f"{stage}: {outcome.error}",
+            "the same will happen to the run: see `ingot run --to` this stage",
+        )
+    expected = math.log(vocabulary)
+    memory = f"{outcome.peak_bytes / GIB:.2f} GiB (estimate {estimate / GIB:.2f})"
+    loss = f"loss {outcome.loss:.2f} (even odds {expected:.2f})"
+    text = f"{stage} on {outcome.device}: {memory}, {outcome.seconds:.1f} s with start-up, {loss}"
+    if not outcome.loss < HIGH_LOSS * expected:
+        return Check(name, "warn", text, "the fresh model is far from even odds: look at initial.std and at scales")
+    if abs(outcome.peak_bytes / estimate - 1) > MEMORY_MISSED and outcome.peak_bytes > GIB:
+        return Check(name, "warn", text, "trust the measured memory; the estimate is off for this shape")
+    return Check(name, "ok", text)
+
+
+def _memory_here(config: PretrainConfig, model: ModelConfig, cost: Cost) -> tuple[int, int]:
+    """What one process would need on this machine's device, and what that has."""
+    if not torch.cuda.is_available():
+        return cost.memory_bytes or 0, memory_bytes() or 1 << 62
+    single = config.model_copy(update={"batch_tokens": max(pass_tokens(config), config.sequence_length)})
+    device = torch.cuda.mem_get_info()[1]
+    return memory(shape_of(model), single, MeshConfig(shard=1), device).total, device

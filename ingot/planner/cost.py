@@ -1,0 +1,209 @@
+"""What the training stages of a recipe cost on this CPU, by arithmetic on the counts of the model (model/count.py).
+
+GPUs are planned by memory.py, speed.py and placement.py.
+
+    tokens  = steps · batch_tokens (fewer while the batch is warmed up)
+    FLOPs   = tokens · (6 · active matrix parameters + mixing), forward and backward
+    memory  = 16 · parameters (float32 weights, gradients, two moments of AdamW)
+              + 4 · tokens of a pass · values kept for the backward pass: 4·vocabulary for the loss, and per layer
+                8·width + 3·(queries + keys + values) + 5·feed-forward width
+              + what a stage that samples holds beside (beside.py), in each of the processes that its mesh asks for
+    seconds = FLOPs / (machine's matrix product speed · UTILISATION)
+
+Of mixers without queries, keys and values it is what stands in their place (`mixed_width`); of a mixture of experts the
+width of the experts that a token passes.
+
+How good that is, on a CPU: the factors of the memory were fitted to the peak of three small models, where the estimate
+is 0.92 to 1.01 of what was measured; on four other shapes it is 0.69 to 0.87 of it, too low by 70 to 100 MB. The time
+was 0.6 to 2.6 times the measured one in ten readings, all on a busy machine; it was not checked on an idle one.
+
+Stages that sample from the model (prefer, rl, distill) or pack conversations (sft) do not know their tokens in advance:
+for them only steps, parameters and memory are given. Memory of a distillation is not known where its teacher is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingot.model.config import ModelConfig
+from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig
+from ingot.model.mixers.config import (
+    AttentionConfig,
+    GatedDeltaConfig,
+    KdaConfig,
+    LightningConfig,
+    Mamba2Config,
+    MixerConfig,
+    MlaConfig,
+    ParallelConfig,
+)
+from ingot.planner.sampler_memory import MASTER, NOTHING, Beside, beside
+from ingot.post.config import DistillConfig
+from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
+from ingot.tokens.config import TokenizerConfig
+from ingot.train.config import PretrainConfig, TrainingConfig
+
+UTILISATION = 0.5
+"""Share of the matrix product speed that a training step of a small model reaches."""
+BYTES_PER_PARAMETER = 16
+BYTES_PER_VALUE = 4
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What is known in advance; None where it is not."""
+
+    steps: int | None = None
+    parameters: int | None = None
+    tokens: int | None = None
+    flops_per_token: int | None = None
+    flops: int | None = None
+    memory_bytes: int | None = None
+    beside: Beside = NOTHING
+
+    def seconds(self, flops_per_second: float) -> float | None:
+        """The time on a machine that multiplies matrices at this speed."""
+        return None if self.flops is None else self.flops / (flops_per_second * UTILISATION)
+
+
+def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
+    """The cost of every training stage, by name; `look` as in `stage_models`."""
+    from ingot.model.count import count  # here, because it imports torch
+
+    costs: dict[str, Cost] = {}
+    models = stage_models(recipe, look=look)
+    for name, model in models.items():
+        config = recipe.stage(name).config
+        assert isinstance(config, TrainingConfig)
+        tokens = config.total_tokens if isinstance(config, PretrainConfig) else None
+        if model is None:
+            costs[name] = Cost(steps=config.steps, tokens=tokens)
+            continue
+        counted = count(model)
+        parameters = counted.counted(("body", "embedding", "head", "multi_token"))
+        per_token = counted.training_flops_per_token(config.sequence_length)
+        processes, teacher = mesh_processes(config), teacher_model(recipe.stage(name), models)
+        held = beside(model, config, processes, teacher)
+        training = BYTES_PER_PARAMETER * parameters + BYTES_PER_VALUE * pass_tokens(config) * kept_values(model)
+        costs[name] = Cost(
+            steps=config.steps,
+            parameters=parameters,
+            tokens=tokens,
+            flops_per_token=per_token,
+            flops=tokens * per_token if tokens is not None else None,
+            memory_bytes=None
+            if needs_teacher(config) and teacher is None
+            else _peak(training, held, processes, parameters),
+            beside=held,
+        )
+    return costs
+
+
+def mesh_processes(config: TrainingConfig) -> int:
+    """The processes that a mesh names; `shard: 0` takes as many as there are, and counts as 1."""
+    mesh = config.mesh
+    return mesh.replicate * max(1, mesh.shard) * mesh.tensor * mesh.context * mesh.pipeline
+
+
+def _peak(training: int, held: Beside, processes: int, parameters: int) -> int:
+    if not held.before:
+        return training + processes * held.total
+    whole = 0 if held.sampler else MASTER * parameters  # one process samples from the model that it trains
+    return max(training, whole + processes * held.total)
+
+
+def stage_models(recipe: Recipe, *, look: bool = False) -> dict[str, ModelConfig | None]:
+    """The model that every training stage trains, by the stage's name.
+
+    None where the recipe alone does not say it, because a checkpoint or a tokenizer lies on disk; `look` opens those.
+    """
+    models: dict[str, ModelConfig | None] = {}
+    for stage in recipe.stages:
+        if isinstance(stage.config, TrainingConfig):
+            models[stage.name] = _model(stage, recipe, models, look=look)
+    return models
+
+
+def needs_teacher(config: TrainingConfig) -> bool:
+    """Whether a stage has a second model whose size must be known."""
+    return isinstance(config, DistillConfig)
+
+
+def teacher_model(stage: RecipeStage, models: Mapping[str, ModelConfig | None]) -> ModelConfig | None:
+    """The model of a stage's teacher; None without one, or where it lies in a checkpoint on disk."""
+    source = stage.inputs.get("teacher")
+    return models.get(source.stage) if isinstance(source, FromStage) else None
+
+
+def pass_tokens(config: TrainingConfig) -> int:
+    """Tokens of a forward pass: a whole step may be fewer than `micro_batch_tokens`."""
+    return min(config.micro_batch_tokens, config.step_tokens or config.micro_batch_tokens)
+
+
+def kept_values(model: ModelConfig) -> int:
+    """How many numbers per token wait for the backward pass, by the formula above."""
+    kept = 4 * (model.vocabulary_size or 0)
+    for layer in range(model.depth):
+        block = model.block(layer)
+        kept += 8 * model.width + 3 * mixed_width(block.mixer) + 5 * inner_width(block.feed_forward)
+    return kept
+
+
+def mixed_width(mixer: MixerConfig | None) -> int:
+    """Numbers per token that go into the mixing: queries, keys and values, or the like."""
+    match mixer:
+        case None:
+            return 0
+        case AttentionConfig():
+            return (mixer.heads + 2 * mixer.key_value_heads) * mixer.head_width
+        case MlaConfig():
+            return mixer.heads * (2 * (mixer.content_width + mixer.rope_width) + mixer.value_width)
+        case LightningConfig():
+            return 3 * mixer.heads * mixer.head_width
+        case GatedDeltaConfig():  # queries, keys, values, output gate
+            return 2 * (mixer.key_heads * mixer.key_width + mixer.value_heads * mixer.value_width)
+        case KdaConfig():  # queries, keys, values, decay, output gate
+            return 5 * mixer.heads * mixer.head_width
+        case Mamba2Config():  # z, x, B, C
+            return 2 * (mixer.heads * mixer.head_width + mixer.groups * mixer.state)
+        case ParallelConfig():
+            return mixed_width(mixer.attention) + mixed_width(mixer.mamba)
+
+
+def inner_width(feed_forward: ChannelConfig | None) -> int:
+    """Inner channels that a token passes."""
+    if feed_forward is None:
+        return 0
+    if isinstance(feed_forward, FeedForwardConfig):
+        return feed_forward.width
+    shared = feed_forward.shared.width if feed_forward.shared else 0
+    return feed_forward.active * feed_forward.expert.width + shared
+
+
+def _model(
+    stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool
+) -> ModelConfig | None:
+    """The model that a stage trains: its own, or that of the checkpoint it goes on from."""
+    if isinstance(stage.config, PretrainConfig) and stage.config.model is not None:
+        model = stage.config.model
+        if model.vocabulary_size is not None:
+            return model
+        size = _vocabulary_size(stage, recipe, look=look)
+        return None if size is None else model.model_copy(update={"vocabulary_size": size})
+    source = stage.inputs.get("checkpoint")
+    if look and isinstance(source, FromPath):
+        from ingot.checkpoints.checkpoint import read_config  # here, because it imports torch
+
+        return read_config(source.path)
+    return models.get(source.stage) if isinstance(source, FromStage) else None
+
+
+def _vocabulary_size(stage: RecipeStage, recipe: Recipe, *, look: bool) -> int | None:
+    source = stage.inputs.get("tokenizer")
+    if look and isinstance(source, FromPath):
+        from ingot.tokens.tokenizer import Tokenizer
+
+        return Tokenizer.load(source.path).vocabulary_size
+    maker = recipe.stage(source.stage).config if isinstance(source, FromStage) else None
+    return maker.vocabulary_size if isinstance(maker, TokenizerConfig) else None

@@ -1,0 +1,41 @@
+"""How fast a training stage should run on this machine's devices, by the estimate of `ingot plan`: said when it starts.
+
+A run that reaches half of it has something to look for; without the number beside it nobody would know.
+"""
+
+from __future__ import annotations
+
+from ingot.planner.plan import this_gpu
+from ingot.recipe.recipe import Recipe
+from ingot.train.config import PretrainConfig
+from ingot.workspace.errors import ArtifactError
+
+
+def expected_speed(recipe: Recipe, stage: str, processes: int) -> float | None:
+    """Tokens per second of all devices together.
+
+    None where it is not known: on a CPU or an unknown GPU, and for stages that do not know their tokens in advance.
+    """
+    # here, because they import torch, which recipes without a training stage do without
+    from ingot.model.count import count
+    from ingot.planner.cost import stage_models
+    from ingot.planner.hardware import find_gpu, reached
+    from ingot.planner.placement import judge, resolve
+    from ingot.planner.shape import shape_of
+    from ingot.train.parallel.divisible import find_indivisible
+
+    config, gpu = recipe.stage(stage).config, this_gpu()
+    if gpu is None or not isinstance(config, PretrainConfig):
+        return None
+    try:
+        model = stage_models(recipe, look=True)[stage]
+    except ArtifactError:  # a checkpoint that some stage starts from: that stage will say what is wrong
+        return None
+    if model is None:
+        return None
+    mesh, rows = resolve(config.mesh, processes), config.batch_tokens // config.sequence_length
+    if find_indivisible(model, mesh, sequence_length=config.sequence_length, rows_per_step=rows):
+        return None  # the stage itself will say what is wrong
+    device, flops = find_gpu(gpu), count(model).training_flops_per_token(config.sequence_length)
+    judged = judge(shape_of(model), config, mesh, device, reached(device), flops)
+    return None if judged.tokens_per_second is None else judged.tokens_per_second * judged.gpus

@@ -1,0 +1,224 @@
+"""What running a recipe would do: its stages, what they take, how far they are, what they cost. Runs nothing.
+
+On a CPU the costs are cost.py's. On GPUs (asked for, or found on this machine) each training stage is placed (placement.py):
+with a number of devices the best layout is searched, without one the recipe's own mesh is judged.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingot.planner.cost import Cost, needs_teacher, stage_costs, stage_models, teacher_model
+from ingot.planner.published import Published, published
+from ingot.planner.sampler_memory import beside
+from ingot.recipe.folders import input_names
+from ingot.recipe.recipe import FromPath, Recipe
+from ingot.recipe.stages import STAGES, Table
+from ingot.recipe.work import list_work
+from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.hardware import cpu_name
+from ingot.workspace.errors import RecipeError
+
+if TYPE_CHECKING:
+    from ingot.model.config import ModelConfig
+    from ingot.planner.placement import Placement
+
+ASSUMED_FLOPS_PER_CORE = 15e9
+"""float32 matrix products on one core of a server of 2020; `--measure` measures this machine."""
+MEASURE_SECONDS = 1.0
+DOES_NOT_FIT = "does not fit: fewer micro_batch_tokens, activations: { keep: blocks }, or more devices"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How fast this machine multiplies matrices."""
+
+    device: str
+    flops_per_second: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One line of a plan. `seconds` is what the work took if it is done, else the estimate."""
+
+    name: str
+    kind: str
+    inputs: dict[str, Any]
+    hash: str
+    folder: str
+    status: str
+    seconds: float | None
+    cost: Cost = field(default_factory=Cost)
+    placement: Placement | None = None
+    problem: str | None = None
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """Hours of all devices together; None on a CPU, or where the time is unknown."""
+        return None if self.placement is None or self.seconds is None else self.seconds * self.placement.gpus / 3600
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        placement = None if self.placement is None else self.placement.as_json()
+        return {**asdict(replace(self, placement=None)), "placement": placement, "gpu_hours": self.gpu_hours}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a recipe would do on this machine."""
+
+    name: str
+    seed: int
+    folder: str
+    machine: Machine
+    stages: tuple[PlannedStage, ...]
+    price: float | None = None
+    published: Published | None = None
+    absent: tuple[str, ...] = ()  # inputs given as paths that do not exist yet
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return {**asdict(replace(self, stages=())), "stages": [stage.as_json() for stage in self.stages]}
+
+
+def make_plan(
+    recipe: Recipe,
+    runs: Path = Path("runs"),
+    *,
+    measure: bool = False,
+    gpu: str | None = None,
+    gpus: int | None = None,
+    price: float | None = None,
+    table: Table = STAGES,
+) -> Plan:
+    """The plan of `recipe`, for GPUs of a kind and number if given; `measure` takes a second. `price` is per GPU-hour."""
+    gpu = gpu or ("h100" if gpus is not None else None) or this_gpu()
+    machine = measure_machine() if measure else assume_machine()
+    costs, models = stage_costs(recipe), stage_models(recipe)
+    stages = []
+    for work in list_work(recipe, runs, table):
+        cost = costs.get(work.stage.name, Cost())
+        seconds = cost.seconds(machine.flops_per_second) if gpu is None else None
+        placement, problem = None, None
+        if gpu is not None and isinstance(work.stage.config, TrainingConfig):
+            model = models[work.stage.name]
+            product = machine.flops_per_second if machine.measured else None
+            teacher = teacher_model(work.stage, models)
+            placement, problem = place(work.stage.config, model, cost, gpu, gpus, product, teacher)
+            if placement is not None and placement.tokens_per_second and cost.tokens:
+                seconds = cost.tokens / placement.tokens_per_second / placement.gpus
+        stages.append(
+            PlannedStage(
+                name=work.stage.name,
+                kind=work.stage.kind,
+                inputs=input_names(work.stage.inputs),
+                hash=work.hash,
+                folder=str(work.folder),
+                status=work.status,
+                seconds=seconds if work.done is None else work.done.seconds,
+                cost=cost,
+                placement=placement,
+                problem=problem,
+            )
+        )
+    known = published(recipe.name) if gpu is not None else None
+    sources = [source for stage in recipe.stages for _, source in stage.sources() if isinstance(source, FromPath)]
+    absent = tuple(dict.fromkeys(str(source.path) for source in sources if not source.path.exists()))
+    return Plan(recipe.name, recipe.seed, str(runs / recipe.name), machine, tuple(stages), price, known, absent)
+
+
+def place(
+    config: TrainingConfig,
+    model: ModelConfig | None,
+    cost: Cost,
+    gpu: str,
+    gpus: int | None,
+    product: float | None,
+    teacher: ModelConfig | None = None,
+) -> tuple[Placement | None, str | None]:
+    """Where a stage runs and what is wrong with that; `product` is a measured speed of matrix products to reckon with."""
+    from ingot.planner.hardware import find_gpu, reached
+    from ingot.planner.placement import best, devices, first_fit, judge, resolve, why_none
+    from ingot.planner.shape import shape_of
+    from ingot.train.parallel.divisible import find_indivisible
+
+    device = find_gpu(gpu)
+    if model is None or cost.flops_per_token is None:
+        return None, "its model lies in a checkpoint or takes its vocabulary from a tokenizer on disk: not known here"
+    if needs_teacher(config) and teacher is None:
+        return None, "its teacher lies in a checkpoint on disk: its memory is not known here"
+    shape, kernels = shape_of(model), reached(device, product)
+    if gpus is not None and isinstance(config, PretrainConfig):
+        found = best(model, shape, config, gpus, device, kernels, cost.flops_per_token)
+        return found, why_none(model, config, gpus) if found is None else None
+    if gpus is not None:
+        held = beside(model, config, gpus, teacher, device.memory)
+        found = first_fit(model, shape, config, gpus, device, kernels, cost.flops_per_token, held)
+        return found, None if found.fits else why_not(found)
+    mesh = resolve(config.mesh, gpus)
+    rows = config.batch_tokens // config.sequence_length if isinstance(config, PretrainConfig) else None
+    broken = find_indivisible(model, mesh, sequence_length=config.sequence_length, rows_per_step=rows)
+    if broken:
+        return None, "; ".join(f"{one.problem}: {one.fix}" for one in broken)
+    held = beside(model, config, devices(mesh), teacher, device.memory)
+    judged = judge(shape, config, mesh, device, kernels, cost.flops_per_token, held)
+    return judged, None if judged.fits else why_not(judged)
+
+
+def why_not(placement: Placement) -> str:
+    """What to do about a stage that does not fit. More devices divide the training, but not what each of them has whole."""
+    held = placement.memory
+    whole = {"sampler": held.sampler, "reference": held.reference, "teacher": held.teacher, "cache": held.cache}
+    if sum(whole.values()) < held.total / 2:
+        return DOES_NOT_FIT
+    largest = max(whole, key=lambda name: whole[name])
+    fix = "a smaller sequence_length, fewer samples a step" if largest == "cache" else "larger devices, a smaller model"
+    return f"does not fit: each device holds its {largest} whole, {whole[largest] / 1024**3:.0f} GiB: {fix}"
+
+
+def this_gpu() -> str | None:
+    """The kind of this machine's GPU, if it has one whose figures are known."""
+    import torch
+
+    from ingot.planner.hardware import find_gpu
+
+    if not torch.cuda.is_available():
+        return None
+    try:
+        return find_gpu(torch.cuda.get_device_name()).name
+    except RecipeError:
+        return None
+
+
+def assume_machine() -> Machine:
+    """A guess from the number of cores, without torch."""
+    cores = usable_cores()
+    return Machine(f"CPU, {cores} cores", cores * ASSUMED_FLOPS_PER_CORE, measured=False)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: fewer than the machine has under taskset or in a container."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def measure_machine() -> Machine:
+    """The speed of float32 matrix products of a training step's size, or of bfloat16 ones on a GPU."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    size, dtype = (8192, torch.bfloat16) if gpu else (512, torch.float32)
+    device = torch.device("cuda" if gpu else "cpu")
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    float((left @ right).sum())  # the first product pays for the set-up
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < MEASURE_SECONDS:
+        float((left @ right)[0, 0])  # reading a value waits for the device
+        count += 1
+    speed = 2 * size**3 * count / (time.perf_counter() - began)
+    name = torch.cuda.get_device_name() if gpu else cpu_name()
+    return Machine(name, speed, measured=True)

@@ -1,0 +1,216 @@
+"""POST /v1/completions: a text goes on; without a chat template, whole or as a stream.
+
+The prompt is a text, several, or token ids. Choice j of prompt i has the number i·n + j. With `echo` the prompt stands
+before the answer, and with `logprobs` too its own tokens are scored; `max_tokens: 0` then asks for the scores alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ingot.inference.runner import Chunk
+from ingot.inference.sampling import Sampling
+from ingot.inference.text import TextStream
+from ingot.serve.openai.errors import ApiError, JsonAnswer, as_api_error
+from ingot.serve.openai.generation import EventStream, Generation, check_count, collect, unless_gone
+from ingot.serve.openai.logprobs import TextLogprobs
+from ingot.serve.openai.options import make_samplings
+from ingot.serve.openai.replies import DONE, Heading, event, usage
+from ingot.serve.openai.scores import Score, prompt_scores
+from ingot.serve.openai.service import Service
+from ingot.serve.openai.structures import answer_structure
+from ingot.serve.openai.wire import CompletionRequest
+from ingot.workspace.errors import IngotError
+
+DEFAULT_TOKENS = 16  # OpenAI's default of max_tokens on this endpoint
+LONGEST_SCORING = 300.0  # seconds that the scoring of a prompt may take, the wait for its turn included
+
+
+@dataclass
+class Plan:
+    """What a request comes down to: a prompt, a sampling and perhaps scores for each choice."""
+
+    body: CompletionRequest
+    prompts: list[list[int]]
+    samplings: list[Sampling]
+    scores: list[list[Score]]
+
+    @property
+    def asked(self) -> list[list[int]]:
+        """The prompts as they were sent: without those of further choices."""
+        return self.prompts[:: self.body.n or 1]
+
+
+def make_plan(service: Service, body: CompletionRequest) -> Plan:
+    """Read the request; runs beside the loop."""
+    if body.stream_options is not None and not body.stream:
+        raise ApiError(400, "stream_options needs stream: true", param="stream_options", code="invalid_value")
+    scores_only = body.max_tokens == 0
+    if scores_only and not body.echo:
+        raise ApiError(400, "max_tokens is 0: nothing to do without echo", param="max_tokens", code="invalid_value")
+    given = _prompts(body.prompt)
+    if not scores_only:
+        check_count(service, len(given) * (body.n or 1))
+    asked = [_encode(service, prompt) for prompt in given]
+    constraint = answer_structure(service, body.response_format, body.structured_outputs)
+    plan = Plan(body, [], [], [])
+    for tokens in asked:
+        service.check_length(len(tokens), "prompt", answer=0 if scores_only else 1)
+        plan.prompts += [tokens] * (body.n or 1)
+        plan.samplings += make_samplings(
+            service,
+            body,
+            room=max(1, service.length - len(tokens)),
+            wanted=DEFAULT_TOKENS if body.max_tokens is None else max(1, body.max_tokens),
+            ends=service.ends,
+            top_logprobs=body.logprobs or 0,
+            constraint=constraint,
+        )
+    return plan
+
+
+async def add_scores(service: Service, plan: Plan) -> None:
+    """Score the prompts, one between two steps, so that everybody else goes on meanwhile."""
+    runner, each = service.runner, plan.body.n or 1
+    try:
+        with runner.visit():
+            for tokens in plan.asked:
+                score = partial(prompt_scores, runner.engine.model, tokens, plan.body.logprobs or 0)
+                scores = await asyncio.wait_for(asyncio.wrap_future(runner.begin(score)), LONGEST_SCORING)
+                plan.scores += [scores] * each
+    except (IngotError, RuntimeError, TimeoutError) as error:
+        raise as_api_error(error) from error
+
+
+def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
+    """A list of prompts, whichever way they were sent."""
+    if isinstance(prompt, str):
+        return [prompt]
+    ids = [item for item in prompt if isinstance(item, int)]
+    return [ids] if ids else [item for item in prompt if not isinstance(item, int)]
+
+
+def _encode(service: Service, prompt: str | list[int]) -> list[int]:
+    """The tokens of a prompt; an empty text begins a document."""
+    if isinstance(prompt, str):
+        return [*service.tokenizer.opening, *service.tokenizer.encode(prompt)] or list(service.ends[:1])
+    wrong = [token for token in prompt if token >= service.vocabulary]
+    if wrong:
+        message = f"token {wrong[0]} is not in the vocabulary of {service.vocabulary}"
+        raise ApiError(400, message, param="prompt", code="invalid_value")
+    return prompt
+
+
+class TextChoice:
+    """One text as it comes."""
+
+    def __init__(self, service: Service, plan: Plan, index: int) -> None:
+        self.plan, self.index = plan, index
+        self.tokens = 0
+        self.finish: str | None = None
+        self._text = TextStream(service.tokenizer, plan.body.stops)
+        self._pieces: list[str] = []
+        self._shown = 0  # characters
+        prompt = plan.prompts[index]
+        echoed = service.tokenizer.decode(prompt, skip_special=True) if plan.body.echo else ""
+        self._echo, self._offset = echoed, len(echoed)
+        self._logprobs: TextLogprobs | None = None
+        if plan.body.logprobs is not None:
+            self._logprobs = TextLogprobs(service.tokenizer, plan.body.logprobs)
+            before = TextStream(service.tokenizer)
+            for token, score in zip(prompt, plan.scores[index], strict=True) if plan.scores else ():
+                before.push(token)
+                self._logprobs.add(token, before.start, *score)
+
+    def take(self, chunk: Chunk) -> str:
+        """The text of some more tokens; `finish` says whether they were the last."""
+        text, self._echo = self._echo, ""
+        for number, token in enumerate(chunk.tokens):
+            at_end = chunk.finish == "stop" and number == len(chunk.tokens) - 1
+            self.tokens += 1
+            if at_end and token in self.plan.samplings[self.index].stop_tokens:
+                break
+            text += self._text.push(token)
+            if self._logprobs is not None:
+                top = next(iter(chunk.top_logprobs[number:]), ())
+                self._logprobs.add(token, self._offset + self._text.start, chunk.logprobs[number], top)
+            if self._text.stopped:
+                break
+        if chunk.last or self._text.stopped:
+            text += self._text.finish()
+            self.finish = "stop" if self._text.stopped or chunk.finish == "stop" else "length"
+        self._pieces.append(text)
+        self._shown += len(text)
+        return text
+
+    def entry(self, text: str) -> dict[str, Any]:
+        """The choice with this piece of its text."""
+        everything = self.finish is not None and not self._text.stopped
+        logprobs = self._logprobs.take(None if everything else self._shown) if self._logprobs is not None else None
+        return {"index": self.index, "text": text, "logprobs": logprobs, "finish_reason": self.finish}
+
+    def whole(self) -> dict[str, Any]:
+        """The choice with all of its text."""
+        return self.entry("".join(self._pieces))
+
+
+async def completion(service: Service, body: CompletionRequest, request: Request) -> Response:
+    """Answer a request."""
+    service.check_model(body.model)
+    plan = await asyncio.to_thread(make_plan, service, body)
+    if body.echo and body.logprobs is not None:
+        await unless_gone(request, add_scores(service, plan))
+    heading = Heading(service, "cmpl", "text_completion")
+    choices = [TextChoice(service, plan, index) for index in range(len(plan.prompts))]
+    if body.max_tokens == 0:
+        for choice in choices:
+            choice.take(Chunk(finish="length"))
+        return JsonAnswer(heading.whole([choice.whole() for choice in choices], _usage(plan, choices, None)))
+    generation = Generation(service, plan.prompts, plan.samplings)
+    if body.stream:
+        with generation.closing_on_error():
+            await unless_gone(request, generation.begin())
+        return EventStream(_events(plan, heading, choices, generation), generation, service)
+    with generation:
+        await unless_gone(request, collect(choices, generation))
+        return JsonAnswer(heading.whole([choice.whole() for choice in choices], _usage(plan, choices, generation)))
+
+
+async def _events(
+    plan: Plan, heading: Heading, choices: Sequence[TextChoice], generation: Generation
+) -> AsyncIterator[bytes]:
+    """The texts as server-sent events, and the counts if asked for."""
+    options = plan.body.stream_options
+    counts = bool(options and options.include_usage)
+    always = bool(options and options.continuous_usage_stats)
+    try:
+        async for index, chunk in generation.chunks():
+            choice = choices[index]
+            text = choice.take(chunk)
+            if choice.finish is not None:
+                generation.stop(index)
+            if text or choice.finish is not None:
+                now = _usage(plan, choices, generation) if always else None
+                yield event(heading.piece([choice.entry(text)], now, counts or always))
+        if counts:
+            yield event(heading.piece([], _usage(plan, choices, generation), True))
+        yield DONE
+    except ApiError as error:  # the status is sent already
+        yield event(error.body())
+
+
+def _usage(plan: Plan, choices: Sequence[TextChoice], generation: Generation | None) -> dict[str, Any]:
+    each = plan.body.n or 1
+    return usage(
+        prompt=sum(map(len, plan.asked)),
+        completion=sum(choice.tokens for choice in choices),
+        cached=sum(generation.shared_tokens(index) for index in range(0, len(choices), each)) if generation else 0,
+        reasoning=0,
+    )

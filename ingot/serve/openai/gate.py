@@ -1,0 +1,63 @@
+"""What every request passes before it is looked at: the key, the size of the body, and a count of the answer."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ingot.serve.openai.errors import ApiError
+from ingot.serve.openai.service import Service
+
+OPEN = ("/health",)  # for load balancers, which have no key
+
+
+class Gate:
+    """An ASGI application around another. `paths` are those that are counted by name; others are counted together."""
+
+    def __init__(self, app: ASGIApp, service: Service, paths: frozenset[str]) -> None:
+        self._app, self._service, self._paths = app, service, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request or pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        read = 0
+
+        async def counted_receive() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._service.body_limit:
+                raise HTTPException(413, self._too_large())
+            return message
+
+        async def counted_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._service.metrics.requests[path, message["status"]] += 1
+            await send(message)
+
+        try:
+            self._check(scope)
+        except ApiError as error:
+            await error.response()(scope, receive, counted_send)
+            return
+        await self._app(scope, counted_receive, counted_send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if self._service.key is not None and scope["path"] not in OPEN:
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self._service.key.encode()):
+                message = "the key is missing or wrong; send it as Authorization: Bearer KEY"
+                raise ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._service.body_limit:
+            raise ApiError(413, self._too_large())
+
+    def _too_large(self) -> str:
+        return f"the body is larger than {self._service.body_limit:,} bytes"

@@ -1,0 +1,133 @@
+"""`ingot serve`: load a model, serve it, and end in good order.
+
+The first SIGTERM or Ctrl-C drains: new requests are refused with 503 while running ones get `drain` seconds to come to
+their end, then the process ends. A second signal ends it at once. Without a key the server listens on this machine only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server
+from socket import socket as Socket
+from typing import Literal
+
+import uvicorn
+
+from ingot.checkpoints.checkpoint import load_model
+from ingot.inference.engine import Engine
+from ingot.inference.runner import EngineRunner
+from ingot.inference.speculate.config import Speculation
+from ingot.inference.weight_only.pack import quantise_for_sampling
+from ingot.serve.openai.app import create_app
+from ingot.serve.openai.service import Service
+from ingot.train.device import choose_device, choose_precision
+from ingot.workspace.errors import ArtifactError, IngotError
+from ingot.workspace.interrupt import on_signals
+
+GROUP = 32  # inputs that share a scale in 4 bits: what small models need
+SHUTDOWN = 5  # seconds that open connections get after the drain
+
+
+def check_bind(host: str, key: str | None) -> None:
+    """Refuse to be open to everyone."""
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local and not key:
+        raise IngotError(
+            f"{host} can be reached from other machines, and there is no key: anyone could use the model",
+            place="--host",
+            fix="give --api-key KEY (or INGOT_API_KEY), or leave out --host to listen on this machine only",
+        )
+
+
+def listen(host: str, port: int) -> Socket:
+    """A socket that listens; port 0 takes a free one."""
+    try:
+        return create_server((host, port), family=AF_INET6 if ":" in host else AF_INET, backlog=2048)
+    except OSError as error:
+        problem = f"cannot listen on port {port} of {host}: {error.strerror or error}"
+        raise IngotError(problem, place="--port", fix="choose another port, or stop what listens there") from error
+
+
+def address(socket: Socket) -> str:
+    """Where a listening socket is reached."""
+    host, port = socket.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(
+    path: Path,
+    *,
+    host: str,
+    port: int,
+    key: str | None,
+    name: str | None,
+    slots: int,
+    length: int | None,
+    queue: int,
+    deadline: float,
+    drain: float,
+    device: str,
+    bits: Literal[8, 4] | None,
+    speculate: int,
+    say: Callable[[str], None],
+) -> int | None:
+    """Serve the model at `path` until a signal ends it; returns that signal's number."""
+    check_bind(host, key)
+    where = choose_device(device)
+    model = load_model(path, device=where, dtype=choose_precision("auto", where)).eval()
+    if model.tokenizer is None:
+        raise ArtifactError("the model has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
+    called = name or path.resolve().name.removesuffix(".gguf")
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if bits is not None:
+        packing = quantise_for_sampling(model, bits, group=GROUP)
+        say(f"weights in {bits} bits: {packing.bytes_before / 1e6:,.0f} MB are now {packing.bytes_after / 1e6:,.0f} MB")
+    drafts = Speculation(tokens=speculate) if speculate else None
+    engine = Engine(model, slots=slots, length=length, speculate=drafts)
+    with closing(listen(host, port)) as socket, EngineRunner(engine, limit=slots + queue) as runner:
+        service = Service(runner, model.tokenizer, called, key=key, deadline=deadline)
+        server = Server(service, drain=drain)
+        say(f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once")
+        say(f"serving at {address(socket)}/v1 (Ctrl-C ends it)")
+        server.run(sockets=[socket])
+        return server.ended_by
+
+
+class Server(uvicorn.Server):
+    """uvicorn, ended by a drain: by a signal, or by `stop` from any thread."""
+
+    def __init__(self, service: Service, *, drain: float) -> None:
+        app = create_app(service)
+        super().__init__(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=SHUTDOWN, lifespan="off"))
+        self.ended_by: int | None = None
+        self._runner, self._drain = service.runner, drain
+
+    def stop(self) -> None:
+        """Take nothing new; end when what runs has come to its end, or the time is over."""
+        self._runner.stop_taking()  # from now on, not from when the thread has started
+        threading.Thread(target=self._end, name="ingot-drain", daemon=True).start()
+
+    def _end(self) -> None:
+        self._runner.drain(self._drain)
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Drain at the first signal, end at the second; uvicorn's own would not drain, and would end by the signal."""
+
+        def handle(number: int) -> None:
+            if self.ended_by is None:
+                self.ended_by = number
+                self.stop()
+            else:
+                self.should_exit = self.force_exit = True
+
+        with on_signals(handle):
+            yield

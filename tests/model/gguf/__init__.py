@@ -1,1 +1,0 @@
-"""Tests of ingot/model/gguf."""

@@ -1,0 +1,187 @@
+"""What stages that sample hold beside their training: by hand, and against the bytes that a stage really holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+
+from ingot.cli.show_plan import show_plan
+from ingot.inference.engine import Engine
+from ingot.model.config import ModelConfig
+from ingot.model.initialise import initialise
+from ingot.model.transformer import Transformer
+from ingot.planner.cost import stage_costs
+from ingot.planner.hardware import GIB
+from ingot.planner.memory import WORKSPACE_BYTES, memory
+from ingot.planner.plan import make_plan
+from ingot.planner.sampler_memory import NOTHING, Beside, beside
+from ingot.planner.shape import shape_of
+from ingot.post.answers import SLOTS
+from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
+from ingot.post.distill import TeacherGraded
+from ingot.post.rl import GroupRelative
+from ingot.recipe.load import load_recipe
+from ingot.train.parallel.config import MeshConfig
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+from tests.planner.test_memory import DEVICE, LLAMA, ONE, llama
+from tests.planner.test_plan import EMBEDDING, LAYER, NORMS, REAL
+from tests.post.making import SUMS, tiny_model, tiny_tokenizer
+from tests.recipe.conftest import Write
+
+MIB = 1024**2
+LLAMA_BYTES = 4 * (128256 * 2048 + 16 * (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192) + 33 * 2048)
+PAGE_BYTES = 16 * 4 * 16 * 2 * 8 * 64  # 16 tokens, float32, 16 layers, keys and values of 8 heads of 64: one MiB
+SAMPLES: dict[str, Any] = {"steps": 1, "sequence_length": 1024, "prompts_per_step": 6, "group": 8}
+
+
+def test_rl_by_hand() -> None:
+    assert PAGE_BYTES == MIB
+    config = RlConfig.model_validate(SAMPLES)
+    alone = (1 + 48 * 64) * PAGE_BYTES  # page 0 is nobody's; 48 samples of 64 pages
+    assert beside(llama(), config) == Beside(cache=alone)
+    shared = (1 + 24 * 64) * PAGE_BYTES
+    assert beside(llama(), config, processes=2) == Beside(sampler=LLAMA_BYTES, cache=shared)
+    uneven = (1 + 10 * 64) * PAGE_BYTES  # 48 samples, five processes: the fullest has ten
+    held = RlConfig.model_validate(SAMPLES | {"reference_weight": 0.1})
+    assert beside(llama(), held, processes=5) == Beside(LLAMA_BYTES, reference=LLAMA_BYTES, cache=uneven)
+
+
+def test_a_cache_takes_what_is_free_and_no_more() -> None:
+    large = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 100})
+    assert beside(llama(), large).cache == 4 * GIB
+    assert beside(llama(), large, device=LLAMA_BYTES + 10 * GIB).cache == int(0.6 * 10 * GIB)
+
+
+def test_distillation_and_preferences_by_hand() -> None:
+    teacher = ModelConfig.model_validate(LLAMA | {"layers": "layer*4"})
+    held = beside(llama(), DistillConfig.model_validate(SAMPLES), 2, teacher, LLAMA_BYTES + 80 * GIB)
+    assert held.teacher == LLAMA_BYTES - 4 * 12 * (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192 + 2 * 2048)
+    assert (held.sampler, held.reference, held.before) == (LLAMA_BYTES, 0, False)
+    pairs = PreferConfig(steps=1, sequence_length=1000)
+    assert beside(llama(), pairs, device=80 * GIB) == Beside(cache=(1 + SLOTS * 63) * PAGE_BYTES, before=True)
+    assert beside(llama(), SftConfig(steps=1, sequence_length=8)) == NOTHING
+
+
+def test_the_peak_by_hand() -> None:
+    """RL has it all at once; preferences are sampled, and then trained on."""
+    shape, mesh = shape_of(llama()), MeshConfig(shard=64)
+    rl = RlConfig.model_validate(SAMPLES | {"micro_batch_tokens": 1024})
+    training, whole = memory(shape, rl, mesh, DEVICE), beside(llama(), rl, 64)
+    both = memory(shape, rl, mesh, DEVICE, beside=whole)
+    assert (both.sampler, both.cache) == (LLAMA_BYTES, (1 + 64) * PAGE_BYTES)
+    assert both.total == training.total + LLAMA_BYTES + 65 * PAGE_BYTES
+    options = {"steps": 1, "micro_batch_tokens": 1024, "sequence_length": 1024}
+    pairs, cache = PreferConfig.model_validate(options), (1 + SLOTS * 64) * PAGE_BYTES
+    held = beside(llama(), pairs, 64, device=DEVICE)
+    assert memory(shape, pairs, mesh, DEVICE, beside=held).total == WORKSPACE_BYTES + LLAMA_BYTES + cache
+    alone = beside(llama(), pairs, device=DEVICE)
+    assert memory(shape, pairs, ONE, DEVICE, beside=alone) == memory(shape, pairs, ONE, DEVICE)
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def model_bytes(model: nn.Module | None) -> int:
+    return 0 if model is None else bytes_of([*model.parameters(), *model.buffers()])
+
+
+def cache_bytes(engine: Engine) -> int:
+    return bytes_of(tensor for cache in engine._memory.caches if cache is not None for tensor in cache.tensors())
+
+
+@pytest.mark.parametrize("preset", ["qwen3-8b", "nemotron-h-8b", "gemma2-2b", "kimi-k2", "minimax-text-01"])
+def test_against_an_engine(preset: str) -> None:
+    """Pages of attention and of latents, rings of windows, states."""
+    config = ModelConfig.model_validate({"preset": f"{preset}-mini", "vocabulary_size": 512})
+    model = Transformer(config)
+    initialise(model, seed=0)
+    for length in (100, 1000):  # rings are shorter than the second
+        stage = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 3, "group": 2, "sequence_length": length})
+        assert beside(config, stage).cache == cache_bytes(Engine(model, slots=6, length=length))
+    assert beside(config, stage, processes=2).sampler == model_bytes(model)
+
+
+def test_against_stages(tmp_path: Path) -> None:
+    """The sources of RL and of distillation, with all that they hold."""
+    tokenizer, folder = tiny_tokenizer(), StageFolder(tmp_path, 1, Progress())
+    model, copy, teacher = (tiny_model(tokenizer, seed=seed) for seed in range(3))
+    options = {"steps": 1, "sequence_length": 64, "tasks": SUMS, "prompts_per_step": 3, "device": "cpu"}
+    rl = RlConfig.model_validate(options | {"reference_weight": 0.1, "group": 2})
+    source = GroupRelative(model, rl, folder, whole=copy)
+    estimate = beside(model.config, rl)
+    assert (estimate.reference, estimate.cache) == (model_bytes(source.reference), cache_bytes(source.engine))
+    assert beside(model.config, rl, processes=2).sampler == model_bytes(source.whole)
+    distill = DistillConfig.model_validate(options)
+    graded = TeacherGraded(model, teacher, distill, folder)
+    assert beside(model.config, distill, 1, teacher.config) == Beside(
+        teacher=model_bytes(graded.teacher), cache=cache_bytes(graded.engine)
+    )
+
+
+STAGES = """
+  rl: {steps: 5, sequence_length: 64, prompts_per_step: 2, group: 3, reference_weight: 0.1}
+  distill: {steps: 5, sequence_length: 64, prompts_per_step: 2, inputs: {teacher: sft}}
+"""
+WEIGHTS = 4 * (EMBEDDING + 3 * LAYER + NORMS)
+TINY_PAGE = 16 * 4 * 3 * 2 * 2 * 16  # 16 tokens of three layers with two heads of 16
+
+
+@pytest.fixture
+def sampling(write: Write) -> Path:
+    write("x", "given/part-0.parquet")
+    return write(REAL + STAGES, "tiny.yaml")
+
+
+def test_a_plan_counts_it(sampling: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    costs = stage_costs(load_recipe(sampling))
+    assert costs["rl"].beside == Beside(reference=WEIGHTS, cache=(1 + 6 * 4) * TINY_PAGE)
+    plain = stage_costs(load_recipe(sampling, ["rl.reference_weight=0"]))["rl"]
+    assert (costs["rl"].memory_bytes or 0) - (plain.memory_bytes or 0) == WEIGHTS
+    assert costs["distill"].beside == Beside(teacher=WEIGHTS, cache=(1 + 2 * 4) * TINY_PAGE)
+    divided = stage_costs(load_recipe(sampling, ["rl.mesh={shard: 2}"]))["rl"]
+    assert divided.beside == Beside(WEIGHTS, WEIGHTS, cache=(1 + 3 * 4) * TINY_PAGE)
+    assert (divided.memory_bytes or 0) - (plain.memory_bytes or 0) == (4 * WEIGHTS + (26 - 25) * TINY_PAGE)
+    show_plan(make_plan(load_recipe(sampling)))
+    assert "rl holds beside its training, in every process: reference" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_teacher_that_is_not_known_leaves_the_memory_unknown(sampling: Path) -> None:
+    recipe = load_recipe(sampling, ["distill.inputs={teacher: given}"])
+    assert stage_costs(recipe)["distill"].memory_bytes is None
+    placed = make_plan(recipe, gpu="h100").stages[-1]
+    assert (
+        placed.placement is None and placed.problem is not None and "its teacher lies in a checkpoint" in placed.problem
+    )
+
+
+def test_what_is_whole_in_every_process_is_shown_and_not_helped_by_more_devices(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("x", "given/part-0.parquet")
+    stages = """
+name: large
+stages:
+  tokenizer: {vocabulary_size: 100278, inputs: {documents: given}}
+  tokenize: {inputs: {documents: given}}
+  pretrain:
+    steps: 10
+    batch_tokens: 4194304
+    sequence_length: 8192
+    phases: [{until: 1.0, weights: {all: 1}}]
+    model: {preset: olmo3-32b}
+  rl: {steps: 20, sequence_length: 2048, micro_batch_tokens: 2048}
+  prefer: {steps: 20, sequence_length: 32768, micro_batch_tokens: 32768}
+"""
+    made = make_plan(load_recipe(write(stages, "large.yaml")), gpu="h100", gpus=512)
+    rl, prefer = made.stages[-2:]
+    assert rl.placement is not None and not rl.placement.fits and rl.placement.memory.sampler > 100 * GIB
+    assert rl.problem == "does not fit: each device holds its sampler whole, 120 GiB: larger devices, a smaller model"
+    assert prefer.placement is not None and prefer.placement.mesh.context == 1, "which preferences refuse"
+    show_plan(made)
+    assert "sampler 120.1 · cache" in capsys.readouterr().out

@@ -1,0 +1,51 @@
+"""Servers for the tests: one whose model knows its lines, and slow ones to do something while they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from openai import OpenAI
+
+from ingot.inference.engine import Engine
+from ingot.model.transformer import Transformer
+from ingot.tokens.chat import ChatFormat
+from ingot.tokens.tokenizer import Tokenizer
+from tests.serve.openai.harness import Running, serving, untrained
+from tests.serve.speaker import train_small_tokenizer, train_speaker
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return train_small_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def chat_format(tokenizer: Tokenizer) -> ChatFormat:
+    return ChatFormat(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def speaker(tokenizer: Tokenizer) -> Transformer:
+    return train_speaker(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def server(speaker: Transformer) -> Iterator[Running]:
+    torch.set_num_threads(1)
+    with serving(Engine(speaker, slots=8)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: Running) -> OpenAI:
+    return server.client
+
+
+@pytest.fixture(scope="session")
+def babbler(tokenizer: Tokenizer) -> Iterator[Running]:
+    """A model that writes noise, with room for long prompts: what it writes well it writes because it must."""
+    torch.set_num_threads(1)
+    with serving(Engine(untrained(tokenizer), slots=8)) as running:
+        yield running
