@@ -19,6 +19,7 @@ from torch import Tensor
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
+from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
 from ingot.train.logprobs import score
@@ -26,7 +27,6 @@ from ingot.train.parallel.context import make_across
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.plan import Plan, can_plan
-from ingot.train.rounded import Rounded
 from ingot.train.terms import LossTerm, Scored
 
 
@@ -136,7 +136,7 @@ class Passes:
         self.layout, self.across = layout, make_across(model, layout, objective.terms)
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
         alone = layout is None and dtype.itemsize == 2
-        self.rounded = Rounded(model, dtype, head=objective.planned) if alone else None
+        self.copies = Bf16Copies(model, dtype, head=objective.planned) if alone else None
         self._names: list[str] = []  # of the sums' parts, on all ranks
         self.counted_elsewhere: frozenset[str] = frozenset()  # parameters whose gradients count on another rank
 
@@ -147,7 +147,7 @@ class Passes:
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         """Fill the gradients with those of the whole step (of this rank's share); returns this rank's sums."""
         sums = Sums(record=Record(sum_ranks=self.sum_ranks))
-        with self.rounded.in_use() if self.rounded is not None else nullcontext():
+        with self.copies.in_use() if self.copies is not None else nullcontext():
             for number, batch in enumerate(batches, 1):
                 reduce_over_copies(self.model, number == len(batches))
                 self.run_one(batch.to(self.device), denominators, tokens, sums)

@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
+from ingot.kernels import embedding_rows
+from ingot.kernels.add_gradient import add_gradient
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
-from ingot.model.mixers.attend_paged_triton import has_triton
 from ingot.model.transformer import Transformer
 
 
-class Rounded:
+class Bf16Copies:
     """The copies of a model's large weights in `dtype`."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype, *, head: bool = True) -> None:
@@ -51,10 +52,11 @@ class Rounded:
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
         self.embedding = model.embedding
         self.rows: Rows | None = None
-        if rows_can(self.embedding.weight):
+        weight = self.embedding.weight
+        if weight.requires_grad and embedding_rows.kernel_can(weight):
             shared = head and model.head_part is self.embedding
-            source = self.copies[-1] if shared else self.embedding.weight.detach()
-            self.rows = Rows(self.embedding.weight, source, dtype)
+            source = self.copies[-1] if shared else weight.detach()
+            self.rows = Rows(weight, source, dtype)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -87,19 +89,10 @@ def _hand_over(weight: nn.Parameter) -> Callable[[Tensor], None]:
 
     def hand_over(copy: Tensor) -> None:
         assert copy.grad is not None
-        weight.grad = add_rounded(weight.grad, copy.grad, weight.dtype)
+        weight.grad = add_gradient(weight.grad, copy.grad, weight.dtype)
         copy.grad = None
 
     return hand_over
-
-
-def add_rounded(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tensor:
-    """total + part in place, or `part` in `dtype` where there is no total yet."""
-    if part.is_cuda:
-        from ingot.train.rounded_triton import add_rounded_triton
-
-        return add_rounded_triton(total, part, dtype)
-    return part.to(dtype) if total is None else total.add_(part)
 
 
 class Rows:
@@ -126,15 +119,8 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[None, None, None]:
-        from ingot.train.rows_triton import add_rows
-
         (tokens,), weight = context.saved_tensors, context.weight
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
-        add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
+        embedding_rows.add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
         return None, None, None
-
-
-def rows_can(weight: Tensor) -> bool:
-    """Whether there is a kernel for the gradient of this embedding."""
-    return weight.is_cuda and weight.dtype == torch.float32 and weight.requires_grad and has_triton()
