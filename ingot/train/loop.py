@@ -105,7 +105,7 @@ class Trainer:
         graphs = Graphs(self.passes, folder.progress.say) if wants_graphs(config, self.passes) else None
         self.run_passes = self.passes.run if graphs is None else graphs.run
         self.guards = Guards(config.guards, folder, self.layout, self.device, model.config.vocabulary_size or 0)
-        self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.speaks)
+        self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.is_main_rank)
         self.saver = Saver(folder, config.checkpoints, self.layout)
         ratios = UpdateRatios(self.trained, self.layout, config.log_every)
         self.hooks = [ratios, *make_hooks(self.model, config, self.layout, self.guards, self.device), *hooks]
@@ -127,7 +127,7 @@ class Trainer:
         self._open_feed(first)
         gc.collect()
         gc.disable()  # a collection in the middle of a step makes all ranks wait for one
-        freezes = gc.get_freeze_count() == 0  # whoever has done it already also undoes it
+        freezes = gc.get_freeze_count() == 0  # else the caller froze, and unfreezes
         if freezes:
             gc.freeze()  # modules and model stay: collections need not look at them every time
         try:
@@ -269,7 +269,7 @@ class Trainer:
             measured = due(pending.step, metrics) if due is not None else {}
         metrics |= measured
         logged = pending.step % self.config.log_every == 0 or bool(measured) or pending.step + 1 == self.config.steps
-        if logged and self.guards.speaks:
+        if logged and self.guards.is_main_rank:
             self.folder.metrics.append(pending.step, metrics)
         shown = {"loss": metrics["loss"], "tokens/s": metrics["tokens_per_second"]}
         self.folder.progress.advance(pending.step + 1, **shown)
@@ -288,14 +288,14 @@ class Trainer:
         """Say what is trained with what, so that a term that is silently off can be seen to be off."""
         start = describe_start(self, first)
         self.clock = Throughput(self.device, start.flops_per_token, start.peak_flops)
-        if self.guards.speaks:
+        if self.guards.is_main_rank:
             announce(start, self.folder)
         self.heartbeat.beat("start", step=first)
 
     def _save(self, step: int, last: dict[str, Any]) -> None:
         """Save the run after `step` steps, of which `last` are the newest metrics."""
         self.heartbeat.beat("checkpoint", step=step)
-        if self.guards.speaks and self.folder.metrics.path.exists():
+        if self.guards.is_main_rank and self.folder.metrics.path.exists():
             fsync_file(self.folder.metrics.path)  # a power cut must not leave a checkpoint without its record
         training = {"tokens": self.tokens, "source": self.source.state()}
         training |= {"data_offset": self.data_offset, "guards": self.guards.state()}
@@ -329,6 +329,6 @@ class Trainer:
                 hook.restore(training[hook.name])
         if "guards" in training:
             self.guards.restore(training["guards"])
-        if self.guards.speaks:
+        if self.guards.is_main_rank:
             self.folder.metrics.cut(training["step"])
         return training["step"], training["tokens"]

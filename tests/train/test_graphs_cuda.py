@@ -67,7 +67,7 @@ def test_recorded_steps_are_the_steps(name: str, compiled: str, documents: int, 
     assert not any("no CUDA graphs" in line for line in lines), lines
     graphs = trainer.run_passes.__self__  # type: ignore[attr-defined]
     assert isinstance(graphs, Graphs)
-    assert 0 < len(graphs.recordings) <= MOST
+    assert 0 < len(graphs.captured) <= MOST
     assert graphs.watched and all(times <= WARM + 1 for times in graphs.seen.values()) and STEPS > 2 * WARM
     assert losses == pytest.approx(plain, rel=2e-3)  # backward passes of attention add up in any order, in bfloat16
     for (parameter, mine), other in zip(found.named_parameters(), expected.parameters(), strict=True):
