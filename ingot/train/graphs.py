@@ -9,7 +9,7 @@ the last gradient; clipping, the guards and the optimizer come after it and are 
     from then on                 batches are copied to where the graph reads them, and it is replayed
 
 A captured graph reads and writes the same memory every time. Its sums, which the loop reads a step later, are copied out;
-gradients are used before the next replay. Shapes are those of all tensors of a step's batches, and what the host knows about them:
+gradients are used before the next replay. A shape is that of all tensors of a step's batches, and what the host knows of them:
 packed documents have a few (tokens/places.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
 
 A part that waits for the device in the middle of a pass cannot be captured; nor is there a graph where memory does not suffice
