@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.model.config import NormConfig
-from ingot.model.norm import RmsNorm
+from ingot.model.norm import NormConfig, RmsNorm
 from ingot.model.norm_numba import add_norm, add_norm_can
 
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
 from ingot.inference.fused.product import add_product, begin, project, project_gated
-from ingot.model.config import NormConfig
 from ingot.model.linear import Linear
-from ingot.model.norm import RmsNorm
+from ingot.model.norm import NormConfig, RmsNorm
 
 
 @dataclass(frozen=True)

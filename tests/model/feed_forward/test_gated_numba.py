@@ -7,8 +7,7 @@ import math
 import torch
 from torch.nn.functional import silu
 
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.feed_forward.dense import activate
+from ingot.model.feed_forward.dense import FeedForwardConfig, activate
 from ingot.model.feed_forward.gated_numba import gated_silu, gated_silu_can
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.model.config import NormConfig
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room, TokenCache
-from ingot.model.mixers.config import AttentionConfig
 from ingot.model.mixers.mixer import Site
 from ingot.model.mixers.store import store_can
+from ingot.model.norm import NormConfig
 from tests.model.mixers.store_cases import KINDS, check_store
 
 
