@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from ingot.model.config import BlockConfig
 from ingot.model.context import Context
 from ingot.model.feed_forward.mixture import MixtureOfExperts
-from ingot.model.halves import Given, run_halves
-from ingot.model.halves_team import attention_half, feed_forward_half
 from ingot.model.mixers.cache import Cache
 from ingot.model.mixers.mixer import Site, mix
 from ingot.model.norm import RmsNorm
@@ -47,30 +45,13 @@ class Block(nn.Module):
             assert cache is None
             return self._join(x_BTD, context)
         mixer, feed_forward = self.mixer, self.feed_forward
-        usual = cache is None and self.config.residual == "pre"  # then a half may be for the loops of a CPU
         if mixer is not None:
-            half = attention_half(mixer, self.mixer_norm, x_BTD, context) if usual else None
-            if half is not None:
-                x_BTD = run_halves(x_BTD, [half])
-            else:
-                norms = self.mixer_norm, self.mixer_post_norm
-                x_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
+            norms = self.mixer_norm, self.mixer_post_norm
+            x_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
         if feed_forward is not None:
-            half = feed_forward_half(feed_forward, self.feed_forward_norm, x_BTD) if usual else None
-            if half is not None:
-                x_BTD = run_halves(x_BTD, [half])
-            else:
-                norms, scales = (self.feed_forward_norm, self.feed_forward_post_norm), self.config.feed_forward_scales
-                x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
+            norms, scales = (self.feed_forward_norm, self.feed_forward_post_norm), self.config.feed_forward_scales
+            x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
         return x_BTD
-
-    def halves(self, x_BTD: Tensor, context: Context) -> list[Given] | None:
-        """Both halves for inputs like x, if the loops of a training run on a CPU take them."""
-        if self.mixer is None or self.feed_forward is None or self.config.residual != "pre":
-            return None
-        first = attention_half(self.mixer, self.mixer_norm, x_BTD, context)
-        second = None if first is None else feed_forward_half(self.feed_forward, self.feed_forward_norm, x_BTD)
-        return None if first is None or second is None else [first, second]
 
     def joins(self, x_BTD: Tensor) -> bool:
         """Whether sums and norms of this layer can be one in a pass without caches (norm_residual.py)."""

@@ -21,10 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
 from ingot.model.context import Context
-from ingot.model.feed_forward import gated_team
 from ingot.model.feed_forward.channel import ChannelConfig
-from ingot.model.feed_forward.gated_numba import gated_silu as gated_silu_in_loops
-from ingot.model.feed_forward.gated_numba import gated_silu_can
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 from ingot.model.mixers.mixer import Site
@@ -100,10 +97,6 @@ def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
         from ingot.model.feed_forward.gated_triton import gated_silu
 
         return gated_silu(projected)
-    if is_swiglu(config) and gated_team.gated_can(projected):
-        return gated_team.gated_silu(projected)
-    if is_swiglu(config) and gated_silu_can(projected):
-        return gated_silu_in_loops(projected)
     activation = ACTIVATIONS[config.activation]
     if not config.gated:
         return activation(projected)
