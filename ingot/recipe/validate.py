@@ -141,8 +141,12 @@ def _explain(
         walked = _walk(model, node, details[0]["loc"])
         fields = [one.model_fields[key] for one in walked if key in one.model_fields]
         tags = [str(tag) for field in fields for tag in _literals(field.annotation)]
-        tags += [tag for table in _tables_at(model, node, details[0]["loc"]) for tag in table.names()]
-        problems.add(f"{dotted}.{key} is missing", place=value.place, fix=f"give {key}: one of {', '.join(tags)}")
+        tables = _tables_at(model, node, details[0]["loc"])
+        tags += [tag for table in tables for tag in table.names()]
+        outside = ", or file.py:Name" if tables else ""
+        problems.add(
+            f"{dotted}.{key} is missing", place=value.place, fix=f"give {key}: one of {', '.join(tags)}{outside}"
+        )
     elif kinds == {"extra_forbidden"}:
         names = _fields(_walk(model, node, details[0]["loc"][:-1])) + list(also if len(path) == 1 else ())
         fix = _suggest_field(str(path[-1]), names)
