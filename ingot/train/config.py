@@ -43,7 +43,8 @@ class TrainingConfig(Config):
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate over the steps")
     train_only: tuple[str, ...] = Field(
         (),
-        description='patterns of parameter names to train, such as "*.indexer.*"; the others are frozen; none: all train',
+        description='patterns of parameter names to train, such as "*.indexer.*"; the others are frozen; a pattern after ! is '
+        'frozen too ("!*.indexer.*": all but these train); none: all train',
     )
     precision: Literal["auto", "float32", "bfloat16", "float8"] = Field(
         "auto",

@@ -90,6 +90,10 @@ class PretrainConfig(LanguageConfig):
             raise ValueError(
                 "from_step goes on from an input checkpoint, model starts a new one: leave one of them out"
             )
+        parts = [] if self.model is None else [block.mixer for block in self.model.blocks.values()]
+        idle = [mixer.untrained for mixer in parts if mixer is not None and mixer.untrained]
+        if idle:
+            raise ValueError(f"{idle[0]}, so it would stay random in a new model")
         sizes = self.batch_sizes
         ends = [
             sizes.steps_for(phase.until_tokens) / self.steps if phase.until_tokens is not None else phase.until
