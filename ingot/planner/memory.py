@@ -29,9 +29,10 @@ from ingot.optim.config import MuonConfig
 from ingot.planner.hardware import GIB
 from ingot.planner.sampler_memory import MASTER, NOTHING, Beside
 from ingot.planner.shape import Shape
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.hardware import bytes_of_logits
 from ingot.train.parallel.config import MeshConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 GRADIENT, MOMENT = 4, 4
 """Bytes of a weight's gradient, of one moment."""

@@ -1,9 +1,9 @@
 """The one table of stage kinds: where each one's config and code live, what it needs and what it makes.
 
-Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone,
-without torch. `needs`, `makes`, `optional` and `many` repeat what the `STAGE` object in the heavy module says; a test
-compares the two. `version` is part of a stage's hash: raise it when the same config begins to mean other work, and
-results of the old meaning are no longer reused.
+Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone, which
+import torch only where a stage holds a model. `needs`, `makes`, `optional` and `many` repeat what the `STAGE` object in the
+heavy module says; a test compares the two. `version` is part of a stage's hash: raise it when the same config begins to mean
+other work, and results of the old meaning are no longer reused.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ STAGES: Table = {
         ),
         StageKind(
             "pretrain",
-            config_path="ingot.train.config:PretrainConfig",
+            config_path="ingot.train.pretrain_config:PretrainConfig",
             stage_path="ingot.train.pretrain:STAGE",
             does="Train a model on token shards, from the start or from a checkpoint.",
             needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},

@@ -24,11 +24,11 @@ from ingot.tokens.loader import MixtureLoader, validation_batches
 from ingot.tokens.pack_index import Counts, PackIndex
 from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
-from ingot.train.config import PretrainConfig
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.train.parallel.layout import world_size
 from ingot.train.plateau import PlateauWatch
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.state import load_run
 from ingot.train.source import Source
 from ingot.train.start import fill_model, start_checkpoint, start_model

@@ -37,7 +37,11 @@ class SparseConfig(Config):
     keep: int = Field(gt=0, description="keys kept per query")
     pairing: Literal["halves", "interleaved"] = Field("halves", description="pairing of the indexer's rotation")
     shared: bool = Field(False, description="no indexer of its own: reuse the keys that the last layer with one chose")
-    loss: float = Field(0.0, ge=0, description="weight of the indexer's own loss; the other losses never reach it")
+    loss: float = Field(
+        1.0,
+        ge=0,
+        description="weight of the indexer's own loss, the only one that reaches it; 0: the indexer does not train",
+    )
     stage: Literal["dense_warmup", "sparse"] = Field(
         "sparse",
         description="dense_warmup: attention sees all keys while the indexer learns to predict it; sparse: only the kept ones",

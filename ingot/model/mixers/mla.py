@@ -115,8 +115,9 @@ class MlaConfig(MixerConfig):
         return self.sparse is not None and self.sparse.shared
 
     @property
-    def undivided_loss(self) -> str:
-        return "sparse.loss" if self.sparse is not None and not self.sparse.shared and self.sparse.loss else ""
+    def untrained(self) -> str:
+        idle = self.sparse is not None and not self.sparse.shared and not self.sparse.loss
+        return "the indexer of sparse attention does not train: mixer.sparse.loss is 0" if idle else ""
 
 
 def softmax_scale(config: MlaConfig) -> float:
@@ -174,6 +175,14 @@ class Mla(SoftmaxMixer, Reporter):
         if self.config.sparse is not None and not self.config.sparse.shared:
             streams["index"] = (1, self.config.sparse.head_width)
         return TokenCache(streams, room, dtype, device)
+
+    @property
+    def undivided_loss(self) -> str:
+        sparse, indexer = self.config.sparse, self.indexer
+        if sparse is None or indexer is None or sparse.loss == 0:
+            return ""
+        learns = any(parameter.requires_grad for parameter in indexer.parameters())
+        return f"layer {self.layer}: mixer.sparse.loss" if learns else ""
 
     def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
         config, half_H = self.config, factor_H.sqrt()
@@ -357,10 +366,7 @@ class Mla(SoftmaxMixer, Reporter):
         return context.selected
 
     def _indexer_learns(self, context: Context) -> bool:
-        sparse, indexer = self.config.sparse, self.indexer
-        if context.record is None or sparse is None or indexer is None or sparse.loss == 0:
-            return False
-        return any(parameter.requires_grad for parameter in indexer.parameters())
+        return context.record is not None and bool(self.undivided_loss)
 
     def _add_divergence(
         self, index: Index, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor | None, context: Context
