@@ -43,7 +43,7 @@ from ingot.data.rules.config import (
     RepeatedNgramsStep,
     UrlFilterStep,
 )
-from ingot.data.step import StepConfig
+from ingot.data.step import Step
 from ingot.data.upsample.config import UpsampleStep
 from ingot.workspace.config import Config
 
@@ -153,7 +153,7 @@ class CurateConfig(Config):
         return found
 
 
-def check_columns(steps: Sequence[StepConfig], known: set[str]) -> None:
+def check_columns(steps: Sequence[Step], known: set[str]) -> None:
     """Raise if a step reads a column that neither the sources have nor an earlier step writes."""
     there = set(known)
     for number, step in enumerate(steps):
@@ -169,7 +169,7 @@ def check_columns(steps: Sequence[StepConfig], known: set[str]) -> None:
         there |= set(step.writes())
 
 
-def labels(steps: Sequence[StepConfig]) -> list[str]:
+def labels(steps: Sequence[Step]) -> list[str]:
     """A name for each step: its own, with a number if it is there again."""
     names: list[str] = []
     for step in steps:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +56,10 @@ def brotli() -> Any:
 
 def zstd() -> Any:
     """The module (in the standard library from Python 3.14 on), or how to get it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd
     try:
         from backports import zstd
     except ImportError:
