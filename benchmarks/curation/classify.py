@@ -10,10 +10,16 @@ import numpy as np
 import pyarrow
 
 from benchmarks.curation.measure import rate, row
-from ingot.data.classify.config import EnglishStep, LanguageStep, QualityStep, SplitStep, TrainConfig
+from ingot.data.classify.config import TrainConfig
 from ingot.data.classify.train import train
-from ingot.data.code.config import CodeLanguageStep, CodeRulesStep, LicenceStep
-from ingot.data.step import PerDocument, StepConfig
+from ingot.data.step import PerDocument, Step
+from ingot.data.steps.code_language import CodeLanguageStep
+from ingot.data.steps.code_rules import CodeRulesStep
+from ingot.data.steps.english import EnglishStep
+from ingot.data.steps.language import LanguageStep
+from ingot.data.steps.licence import LicenceStep
+from ingot.data.steps.quality import QualityStep
+from ingot.data.steps.split import SplitStep
 from ingot.data.text.texts import Texts
 
 TRAINED = 4_000_000
@@ -29,8 +35,8 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     size = Texts.of(corpus.column("text")).bytes
     rows = []
 
-    def step_rate(config: StepConfig, table: pyarrow.Table) -> float:
-        step = config.build()
+    def step_rate(config: Step, table: pyarrow.Table) -> float:
+        step = config
         assert isinstance(step, PerDocument)
         step.annotate(table.slice(0, 2))  # compile
         return rate(lambda: step.annotate(table), size, rounds)

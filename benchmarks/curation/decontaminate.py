@@ -13,9 +13,7 @@ import pyarrow
 
 from benchmarks.curation.measure import rate, row
 from benchmarks.decontamination import datatrove_filter
-from ingot.data.decontaminate.config import DecontaminateStep
-from ingot.data.decontaminate.decon import Decon
-from ingot.data.decontaminate.overlap import Overlap
+from ingot.data.steps.decontaminate import DecontaminateStep
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 FOLDERS = (
@@ -44,8 +42,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
         ("decon, words", {"mode": "decon"}),
         ("decon, cl100k", {"mode": "decon", "tokens": str(DATA / "tokenizers" / "cl100k_base.tiktoken.gz")}),
     ):
-        config = DecontaminateStep.model_validate({"against": against, **options})
-        step = Overlap(config) if config.mode == "overlap" else Decon(config)
+        step = DecontaminateStep.model_validate({"against": against, **options})
         step.annotate(texts.slice(0, 10))  # builds the index, compiles
         speed = rate(partial(step.annotate, texts), size)
         evals = sum(searched for _, searched in step.index.sizes().values())

@@ -20,10 +20,11 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks.curation.measure import rate, row
-from ingot.data.dedup.config import ExactDedupStep, NearDedupStep
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
-from ingot.data.step import AcrossDocuments, StepConfig
+from ingot.data.step import AcrossDocuments, Step
+from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.steps.near_dedup import NearDedupStep
 from ingot.data.text.texts import Texts
 
 SHARD_BYTES = 32_000_000
@@ -46,11 +47,11 @@ def shards_of(corpus: pyarrow.Table, folder: Path) -> list[Shard]:
     return shards
 
 
-def end_to_end(config: StepConfig, shards: list[Shard]) -> Callable[[], None]:
+def end_to_end(config: Step, shards: list[Shard]) -> Callable[[], None]:
     """One whole run of a step, in a folder of its own."""
 
     def run() -> None:
-        step = config.build()
+        step = config
         assert isinstance(step, AcrossDocuments)
         with tempfile.TemporaryDirectory() as folder:
             step.annotate(shards, Work(Path(folder)))
@@ -108,7 +109,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     """Exact deduplication by document, paragraph and line; MinHash with its peers."""
     size = Texts.of(corpus.column("text")).bytes
     rounds = 2 if quick else 3
-    cases: list[tuple[str, StepConfig, float]] = [
+    cases: list[tuple[str, Step, float]] = [
         ("exact dedup, documents", ExactDedupStep(), 100),
         ("exact dedup, paragraphs", ExactDedupStep(scope="paragraph"), 100),
         ("exact dedup, lines", ExactDedupStep(scope="line"), 100),

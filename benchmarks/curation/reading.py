@@ -21,11 +21,13 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks.curation.measure import rate, row
-from ingot.data.extract.config import ExtractHtmlStep, FixTextStep, NormaliseStep
 from ingot.data.read.config import FilesSource
 from ingot.data.read.plan import splits
 from ingot.data.read.problem import Problems
 from ingot.data.read.read import read_split
+from ingot.data.steps.extract_html import ExtractHtmlStep
+from ingot.data.steps.fix_text import FixTextStep
+from ingot.data.steps.normalise import NormaliseStep
 
 GOAL = 25.0
 PAGES = Path(__file__).parents[3] / "shared/data/article_extraction_benchmark/pages_dev.jsonl.gz"
@@ -107,7 +109,7 @@ def extraction(pages: list[str], rounds: int) -> list[dict[str, Any]]:
     ours = {}
     methods: tuple[Any, ...] = ("best", "fast")
     for method in methods:
-        step = ExtractHtmlStep(method=method).build()
+        step = ExtractHtmlStep(method=method)
         step.annotate(documents.slice(0, 1))  # compile
         ours[method] = rate(partial(step.annotate, documents), size, rounds)
     from resiliparse.extract.html2text import extract_plain_text
@@ -138,7 +140,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
         write_corpus(Path(folder), texts)
         rows = readers(Path(folder), size, len(texts), rounds)
     rows += extraction(pages_of(texts, quick), rounds)
-    fix, normalise = FixTextStep().build(), NormaliseStep().build()
+    fix, normalise = FixTextStep(), NormaliseStep()
     fix.annotate(corpus.slice(0, 1))  # compile
     rows.append(row("fix_text", rate(lambda: fix.annotate(corpus), size, rounds)))
     plain = rate(lambda: [unicodedata.normalize("NFC", text) for text in texts], size, rounds)

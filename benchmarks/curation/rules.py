@@ -16,22 +16,20 @@ from typing import Any
 import pyarrow
 
 from benchmarks.curation.measure import rate, row
-from ingot.data.rules.config import (
-    BadWordsStep,
-    C4Step,
-    CompressionRatioStep,
-    FineWebStep,
-    GopherQualityStep,
-    GopherRepetitionStep,
-    LengthStep,
-    LineModifiersStep,
-    MadladStep,
-    NewlinesStep,
-    PiiStep,
-    RepeatedNgramsStep,
-    UrlFilterStep,
-)
-from ingot.data.step import PerDocument, Step, StepConfig
+from ingot.data.step import PerDocument, Step
+from ingot.data.steps.bad_words import BadWordsStep
+from ingot.data.steps.c4 import C4Step
+from ingot.data.steps.compression_ratio import CompressionRatioStep
+from ingot.data.steps.fineweb import FineWebStep
+from ingot.data.steps.gopher_quality import GopherQualityStep
+from ingot.data.steps.gopher_repetition import GopherRepetitionStep
+from ingot.data.steps.length import LengthStep
+from ingot.data.steps.line_modifiers import LineModifiersStep
+from ingot.data.steps.madlad import MadladStep
+from ingot.data.steps.newlines import NewlinesStep
+from ingot.data.steps.pii import PiiStep
+from ingot.data.steps.repeated_ngrams import RepeatedNgramsStep
+from ingot.data.steps.url_filter import UrlFilterStep
 from ingot.data.text import lines, words
 from ingot.data.text.texts import Texts
 
@@ -44,7 +42,7 @@ PEERS = {
 }
 
 
-def all_steps(folder: Path) -> list[StepConfig]:
+def all_steps(folder: Path) -> list[Step]:
     """Every rule with its defaults; the lists are small ones made for the measurement."""
     letters = random.Random(1)
     words = ["".join(letters.choices("aeiourstlnbcdfghmp", k=7)) for _ in range(400)]
@@ -74,7 +72,7 @@ def run(steps: list[Step[Any]], documents: pyarrow.Table) -> None:
     for step in steps:
         assert isinstance(step, PerDocument)
         columns = step.annotate(documents)
-        step.rules(pyarrow.table(columns))
+        step.decide(pyarrow.table(columns))
         if "text" in columns:
             place = documents.column_names.index("text")
             documents = documents.set_column(place, "text", columns["text"])
@@ -119,18 +117,18 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
             break
         part.append(text)
     with tempfile.TemporaryDirectory() as folder:
-        steps = [config.build() for config in all_steps(Path(folder))]
+        steps = all_steps(Path(folder))
         run(steps, documents.slice(0, 10))  # compile
         rows = []
         for step in steps:
             peer = None
-            if step.config.step in PEERS:
+            if step.step in PEERS:
                 try:
-                    peer = peer_rate(*PEERS[step.config.step], part)
+                    peer = peer_rate(*PEERS[step.step], part)
                 except ImportError as error:
                     print(f"datatrove is left out: {error}", file=sys.stderr)
             ours = rate(partial(run, [step], documents), texts.bytes, rounds=1 if quick else 3)
-            rows.append(row(f"rule {step.config.step}", ours, peer, peer_name="datatrove" if peer else ""))
+            rows.append(row(f"rule {step.step}", ours, peer, peer_name="datatrove" if peer else ""))
         together = rate(lambda: run(steps, documents), texts.bytes, rounds=1 if quick else 3)
         rows.append(row("all heuristic rules together", together, goal=GOAL))
     return rows

@@ -15,10 +15,9 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks.curation.measure import rate, row
-from ingot.data.dedup.substring import SubstringDedup
-from ingot.data.dedup.substring_config import SubstringDedupStep
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps.substring_dedup import SubstringDedupStep
 from ingot.data.text.texts import Texts
 
 SHARD_BYTES = 32_000_000
@@ -55,10 +54,10 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         shards = shards_of(corpus, Path(folder))
         for length, goal in ((500, 5.0), (100, None)):
-            step = SubstringDedup(SubstringDedupStep(min_bytes=length))
+            step = SubstringDedupStep(min_bytes=length)
             attempt = iter(range(1_000))
 
-            def run(step: SubstringDedup = step, length: int = length, attempt: Any = attempt) -> None:
+            def run(step: SubstringDedupStep = step, length: int = length, attempt: Any = attempt) -> None:
                 step.annotate(shards, Work(Path(folder) / f"{length}-{next(attempt)}"))
 
             step.annotate(shards[:1], Work(Path(folder) / f"compile-{length}"))

@@ -29,6 +29,7 @@ from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import CheckFailed
+from ingot.workspace.outside import without_paths
 
 if TYPE_CHECKING:
     import pyarrow
@@ -49,7 +50,7 @@ def kept(step: Step, key: str) -> Step:
 
 def meaning(step: Step) -> str:
     """What a step with all its options and files is: the key of `kept`."""
-    return content_hash([step.version, step.model_dump(mode="json"), step.outside()], 24)
+    return content_hash([step.version, without_paths(step.model_dump(mode="json")), step.files()], 24)
 
 
 def written(step: Step) -> tuple[str, ...]:
@@ -84,20 +85,20 @@ def annotate_each(steps: Sequence[Step], shards: Sequence[Shard], work: Work) ->
     after: list[list[Shard]] = [[] for _ in steps]
     targets: list[list[Path]] = [[] for _ in steps]
     jobs = []
-    keys = [[step.step, step.version, step.annotation_key()] for step in steps]
+    keys = [[step.short_name, step.version, step.annotation_key()] for step in steps]
     meanings = [meaning(step) for step in steps]
     for shard in shards:
         view, wanted = shard, []
         for number, step in enumerate(steps):
             key = content_hash([keys[number], input_key(view, step.reads())], 24)
-            target = work.folder / f"annotate-{step.step}" / key
+            target = work.folder / f"annotate-{step.short_name}" / key
             wanted.append(Wanted(step, meanings[number], target))
             view = view.annotated(written(step), target / COLUMNS, key)
             after[number].append(view)
             targets[number].append(target)
         if any(work.result(each.target) is None for each in wanted):
             jobs.append(Job(annotate_shard, (shard, wanted), f"shard {shard.number}", shard.bytes))
-    work.execute(", ".join(step.step for step in steps), jobs)
+    work.execute(", ".join(step.short_name for step in steps), jobs)
     return after, [sum(work.needed(target).seconds for target in each) for each in targets]
 
 
@@ -133,7 +134,7 @@ def annotate_some(step: Step, loaded: dict[str, pyarrow.ChunkedArray], shard: Sh
         raise CheckFailed(
             f"the step returned the columns {', '.join(sorted(found))}; it says that it writes "
             f"{', '.join(sorted(step.writes()))}",
-            place=f"step {step.step}",
+            place=f"step {step.short_name}",
         )
     return full_length(found, step, rows[looked_at], rows, loaded.get("text"), shard.rows)
 
@@ -261,7 +262,7 @@ def annotate_across(step: Step, shards: Sequence[Shard], work: Work) -> list[Sha
         )
         for shard, few, path in zip(shards, narrow, found, strict=True)
     ]
-    results = work.run(f"annotate-{step.step}", spread_columns, spread, list(written(step)))
+    results = work.run(f"annotate-{step.short_name}", spread_columns, spread, list(written(step)))
     return [
         shard.annotated(written(step), done.file(COLUMNS), done.key)
         for shard, done in zip(shards, results, strict=True)
@@ -293,7 +294,7 @@ def spread_columns(folder: Path, item: Spreading, names: list[str]) -> dict[str,
     rows = item.narrow.rows_alive()
     if len(table) != len(rows):
         raise CheckFailed(
-            f"the step returned {len(table):,} rows for {len(rows):,} documents", place=f"step {item.step.step}"
+            f"the step returned {len(table):,} rows for {len(rows):,} documents", place=f"step {item.step.short_name}"
         )
     found = {name: table.column(name) for name in item.step.writes()}
     text = item.shard.read(["text"]).column("text") if "text" in names else None

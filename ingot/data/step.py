@@ -2,11 +2,12 @@
 
     options     what the user writes in the recipe; they say which columns the step reads and writes
     annotate    computes the columns; the expensive part, stored and never computed twice
-    rules       compares columns with thresholds; cheap, done again whenever a threshold changes
+    decide      compares columns with thresholds; cheap, done again whenever a threshold changes
 
-A step is one class in one file of steps/, found there by its name (find.py). `PerDocument` looks at one document at a
-time, `AcrossDocuments` at all of them (duplicates, ranks). A step that writes the column `text` rewrites the documents.
-Options are read without numpy and Arrow: a step imports what computes inside its methods.
+A step is one class in one file of steps/, found there by the name of the file; outside.py is about steps that are not of
+this package. `PerDocument` looks at one document at a time, `AcrossDocuments` at all of them (duplicates, ranks). A step
+that writes the column `text` rewrites the documents. Options are read without numpy and Arrow: a step imports what
+computes inside its methods.
 
 Invariant: what `annotate` computes for a document does not depend on the documents beside it in a batch, nor on the
 fields named in `decides`.
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.workspace.config import Config, content_hash
+from ingot.workspace.config import content_hash
+from ingot.workspace.kinds import Kind
+from ingot.workspace.outside import digests, without_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,11 +86,14 @@ def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-class Step(Config, ABC):
-    """Options that every step has. A step adds `step: Literal[NAME]`, its own options, and what it does with them."""
+class Step(Kind, ABC):
+    """Options that every step has. A step adds its own, and what it does with them."""
+
+    key: ClassVar[str] = "step"
+    package: ClassVar[str] = "ingot.data.steps"
 
     decides: ClassVar[frozenset[str]] = frozenset()
-    """Thresholds: fields that only `rules` reads. Changing one computes no column again."""
+    """Thresholds: fields that only `decide` reads. Changing one computes no column again."""
 
     version: ClassVar[int] = 1
     """Raised by whoever changes what `annotate` computes: stored columns of the old version are not used again."""
@@ -95,12 +101,17 @@ class Step(Config, ABC):
     rate: ClassVar[float | None] = None
     """Megabytes of text a second on one core of a 2.6 GHz ARM server, for `--dry-run`; None: not known."""
 
-    step: str = Field(description="name of the step")
+    step: str = Field(default="", description="name of the step, or `file.py:Name` for one of your own")
     where: dict[str, str | list[str]] = Field(
         default={},
         description="look only at documents whose column has this value, as in {kind: prose} or {language: [en, de]}; "
         "the others pass untouched",
     )
+
+    @property
+    def short_name(self) -> str:
+        """Its name in tables and folders: of `file.py:Name`, what is behind the colon."""
+        return self.step.rpartition(":")[2]
 
     @property
     @abstractmethod
@@ -119,11 +130,15 @@ class Step(Config, ABC):
         """Fingerprints of files the step reads besides the documents (word lists, models, evals)."""
         return {}
 
+    def files(self) -> dict[str, str]:
+        """`outside`, and for a step from outside the package the content of its own file."""
+        return self.outside() | without_paths(digests(self.step))
+
     def annotation_key(self) -> str:
         """What the columns depend on: every option except the thresholds, and the files outside."""
-        return content_hash([self.model_dump(mode="json", exclude=set(self.decides)), self.outside()])
+        return content_hash([without_paths(self.model_dump(mode="json", exclude=set(self.decides))), self.files()])
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
         """What breaks a threshold, in the order in which reasons are given; `columns` has at least what was written.
 
         The table holds only the documents that the step looked at (`where`), in order.

@@ -7,8 +7,11 @@ compiled kernels lie in the cache folder then (kernel_cache.py), where all worke
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from ingot.data.engine.lean import load_lean
 from ingot.data.engine.work import Job, Work
@@ -20,6 +23,7 @@ CODE = (
 )
 WORDS = [PROSE, PROSE, CODE, PROSE.replace("ships", "boats") * 4]
 LOADED = ("pyarrow.compute", "pyarrow.parquet", "ingot.data.read.read", "ingot.data.annotate", "ingot.data.native")
+WORK = re.compile(r"^ +from (ingot\.data\.(?!text)[\w.]+) import", re.MULTILINE)  # inside a method
 KNOWN = {"id", "text", "source", "kind"}  # what is made up here; a step that reads more is left alone
 
 
@@ -34,10 +38,19 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
     """Compile what was never compiled here, on all workers. With one worker there is nothing to share."""
     if work.pool.width == 1:
         return
-    cold = {step.step: step for step in steps if is_cold(step) and set(step.reads()) <= KNOWN}
+    cold = {step.short_name: step for step in steps if is_cold(step) and set(step.reads()) <= KNOWN}
     if len(cold) > 1:
         work.progress.say(f"compiling {', '.join(cold)}: once on this machine")
         work.execute("compile", [Job(try_step, (step,), f"compile {name}") for name, step in cold.items()])
+
+
+def is_cold(step: Step) -> bool:
+    """True if numba has stored nothing for a file that the step's methods import; those of text/ are everybody's."""
+    from ingot.data import kernel_cache
+
+    source = Path(str(sys.modules[type(step).__module__].__file__)).read_text(encoding="utf-8")
+    modules = [import_module(name) for name in sorted(set(WORK.findall(source)))]
+    return any(kernel_cache.is_cold(Path(str(module.__file__))) for module in modules)
 
 
 def try_step(step: Step) -> None:

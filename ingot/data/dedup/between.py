@@ -75,7 +75,7 @@ def outputs_of(done: Sequence[Done], shards: Sequence[Shard]) -> list[Output]:
 def task_options(step: Step) -> dict[str, Any]:
     """What the tasks of a step need to know, and what makes their results other ones: options, files outside, version."""
     config = step.model_dump(mode="json", exclude=set(step.decides))
-    return {"config": config, "outside": step.outside(), "version": step.version}
+    return {"config": config, "outside": step.files(), "version": step.version}
 
 
 def write_by_shard(path: Path, records: NDArray[np.void], shards: Sequence[int]) -> None:

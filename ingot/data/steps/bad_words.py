@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -29,7 +29,6 @@ class BadWordsStep(PerDocument):
     rate = 169
     decides: ClassVar[frozenset[str]] = frozenset({"keep_share"})
 
-    step: Literal["bad_words"] = Field(default="bad_words", description="name of the step")
     file: str = Field(description="the list: one word or phrase a line, .gz allowed, `#` begins a comment")
     language: str = Field(
         default="en", description="language of the list; in ja, th and zh words need not stand between spaces or signs"

@@ -17,7 +17,7 @@ joined with newlines. Phrases are found in any case of A-Z.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -36,7 +36,6 @@ class C4Step(PerDocument):
     rate = 49
     decides: ClassVar[frozenset[str]] = frozenset({"min_sentences"})
 
-    step: Literal["c4"] = Field(default="c4", description="name of the step")
     terminal_punctuation: bool = Field(
         default=True, description="drop lines that do not end in `.`, `?`, `!`, `\"` or `'`, or that end in `...`"
     )

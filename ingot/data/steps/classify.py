@@ -6,7 +6,7 @@ of many classes (`label_column: topic`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
@@ -30,7 +30,6 @@ class ClassifyStep(PerDocument):
 
     decides = frozenset({"minimum", "keep"})
 
-    step: Literal["classify"] = Field(default="classify", description="name of the step")
     model: str = Field(description="folder of `ingot classifier train`, or a fastText .bin or .ftz")
     column: str = Field(default="score", min_length=1, description="column for the probability, such as `quality`")
     label: str | None = Field(

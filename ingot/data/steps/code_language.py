@@ -12,10 +12,22 @@ Where nothing answers, the column is null.
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from ingot.data.code.languages import (
+    EXTENSIONS,
+    FILE_NAMES,
+    INTERPRETERS,
+    NO_COMMENT,
+    SHEBANG,
+    SIGNS,
+    STARTS,
+    USUAL_SHARE,
+    WEAK,
+    WEAK_SHARE,
+)
 from ingot.data.step import PerDocument, Rule
 
 if TYPE_CHECKING:
@@ -23,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from ingot.data.code.languages import SIGNS, STARTS
 
 HEAD = 8_000
 LEAST_SIGNS = 2
@@ -41,8 +52,6 @@ def sign_counts(heads: list[str]) -> NDArray[np.int64]:
     import pyarrow
     import pyarrow.compute
 
-    from ingot.data.code.languages import NO_COMMENT, SIGNS, USUAL_SHARE, WEAK, WEAK_SHARE
-
     column = pyarrow.array(heads, pyarrow.large_string())
     counts = [pyarrow.compute.count_substring_regex(column, pattern=SIGNS[name]).to_numpy() for name in LANGUAGES]
     found = np.stack(counts, axis=1).astype(np.int64)
@@ -58,7 +67,6 @@ def sign_counts(heads: list[str]) -> NDArray[np.int64]:
 
 def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> list[str | None]:
     """The language of each text with the most signs, of all languages or of some."""
-    from ingot.data.code.languages import SIGNS, STARTS
 
     answers: list[str | None] = []
     for index, counts in enumerate(sign_counts(heads)):
@@ -76,7 +84,6 @@ def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> 
 
 def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
     """The languages that a file's name allows, and whether its name or its extension told them."""
-    from ingot.data.code.languages import EXTENSIONS, FILE_NAMES
 
     name = PurePosixPath(path or "").name.lower()
     if name in FILE_NAMES:
@@ -87,7 +94,6 @@ def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
 
 def by_shebang(head: str) -> str | None:
     """The language of the interpreter in the first line."""
-    from ingot.data.code.languages import INTERPRETERS, SHEBANG
 
     mark = SHEBANG.match(head[:LONGEST_SHEBANG])
     return INTERPRETERS.get(mark[1].lower()) if mark else None
@@ -121,7 +127,6 @@ class CodeLanguageStep(PerDocument):
     rate = 15
     decides = frozenset({"keep"})
 
-    step: Literal["code_language"] = Field(default="code_language", description="name of the step")
     path: str = Field(default="path", description="column of the file's path; where it is null, the content decides")
     keep: list[str] = Field(
         default=[], description="documents in another language are removed, as in [Python, C] (empty: none is)"

@@ -7,7 +7,7 @@ generated files and tables of literals are the two kinds of dirt that an install
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -23,7 +23,6 @@ class CodeRulesStep(PerDocument):
     rate = 72
     decides = frozenset({"min_words", "max_line_length", "max_mean_line_length", "min_alphanumeric", "max_data_lines"})
 
-    step: Literal["code_rules"] = Field(default="code_rules", description="name of the step")
     min_words: int = Field(default=20, ge=0, description="fewest whitespace words: below are empty package files")
     max_line_length: int = Field(
         default=1000, gt=0, description="longest line in characters: above is minified or data"

@@ -10,7 +10,7 @@ says nothing about them.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -28,7 +28,6 @@ class CompressionRatioStep(PerDocument):
     rate = 144
     decides: ClassVar[frozenset[str]] = frozenset({"min_ratio", "max_ratio"})
 
-    step: Literal["compression_ratio"] = Field(default="compression_ratio", description="name of the step")
     min_bytes: int = Field(default=32_768, ge=1, description="shorter documents are not measured and stay")
     level: int = Field(default=1, ge=1, le=9, description="effort of gzip; its own default is 6")
     min_ratio: float = Field(default=0.1, ge=0, description="smallest ratio; below it a document repeats itself")

@@ -48,7 +48,6 @@ class DecontaminateStep(Step):
     rate = 74
     decides: ClassVar[frozenset[str]] = frozenset({"min_share", "threshold", "perfect_until", "threshold_from"})
 
-    step: Literal["decontaminate"] = Field(default="decontaminate", description="name of the step")
     mode: Literal["overlap", "decon"] = Field(default="overlap", description="how evals are found")
     against: list[str | EvalFiles] = Field(
         default=[],

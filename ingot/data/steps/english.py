@@ -11,7 +11,7 @@ English and three languages made of English words (Nigerian Pidgin, Scots, Jamai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -45,7 +45,6 @@ class EnglishStep(PerDocument):
     rate = 66
     decides = frozenset({"minimum"})
 
-    step: Literal["english"] = Field(default="english", description="name of the step")
     minimum: float = Field(default=0.5, ge=0, le=1, description="a document with a lower English score is removed")
 
     def writes(self) -> tuple[str, ...]:

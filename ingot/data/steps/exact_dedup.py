@@ -33,7 +33,6 @@ class ExactDedupStep(KeepConfig):
     rate = 156
     decides: ClassVar[frozenset[str]] = frozenset({"max_removed"})
 
-    step: Literal["exact_dedup"] = Field(default="exact_dedup", description="name of the step")
     scope: Literal["document", "paragraph", "line"] = Field(
         default="document", description="what is compared; paragraphs are separated by empty lines"
     )

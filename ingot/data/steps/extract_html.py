@@ -15,6 +15,7 @@ import re
 import signal
 import threading
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -101,7 +102,6 @@ class ExtractHtmlStep(PerDocument):
 
     rate = 7.5  # of HTML
 
-    step: Literal["extract_html"] = Field(default="extract_html", description="name of the step")
     where: dict[str, str | list[str]] = Field(
         default={"mime": HTML_TYPES}, description="the documents that are pages; the others pass untouched"
     )
@@ -124,10 +124,14 @@ class ExtractHtmlStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("text", "title")
 
-    def __init__(self, config: ExtractHtmlStep) -> None:
-        super().__init__(config)
-        self.parser, self.plain_text = resiliparse()
-        self.trafilatura = trafilatura() if config.method == "precise" else None
+    @cached_property
+    def modules(self) -> tuple[Any, Any, Any]:
+        """Parser and text writer of resiliparse, and trafilatura where it is asked for."""
+        return (*resiliparse(), trafilatura() if self.method == "precise" else None)
+
+    def say(self) -> list[str]:
+        _ = self.modules  # what is not installed is said before anything runs
+        return []
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         import pyarrow
@@ -157,12 +161,13 @@ class ExtractHtmlStep(PerDocument):
         page = raw.decode("utf-8", "ignore")  # a cut may fall into a character
         if depth_of(np.frombuffer(raw, np.uint8)) > self.max_depth:
             return bare_text(page), ""
-        tree = self.parser.parse(page)
+        parser, plain_text, precise = self.modules
+        tree = parser.parse(page)
         title = " ".join((tree.title or "").split())
-        if self.trafilatura is not None:
+        if precise is not None:
             try:
                 with deadline(self.seconds):
-                    text = self.trafilatura.extract(page, favor_precision=True, include_comments=False)
+                    text = precise.extract(page, favor_precision=True, include_comments=False)
                 return clean(text or ""), title
             except TookTooLong:
                 pass
@@ -172,6 +177,6 @@ class ExtractHtmlStep(PerDocument):
             except TooMuch:
                 article = None
             if article is not None:
-                return clean(self.plain_text(article, links=False, alt_texts=False)), title
-            tree = self.parser.parse(page)  # the first one has lost elements
-        return clean(self.plain_text(tree, main_content=True, links=False, alt_texts=False, comments=False)), title
+                return clean(plain_text(article, links=False, alt_texts=False)), title
+            tree = parser.parse(page)  # the first one has lost elements
+        return clean(plain_text(tree, main_content=True, links=False, alt_texts=False, comments=False)), title

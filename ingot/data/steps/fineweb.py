@@ -10,7 +10,7 @@ Lines are what text.split("\n") gives, without the blank ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -29,7 +29,6 @@ class FineWebStep(PerDocument):
         {"min_punctuated_lines", "max_short_lines", "max_duplicate_line_characters", "max_newlines_per_word"}
     )
 
-    step: Literal["fineweb"] = Field(default="fineweb", description="name of the step")
     words: Words = Field(default="whitespace", description=WORDS)
     short_line: int = Field(default=30, ge=0, description="a line of at most so many characters is short")
     min_punctuated_lines: float = Field(

@@ -15,9 +15,7 @@ U+2028 and U+2029 become `\n`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from ingot.data.step import PerDocument
 
@@ -29,8 +27,6 @@ class FixTextStep(PerDocument):
     """Repair texts that were decoded with the wrong charset (`cafÃ©`), and take out characters that nobody sees."""
 
     rate = 46
-
-    step: Literal["fix_text"] = Field(default="fix_text", description="name of the step")
 
     def writes(self) -> tuple[str, ...]:
         return ("text",)

@@ -41,7 +41,6 @@ class GopherQualityStep(PerDocument):
         }
     )
 
-    step: Literal["gopher_quality"] = Field(default="gopher_quality", description="name of the step")
     words: Words = Field(default="whitespace", description=WORDS)
     min_words: int = Field(default=50, ge=0, description="fewest words that are not made of symbols alone")
     max_words: int = Field(default=100_000, ge=1, description="most words that are not made of symbols alone")

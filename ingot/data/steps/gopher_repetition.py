@@ -40,7 +40,6 @@ class GopherRepetitionStep(PerDocument):
         }
     )
 
-    step: Literal["gopher_repetition"] = Field(default="gopher_repetition", description="name of the step")
     words: Words = Field(default="whitespace", description=WORDS)
     counting: Literal["datatrove", "datamap"] = Field(
         default="datatrove",

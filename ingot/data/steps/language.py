@@ -77,7 +77,6 @@ class LanguageStep(PerDocument):
     rate = 26
     decides = frozenset({"keep", "minimum"})
 
-    step: Literal["language"] = Field(default="language", description="name of the step")
     model: str | None = Field(
         default=None, description="a supervised fastText model, .bin or .ftz (null: the bundled lid.176.ftz)"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -20,7 +20,6 @@ class LengthStep(PerDocument):
     rate = 126
     decides: ClassVar[frozenset[str]] = frozenset({"min_characters", "max_characters", "min_words", "max_words"})
 
-    step: Literal["length"] = Field(default="length", description="name of the step")
     words: Words = Field(default="whitespace", description=WORDS)
     min_characters: int = Field(default=150, ge=0, description="fewest characters")
     max_characters: int | None = Field(default=None, ge=1, description="most characters")

@@ -146,7 +146,6 @@ class LicenceStep(PerDocument):
     rate = 15
     decides = frozenset({"allowed", "permissive", "unknown"})
 
-    step: Literal["licence"] = Field(default="licence", description="name of the step")
     head_bytes: int = Field(
         default=12_000, ge=200, description="how far into a file is looked; licence texts are told by their beginning"
     )

@@ -31,7 +31,6 @@ class LineModifiersStep(PerDocument):
     rate = 32
     decides: ClassVar[frozenset[str]] = frozenset({"max_removed_words"})
 
-    step: Literal["line_modifiers"] = Field(default="line_modifiers", description="name of the step")
     max_upper_case: float = Field(
         default=0.5, ge=0, le=1, description="a line with a larger share of upper-case letters is dropped"
     )

@@ -29,7 +29,6 @@ class MadladStep(PerDocument):
     rate = 76
     decides: ClassVar[frozenset[str]] = frozenset({"min_sentences", "min_questionable"})
 
-    step: Literal["madlad"] = Field(default="madlad", description="name of the step")
     rules: list[Literal[2, 3, 4, 5]] = Field(
         default=[2, 5],
         description="what makes a sentence questionable: 2 list case, 3 abnormal length, 4 technical characters, "

@@ -21,7 +21,6 @@ from ingot.workspace.files import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     import pyarrow
 
@@ -49,7 +48,6 @@ class NearDedupStep(KeepConfig):
 
     rate = 42
 
-    step: Literal["near_dedup"] = Field(default="near_dedup", description="name of the step")
     bands: int = Field(default=14, ge=1, le=256, description="number of bands; more find more pairs")
     rows: int = Field(
         default=8, ge=1, le=64, description="hashes in a band; more make a meeting of unlike documents rarer"

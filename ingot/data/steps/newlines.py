@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -17,7 +17,6 @@ class NewlinesStep(PerDocument):
 
     rate = 98
 
-    step: Literal["newlines"] = Field(default="newlines", description="name of the step")
     max_consecutive: int = Field(default=2, ge=1, le=1000, description="newlines that may follow each other")
 
     def writes(self) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ class NormaliseStep(PerDocument):
 
     rate = 109
 
-    step: Literal["normalise"] = Field(default="normalise", description="name of the step")
     form: Literal["NFC", "NFKC"] = Field(
         default="NFC",
         description="`NFC`: one code for a letter and its accents, the meaning unchanged; `NFKC`: also plain letters for "

@@ -12,7 +12,7 @@ import re
 import string
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -72,7 +72,6 @@ class PiiStep(PerDocument):
 
     rate = 72
 
-    step: Literal["pii"] = Field(default="pii", description="name of the step")
     emails: bool = Field(default=True, description="mask e-mail addresses")
     ips: bool = Field(default=True, description="mask IPv4 addresses")
     public_ips_only: bool = Field(default=True, description="leave private, local and reserved addresses alone")

@@ -18,7 +18,7 @@ across kinds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64]
+    Numbers = NDArray[np.float64]
 
 
 def ramp(value: Numbers, low: float, high: float) -> Numbers:
@@ -85,7 +85,6 @@ class QualityStep(PerDocument):
     rate = 64
     decides = frozenset({"minimum"})
 
-    step: Literal["quality"] = Field(default="quality", description="name of the step")
     minimum: float = Field(default=0.0, ge=0, le=1, description="documents with a lower score are removed")
 
     def reads(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ row exactly if (r - 1) · k words one after the other equal the word k places be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -25,7 +25,6 @@ class RepeatedNgramsStep(PerDocument):
     rate = 97
     decides: ClassVar[frozenset[str]] = frozenset({"min_repetitions"})
 
-    step: Literal["repeated_ngrams"] = Field(default="repeated_ngrams", description="name of the step")
     words: Words = Field(default="whitespace", description=WORDS)
     longest_ngram: int = Field(default=13, ge=1, le=100, description="sequences of up to so many words are looked for")
     min_repetitions: int = Field(
@@ -46,9 +45,9 @@ class RepeatedNgramsStep(PerDocument):
         words = words_of(Texts.of(documents.column("text")), self.words)
         result = np.zeros(len(documents), np.int64)
         repetitions(words.hashes, words.offsets, self.longest_ngram, result)
-        return {"repetitions": pyarrow.array(result)}
+        return {"_repetitions": pyarrow.array(result)}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        repetitions = numbers(columns, "repetitions")
+        repetitions = numbers(columns, "_repetitions")
         limit = self.min_repetitions
         return [Rule("repetitions in a row", repetitions >= limit, repetitions, f">= {limit}")]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from ingot.data.classify.config import TermList
-
 
 class TermList(Config):
     """A list of terms that a safety filter looks for."""
@@ -89,7 +87,6 @@ class SafetyStep(PerDocument):
 
     decides = frozenset({"action", "maximum", "max_probability"})
 
-    step: Literal["safety"] = Field(default="safety", description="name of the step")
     lists: list[TermList] = Field(default=[], description="term lists, counted one by one")
     model: str | None = Field(default=None, description="a classifier whose probability goes to `safety_model`")
     label: str | None = Field(default=None, description="its class that means unsafe; needed with `model`")
@@ -136,9 +133,9 @@ class SafetyStep(PerDocument):
         import numpy as np
         import pyarrow
 
-        from ingot.data.classify.scoring import label_number
         from ingot.data.classify.store import load_model
         from ingot.data.classify.terms import count_terms
+        from ingot.data.steps.classify import label_number
         from ingot.data.text.texts import Texts
 
         texts = documents.column("text").fill_null("")

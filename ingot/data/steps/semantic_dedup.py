@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
@@ -44,7 +44,6 @@ class SemanticDedupStep(KeepConfig):
     that stays is at least `min_cosine`. Embeddings come from a model folder or from a column of your own.
     """
 
-    step: Literal["semantic_dedup"] = Field(default="semantic_dedup", description="name of the step")
     model: Path | None = Field(
         default=None,
         description="folder of a sentence-embedding model as transformers lays it out (config.json, model.safetensors, "

@@ -16,7 +16,7 @@ goes on behind each match as if a text began there, so a match takes the rest of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -72,7 +72,6 @@ class SplitStep(PerDocument):
 
     rate = 15
 
-    step: Literal["split"] = Field(default="split", description="name of the step")
     max_code_lines: float = Field(
         default=0.5,
         ge=0,

@@ -17,7 +17,7 @@ Invariant: the result does not depend on how the documents are divided into shar
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -45,7 +45,6 @@ class SubstringDedupStep(AcrossDocuments):
     rate = 20
     decides: ClassVar[frozenset[str]] = frozenset({"min_words"})
 
-    step: Literal["substring_dedup"] = Field(default="substring_dedup", description="name of the step")
     min_bytes: int = Field(
         default=500, ge=8, le=100_000, description="length of a repeat in UTF-8 bytes; Olmo 3: 500, Lee et al.: 100"
     )

@@ -16,7 +16,7 @@ Invariant: copies do not depend on the order of the documents or on how they are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -44,7 +44,6 @@ class UpsampleStep(AcrossDocuments):
     whoever writes token shards writes a document `copies` times.
     """
 
-    step: Literal["upsample"] = Field(default="upsample", description="name of the step")
     targets: dict[str, PositiveFloat] = Field(
         default={}, description="tokens wanted by topic; a topic that is not named gets `ratio` times what it has"
     )

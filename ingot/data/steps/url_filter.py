@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -44,7 +44,6 @@ class UrlFilterStep(PerDocument):
     rate = 580
     decides: ClassVar[frozenset[str]] = frozenset({"min_soft_words"})
 
-    step: Literal["url_filter"] = Field(default="url_filter", description="name of the step")
     url: str = Field(default="url", description="the column with the address")
     domains: list[str] = Field(default=[], description="files of hosts and domains, one a line")
     urls: list[str] = Field(default=[], description="files of whole addresses")

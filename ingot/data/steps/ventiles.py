@@ -19,7 +19,7 @@ Invariant: a bucket depends on the documents only, not on shards, partitions or 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 class VentilesStep(AcrossDocuments):
     """Turn scores into equal shares of the tokens inside each topic (Olmo 3: 24 topics x 20 buckets). See ventiles.py."""
 
-    step: Literal["ventiles"] = Field(default="ventiles", description="name of the step")
     score: str = Field(default="quality", description="column of the score; a higher one is better")
     topic: str | None = Field(default=None, description="column of the topic (null: all documents are one topic)")
     tokens: str | None = Field(
