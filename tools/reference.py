@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ingot.recipe.stages import STAGES
+from ingot.workspace.kinds import Kinds
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 HEAD = """# Options
@@ -94,7 +95,8 @@ def type_name(annotation: object) -> str:
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return type_name(arguments[0])
+        kinds = [kind for table in arguments[1:] if isinstance(table, Kinds) for kind in table.builtin().values()]
+        return " or ".join([*map(type_name, kinds), "`file.py:Name`"]) if kinds else type_name(arguments[0])
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list):
@@ -121,6 +123,9 @@ def nested_configs(annotation: object) -> list[type[BaseModel]]:
 def _configs_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
+    tables = [table for table in typing.get_args(annotation) if isinstance(table, Kinds)]
+    if tables:
+        return [kind for table in tables for kind in table.builtin().values()]
     return [config for argument in typing.get_args(annotation) for config in _configs_in(argument)]
 
 

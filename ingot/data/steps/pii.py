@@ -11,17 +11,22 @@ import ipaddress
 import re
 import string
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow
-from numpy.typing import NDArray
+from pydantic import Field
 
-from ingot.data.rules.config import PiiStep
 from ingot.data.step import PerDocument
-from ingot.data.text.runs import digit_at, places_of, runs
-from ingot.data.text.texts import Texts
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+    import numpy as np
+    import pyarrow
+    from numpy.typing import NDArray
+
+    from ingot.data.text.texts import Texts
 
 ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -31,7 +36,6 @@ EMAIL = re.compile(
 )
 IP = re.compile(rf"(?:{BYTE}\.){{3}}{BYTE}")
 PHONE = re.compile(r"(?<![\d.])(?:\+?1[-. ]?)?\(?\d{3}\)?[-. ]?\d{3}[-. ]?\d{4}(?![\d])")
-
 ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
 
 
@@ -63,11 +67,45 @@ def is_public(address: str) -> bool:
         return False
 
 
-class Pii(PerDocument[PiiStep]):
-    """See the module."""
+class PiiStep(PerDocument):
+    """Mask e-mail addresses and public IP addresses as FineWeb does, and phone numbers if asked. Rewrites the text."""
+
+    rate = 72
+
+    emails: bool = Field(default=True, description="mask e-mail addresses")
+    ips: bool = Field(default=True, description="mask IPv4 addresses")
+    public_ips_only: bool = Field(default=True, description="leave private, local and reserved addresses alone")
+    phones: bool = Field(default=False, description="mask North American phone numbers")
+    email_replacements: list[str] = Field(
+        default=["email@example.com", "firstname.lastname@example.org"],
+        min_length=1,
+        description="put in place of e-mail addresses, in turn",
+    )
+    ip_replacements: list[str] = Field(
+        default=[
+            "22.214.171.124",
+            "126.96.36.199",
+            "188.8.131.52",
+            "184.108.40.206",
+            "220.127.116.11",
+            "18.104.22.168",
+        ],
+        min_length=1,
+        description="put in place of IP addresses, in turn (nobody answered there when FineWeb chose them)",
+    )
+    phone_replacements: list[str] = Field(
+        default=["555-0100"], min_length=1, description="put in place of phone numbers, in turn"
+    )
+
+    def writes(self) -> tuple[str, ...]:
+        return ("text", "_pii_emails", "_pii_ips", "_pii_phones", "_pii_spans")
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        """See PerDocument."""
+        import numpy as np
+        import pyarrow
+
+        from ingot.data.text.texts import Texts
+
         texts = Texts.of(documents.column("text"))
         matches = self._matches(texts)
         counts = {kind: np.zeros(len(texts), np.int64) for kind in ("email", "ip", "phone")}
@@ -80,7 +118,7 @@ class Pii(PerDocument[PiiStep]):
             in_text: list[int] = []
             for match in sorted(found, key=lambda match: match.start):
                 turn = counts[match.kind][text]
-                choices = getattr(self.config, f"{match.kind}_replacements")
+                choices = getattr(self, f"{match.kind}_replacements")
                 replacement = choices[turn % len(choices)].encode()
                 pieces += [texts.data[copied : match.start].tobytes(), replacement]
                 copied = match.end
@@ -107,7 +145,7 @@ class Pii(PerDocument[PiiStep]):
                 window, first = _window(texts, text, start, end)
                 taken = found[text]
                 for match in pattern.finditer(window, first):
-                    if kind == "ip" and self.config.public_ips_only and not is_public(match.group()):
+                    if kind == "ip" and self.public_ips_only and not is_public(match.group()):
                         continue
                     # A run is ASCII: places in it are places in the bytes.
                     begins, ends = start + match.start() - first, start + match.end() - first
@@ -117,15 +155,19 @@ class Pii(PerDocument[PiiStep]):
 
     def _candidates(self, texts: Texts) -> Iterator[tuple[str, re.Pattern[str], NDArray[np.int64]]]:
         """For each kind that is wanted: its expression and the runs that can hold a match."""
+        import numpy as np
+
+        from ingot.data.text.runs import digit_at, places_of, runs
+
         digits = string.digits.encode()
-        if self.config.emails:
+        if self.emails:
             allowed = ALPHANUMERIC + b"!#$%&'*+/=?^_`{|}~-.@[]:"
             yield "email", EMAIL, runs(texts, places_of(texts, b"@"), allowed)
-        if self.config.ips:
+        if self.ips:
             dots = places_of(texts, b".")
             dots = dots[digit_at(texts, dots - 1) & digit_at(texts, dots + 1)]
             yield "ip", IP, runs(texts, dots, digits + b".")
-        if self.config.phones:
+        if self.phones:
             numbers = np.flatnonzero((texts.data >= ord("0")) & (texts.data <= ord("9")))
             numbers = numbers[(numbers >= texts.offsets[0]) & (numbers < texts.offsets[-1])]
             yield "phone", PHONE, runs(texts, numbers, digits + b" ()+.-")

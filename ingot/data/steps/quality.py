@@ -20,43 +20,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from ingot.data.classify.config import QualityStep
-from ingot.data.classify.profile import (
-    CHARACTERS,
-    ENDED,
-    EXPLAINED,
-    FUNCTION_WORDS,
-    LETTERS,
-    LINES,
-    SHORT,
-    VISIBLE,
-    WORDS,
-    profile,
-)
 from ingot.data.step import PerDocument, Rule, at_least, numbers
-from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow
+    from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64]
+    Numbers = NDArray[np.float64]
 
 
 def ramp(value: Numbers, low: float, high: float) -> Numbers:
     """0 up to `low`, 1 from `high`, straight between."""
+    import numpy as np
+
     return np.clip((value - low) / (high - low), 0.0, 1.0)
 
 
 def share(part: Numbers, whole: Numbers) -> Numbers:
     """`part / whole`, 0 where there is nothing."""
+    import numpy as np
+
     return np.asarray(part / np.maximum(whole, 1))
 
 
 def prose_quality(counts: NDArray[np.int64]) -> Numbers:
     """The score of prose, from the counts of profile.py."""
+    import numpy as np
+
+    from ingot.data.classify.profile import ENDED, FUNCTION_WORDS, LETTERS, LINES, VISIBLE, WORDS
+
     columns = counts.astype(np.float64).T
     words = np.maximum(columns[WORDS], 1)
     parts = (
@@ -70,6 +65,10 @@ def prose_quality(counts: NDArray[np.int64]) -> Numbers:
 
 def code_quality(counts: NDArray[np.int64]) -> Numbers:
     """The score of code, from the counts of profile.py."""
+    import numpy as np
+
+    from ingot.data.classify.profile import CHARACTERS, EXPLAINED, LETTERS, LINES, SHORT, VISIBLE
+
     columns = counts.astype(np.float64).T
     parts = (
         ramp(share(columns[EXPLAINED], columns[CHARACTERS]), 0, 0.25),
@@ -80,16 +79,31 @@ def code_quality(counts: NDArray[np.int64]) -> Numbers:
     return np.where(columns[LINES] > 0, sum(parts) / len(parts), 0.0)
 
 
-class Quality(PerDocument[QualityStep]):
-    """Fills `quality`, by the formula of the document's kind; removes what scores below the minimum."""
+class QualityStep(PerDocument):
+    """Fill the `quality` column with a score in [0, 1] by a plain formula (see quality.py): better data can come late."""
+
+    rate = 64
+    decides = frozenset({"minimum"})
+
+    minimum: float = Field(default=0.0, ge=0, le=1, description="documents with a lower score are removed")
+
+    def reads(self) -> tuple[str, ...]:
+        return (*super().reads(), "kind")
+
+    def writes(self) -> tuple[str, ...]:
+        return ("quality",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import numpy as np
         import pyarrow
         import pyarrow.compute
+
+        from ingot.data.classify.profile import profile
+        from ingot.data.text.texts import Texts
 
         counts = profile(Texts.of(documents.column("text")))
         is_code = pyarrow.compute.equal(documents.column("kind"), "code").fill_null(False).to_numpy()
         return {"quality": pyarrow.array(np.where(is_code, code_quality(counts), prose_quality(counts)))}
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return [at_least("score", numbers(columns, "quality"), self.config.minimum)]
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        return [at_least("score", numbers(columns, "quality"), self.minimum)]

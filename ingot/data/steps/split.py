@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from ingot.data.classify.config import SplitStep
 from ingot.data.step import PerDocument
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow
+    from numpy.typing import NDArray
 
 # RE2's own \s and \w are ASCII only; these are Python's, without the newline.
 BLANKS = r"\t\v\f\r \x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
@@ -36,7 +36,6 @@ WORD = f"[{LETTERS}]"
 DOTTED = f"[{LETTERS}.]"
 TARGET = rf"[{LETTERS}.\[\]'\"]"
 END = f"{BLANK}*$"
-
 CODE_LINE = "|".join(
     (
         rf"(?:async{BLANK}+)?def{BLANK}+{WORD}+{BLANK}*\(",
@@ -60,6 +59,7 @@ FILLED_LINES = rf"{FILLED}.*"
 
 def code_line_shares(texts: pyarrow.Array | pyarrow.ChunkedArray) -> NDArray[np.float64]:
     """By text, the share of the non-empty lines that look like code."""
+    import numpy as np
     import pyarrow.compute
 
     code = pyarrow.compute.count_substring_regex(texts, pattern=CODE_LINES).to_numpy()
@@ -67,15 +67,31 @@ def code_line_shares(texts: pyarrow.Array | pyarrow.ChunkedArray) -> NDArray[np.
     return np.asarray(code / np.maximum(filled, 1), np.float64)
 
 
-class Split(PerDocument[SplitStep]):
-    """Fills `kind`; removes nothing."""
+class SplitStep(PerDocument):
+    """Fill the `kind` column: prose or code. What the reader knows decides where it can, the lines elsewhere."""
+
+    rate = 15
+
+    max_code_lines: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="a text is code if more than this share of its non-empty lines look like code (see kind.py)",
+    )
+
+    def reads(self) -> tuple[str, ...]:
+        return (*super().reads(), "kind")
+
+    def writes(self) -> tuple[str, ...]:
+        return ("kind",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import numpy as np
         import pyarrow
 
         known = documents.column("kind").to_pylist()
         unknown = np.array([not kind for kind in known], bool)
         shares = code_line_shares(documents.column("text").filter(pyarrow.array(unknown)).fill_null(""))
         kinds = np.array([kind or "" for kind in known], dtype=object)
-        kinds[unknown] = np.where(shares > self.config.max_code_lines, "code", "prose")
+        kinds[unknown] = np.where(shares > self.max_code_lines, "code", "prose")
         return {"kind": pyarrow.array(kinds, pyarrow.string())}

@@ -10,29 +10,31 @@ still be under the licence of its repository, and a quotation of a licence is ta
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
+from pydantic import Field
 
-from ingot.data.code.config import LicenceStep
 from ingot.data.step import PerDocument, Rule
-from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
     import pyarrow
+
+PERMISSIVE = (
+    *("0BSD", "Apache-2.0", "Artistic-2.0", "BSD-1-Clause", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC-BY-4.0"),
+    *("CC0-1.0", "curl", "HPND", "ISC", "MIT", "MIT-0", "NCSA", "PostgreSQL", "PSF-2.0", "Python-2.0", "Unicode-3.0"),
+    *("Unlicense", "WTFPL", "X11", "Zlib"),
+)
 
 TAG = re.compile(
     r"SPDX-License-Identifier:[ \t]*\(?([A-Za-z0-9][\w.+-]*(?:[ \t()]+(?:AND|OR|WITH)[ \t()]+[A-Za-z0-9][\w.+-]*)*)"
 )
 HINT = re.compile(rb"(?i)licen[cs]e|permission|redistribution|public domain|spdx|copyright")
 WORDS = re.compile(r"[^a-z0-9]+")
-
 GNU = r"gnu {name} (?:general )?public licen[cs]e(?: as published by the free software foundation)?"
 VERSIONS = r"(?: \w+){{0,12}}? (?:version|v) ?{version}\b"
 LATER = re.compile(r"\bany later version\b|\bor later\b")
 GNU_NAMES = {"AGPL": "affero", "LGPL": "(?:lesser|library)", "GPL": ""}
 GNU_VERSIONS = {"AGPL": ("3",), "LGPL": ("2.1", "2", "3"), "GPL": ("2", "3")}
-
 # Every pattern of a licence must be found, and none behind its exclamation mark.
 PHRASES: dict[str, tuple[str, ...]] = {
     "Apache-2.0": (r"apache (?:software )?licen[cs]e(?: \w+)?(?: as)?,? ?(?:version|v) ?2(?: 0)?\b",),
@@ -138,28 +140,53 @@ def parts_of(expression: str) -> tuple[bool, list[str]]:
     return " OR " in plain, re.split(r" (?:AND|OR) ", plain)
 
 
-class Licence(PerDocument[LicenceStep]):
-    """Fills `licence`; removes what is not allowed."""
+class LicenceStep(PerDocument):
+    """Fill `licence` with SPDX identifiers found in the text: a tag, a header or a whole licence. See licence.py."""
+
+    rate = 15
+    decides = frozenset({"allowed", "permissive", "unknown"})
+
+    head_bytes: int = Field(
+        default=12_000, ge=200, description="how far into a file is looked; licence texts are told by their beginning"
+    )
+    allowed: list[str] = Field(
+        default=[], description="documents with a licence that is none of these are removed (empty: none is)"
+    )
+    permissive: bool = Field(default=False, description="add the usual permissive licences to `allowed`")
+    unknown: Literal["keep", "remove"] = Field(
+        default="keep", description="documents in which no licence is found, where some are `allowed`"
+    )
+
+    def writes(self) -> tuple[str, ...]:
+        return ("licence",)
+
+    def accepted(self) -> frozenset[str]:
+        """Every licence that may stay; empty if all may."""
+        return frozenset(self.allowed) | frozenset(PERMISSIVE if self.permissive else ())
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         import pyarrow
 
+        from ingot.data.text.texts import Texts
+
         texts = Texts.of(documents.column("text"))
         found: list[str | None] = []
         for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
-            head = texts.data[start : min(end, start + self.config.head_bytes)].tobytes()
+            head = texts.data[start : min(end, start + self.head_bytes)].tobytes()
             found.append(licence_of(head.decode("utf-8", "ignore")) if HINT.search(head) else None)
         return {"licence": pyarrow.array(found, pyarrow.string())}
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        accepted = self.config.accepted()
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        import numpy as np
+
+        accepted = self.accepted()
         if not accepted:
             return []
         licences = columns.column("licence").to_pylist()
         broken = []
         for licence in licences:
             if licence is None:
-                broken.append(self.config.unknown == "remove")
+                broken.append(self.unknown == "remove")
                 continue
             any_is_enough, parts = parts_of(licence)
             broken.append(not (any if any_is_enough else all)(part in accepted for part in parts))

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ingot.data.extract.config import NormaliseStep
-from ingot.data.extract.rewrite import rewritten
+from pydantic import Field
+
 from ingot.data.step import PerDocument
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-class Normalise(PerDocument[NormaliseStep]):
-    """The step `normalise`."""
+class NormaliseStep(PerDocument):
+    """Bring texts into one Unicode normal form."""
+
+    rate = 109
+
+    form: Literal["NFC", "NFKC"] = Field(
+        default="NFC",
+        description="`NFC`: one code for a letter and its accents, the meaning unchanged; `NFKC`: also plain letters for "
+        "ligatures, full-width forms and superscripts",
+    )
+
+    def writes(self) -> tuple[str, ...]:
+        return ("text",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         import numpy as np
         import pyarrow.compute as compute
 
-        form = self.config.form
+        from ingot.data.extract.rewrite import rewritten
+
+        form = self.form
         text = documents.column("text")
         suspects = np.flatnonzero(
             ~compute.string_is_ascii(text).to_numpy().astype(bool)

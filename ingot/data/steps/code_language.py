@@ -14,10 +14,8 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from ingot.data.code.config import CodeLanguageStep
 from ingot.data.code.languages import (
     EXTENSIONS,
     FILE_NAMES,
@@ -31,10 +29,12 @@ from ingot.data.code.languages import (
     WEAK_SHARE,
 )
 from ingot.data.step import PerDocument, Rule
-from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow
+    from numpy.typing import NDArray
+
 
 HEAD = 8_000
 LEAST_SIGNS = 2
@@ -43,10 +43,12 @@ ANY = (*SIGNS, *STARTS)
 Answer = tuple[str | None, str | None]
 # What is C is C++ too, but not the other way round: a child with signs of its own has those of its parent too.
 PARENTS = {"C++": "C", "Cuda": "C++", "TypeScript": "JavaScript", "Cython": "Python"}
+LONGEST_SHEBANG = 200  # characters: some expressions take the square of what they read
 
 
 def sign_counts(heads: list[str]) -> NDArray[np.int64]:
     """By text and language, how many lines have a sign of the language."""
+    import numpy as np
     import pyarrow
     import pyarrow.compute
 
@@ -65,6 +67,7 @@ def sign_counts(heads: list[str]) -> NDArray[np.int64]:
 
 def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> list[str | None]:
     """The language of each text with the most signs, of all languages or of some."""
+
     answers: list[str | None] = []
     for index, counts in enumerate(sign_counts(heads)):
         head = heads[index]
@@ -81,6 +84,7 @@ def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> 
 
 def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
     """The languages that a file's name allows, and whether its name or its extension told them."""
+
     name = PurePosixPath(path or "").name.lower()
     if name in FILE_NAMES:
         return (FILE_NAMES[name],), "name"
@@ -88,11 +92,9 @@ def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
     return languages, "extension" if languages else None
 
 
-LONGEST_SHEBANG = 200  # characters: some expressions take the square of what they read
-
-
 def by_shebang(head: str) -> str | None:
     """The language of the interpreter in the first line."""
+
     mark = SHEBANG.match(head[:LONGEST_SHEBANG])
     return INTERPRETERS.get(mark[1].lower()) if mark else None
 
@@ -119,26 +121,44 @@ def languages_of(paths: list[str | None], heads: list[str]) -> list[Answer]:
     return answers
 
 
-class CodeLanguage(PerDocument[CodeLanguageStep]):
-    """Fills `code_language` and `code_language_by`; removes other languages if asked to."""
+class CodeLanguageStep(PerDocument):
+    """Fill `code_language`, and in `code_language_by` what told it: name, extension, shebang or content."""
+
+    rate = 15
+    decides = frozenset({"keep"})
+
+    path: str = Field(default="path", description="column of the file's path; where it is null, the content decides")
+    keep: list[str] = Field(
+        default=[], description="documents in another language are removed, as in [Python, C] (empty: none is)"
+    )
+
+    def reads(self) -> tuple[str, ...]:
+        return (*super().reads(), self.path)
+
+    def writes(self) -> tuple[str, ...]:
+        return ("code_language", "code_language_by")
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         import pyarrow
+
+        from ingot.data.text.texts import Texts
 
         texts = Texts.of(documents.column("text"))
         heads = [
             texts.data[start : min(end, start + HEAD)].tobytes().decode("utf-8", "ignore")
             for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True)
         ]
-        answers = languages_of(documents.column(self.config.path).to_pylist(), heads)
+        answers = languages_of(documents.column(self.path).to_pylist(), heads)
         return {
             "code_language": pyarrow.array([language for language, _ in answers], pyarrow.string()),
             "code_language_by": pyarrow.array([by for _, by in answers], pyarrow.string()),
         }
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        if not self.config.keep:
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        import numpy as np
+
+        if not self.keep:
             return []
         languages = columns.column("code_language").to_pylist()
-        other = np.array([language not in self.config.keep for language in languages], bool)
-        return [Rule("code language", other, languages, f"is not {' or '.join(self.config.keep)}")]
+        other = np.array([language not in self.keep for language in languages], bool)
+        return [Rule("code language", other, languages, f"is not {' or '.join(self.keep)}")]
