@@ -22,7 +22,7 @@ from ingot.inference.engine import Engine
 from ingot.tokens.chat import ChatFormat
 from ingot.train.device import choose_device
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 
 def run(config: EvalConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
@@ -59,12 +59,3 @@ def run(config: EvalConfig, inputs: Mapping[str, Path], folder: StageFolder) -> 
     save_scores(folder.artifact("scores"), metrics, samples + continued)
     folder.progress.advance(4)
     return {metric.name: metric.estimate.value for metric in metrics}
-
-
-STAGE = Stage(
-    kind="eval",
-    config=EvalConfig,
-    needs={"checkpoint": "checkpoint", "shards": "shards"},
-    makes=("scores",),
-    run=run,
-)

@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 from ingot.envs.task import Task
 from ingot.envs.tasks.mix import TaskMix, task_sets
 from ingot.evals.config import EvalConfig, NeedleConfig, TaskSuiteConfig
-from ingot.evals.evaluate import STAGE
+from ingot.evals.evaluate import run as run_stage
 from ingot.evals.scores import load_scores
 from ingot.evals.suites.continuations import continue_texts
 from ingot.evals.suites.tasks import measure_tasks
@@ -126,7 +126,7 @@ def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Pa
     config = stage_config(temperature=1.0)
     written = []
     for name, seed in (("first", 5), ("second", 5), ("third", 6)):
-        summary = STAGE.run(config, inputs, StageFolder(tmp_path / name, seed, Progress()))
+        summary = run_stage(config, inputs, StageFolder(tmp_path / name, seed, Progress()))
         scores = tmp_path / name / "scores"
         assert summary == {metric: row["value"] for metric, row in read_json(scores / "scores.json").items()}
         written.append([(scores / file).read_bytes() for file in ("scores.json", "tasks.json", "samples.jsonl")])
@@ -159,7 +159,7 @@ def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Pa
 
 def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
     config = stage_config(tasks=[], needle=None, prompts=[])
-    summary = STAGE.run(
+    summary = run_stage(
         config, {"checkpoint": world.checkpoint, "shards": world.shards}, StageFolder(tmp_path, 0, Progress())
     )
     assert set(summary) == {"bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"}
@@ -207,7 +207,7 @@ def test_texts_that_do_not_fit_are_found_before_the_tasks(
     monkeypatch.setattr("ingot.evals.evaluate.measure_tasks", lambda *rest: begun.append(rest))
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
     with pytest.raises(IngotError, match=problem):
-        STAGE.run(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
+        run_stage(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
     assert not begun
 
 
