@@ -20,7 +20,7 @@ nothing else changed, so that the policy ratio is 1; temperature 1 for greedy ro
 logit that is not a number, and rows whose masks leave no token, report nan.
 
 On CUDA a kernel draws (draw_triton.py) and nothing waits for the device; `draw_rows` here is its reference and the way
-of the CPU, but for plain rows in float32 (draw_numba.py). Exponentials are in float32, sums in float64: a vocabulary of
+of the CPU. Exponentials are in float32, sums in float64: a vocabulary of
 10^5 tokens adds up so exactly that the number drawn never falls off the end.
 
 Shapes: B rows, V vocabulary, T truncated rows, U of these, C candidates, K rows with kept sets, R rows that ask for the
@@ -37,7 +37,6 @@ import torch
 from torch import Tensor
 
 from ingot.inference.controls import Controls
-from ingot.inference.draw_numba import draw_plain, draw_plain_can
 from ingot.inference.uniform import uniform
 from ingot.workspace.errors import IngotError
 
@@ -75,12 +74,7 @@ def draw(logits_BV: Tensor, controls: Controls, steps_B: Tensor) -> Drawn:
 
         ids_B, logprobs_B, floor_B = draw_triton.draw_rows(logits_BV, modified_BV, controls, steps_B)
     else:
-        if len(controls.plain_P) < len(logits_BV) or not draw_plain_can(logits_BV):
-            ids_B, logprobs_B, floor_B = draw_rows(logits_BV, modified_BV, controls, steps_B)
-        else:
-            ids_B, logprobs_B, floor_B = torch.empty_like(steps_B), torch.empty(len(steps_B), dtype=torch.float64), None
-        if draw_plain_can(logits_BV):  # plain rows always go this way: what the others ask for must not touch them
-            draw_plain(logits_BV, controls, steps_B, ids_B, logprobs_B)
+        ids_B, logprobs_B, floor_B = draw_rows(logits_BV, modified_BV, controls, steps_B)
     controls.count(ids_B)
     drawn = Drawn(ids_B, logprobs_B)
     if controls.kept_K is not None:

@@ -37,7 +37,6 @@ from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight
 from ingot.inference.memory import Memory, size_chunk, size_room
 from ingot.inference.prefill import read_pieces
-from ingot.inference.products import fast_products
 from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import Rows
 from ingot.inference.sampling import Sampling
@@ -226,7 +225,7 @@ class Engine:
 
     def step(self) -> None:
         """Let waiting requests join, read a piece of the prompts, and give every active request a token."""
-        with self._starting_over(), fast_products(self.model.embedding.weight):
+        with self._starting_over():
             self._expire()
             if self._admit_and_read():
                 self._admit_and_read()  # those who waited for a beginning that has been read now

@@ -16,7 +16,6 @@ from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
-from ingot.model.layers_team import run_layers
 from ingot.model.linear import Embedding, Linear
 from ingot.model.mixers.cache import Cache, Room
 from ingot.model.mixers.mixer import Site
@@ -118,15 +117,9 @@ class Transformer(nn.Module):
         joins = caches is None and bool(chosen) and all(block.joins(x_BTD) for block in chosen)
         joins = joins and (norm is None or add_norm_can(norm, x_BTD))
         stream = Unsummed(x_BTD) if joins else x_BTD
-        number = 0
-        while number < len(chosen):
-            count = 0
-            if caches is None and isinstance(stream, Tensor):
-                stream, count = run_layers(chosen[number:], stream, context)  # they have nothing to report
-            if count == 0:
-                stream, count = chosen[number](stream, context, caches[number] if caches is not None else None), 1
-                chosen[number].report(context)
-            number += count
+        for number, block in enumerate(chosen):
+            stream = block(stream, context, None if caches is None else caches[number])
+            block.report(context)
         context.reported = True
         if not isinstance(stream, Unsummed):
             return stream if norm is None else norm(stream)

@@ -10,8 +10,8 @@ can be formed while they are there. They are then multiplied with the states and
 products instead of the four of recomputation, and memory that does not grow with tokens × vocabulary. This is the idea of
 Liger's fused linear cross-entropy (arXiv 2410.10989), with log Z² in it.
 
-What happens between the products is a `Differentiate`: `chunk` for any device, a loop for float32 on a CPU, a kernel on CUDA
-(head_triton.py), or one that speaks with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
+What happens between the products is a `Differentiate`: `chunk` for any device, a kernel on CUDA (head_triton.py), or
+one that exchanges sums with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
 
 Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
 """
@@ -26,11 +26,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ingot.model.product import matrix_product
-from ingot.model.rooms import empty
-from ingot.model.team import run, team_can
 from ingot.train.hardware import bytes_of_logits
-from ingot.workspace.errors import IngotError
 
 CHUNK_LOGITS_CPU = 1 << 22  # values of a chunk: shorter ones cost more in the products than the cache saves
 
@@ -54,19 +50,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(states_ND.dtype, torch.float32)
         logprobs_N, normalisers_N = (torch.empty(tokens, dtype=exact, device=a_N.device) for _ in range(2))
         wants_states, wants_weight = context.needs_input_grad[0], context.needs_input_grad[1]
-        gradient_states = empty(states_ND, states_ND.shape) if wants_states else None
-        gradient_weight = empty(weight_VD, weight_VD.shape, exact) if wants_weight else None
+        gradient_states = states_ND.new_empty(states_ND.shape) if wants_states else None
+        gradient_weight = weight_VD.new_empty(weight_VD.shape, dtype=exact) if wants_weight else None
         if gradient_weight is not None and not tokens:
             gradient_weight.zero_()
         size = _chunk_size(tokens, vocabulary, states_ND)
-        room_CV = empty(states_ND, (min(size, tokens), vocabulary))
+        buffer_CV = states_ND.new_empty(min(size, tokens), vocabulary)
         for start in range(0, tokens, size):
             part = slice(start, start + size)
             states, targets, a, b = states_ND[part], targets_N[part], a_N[part], None if b_N is None else b_N[part]
-            logits = matrix_product(states, rounded_VD.T, room_CV[: len(states)])
+            logits = torch.mm(states, rounded_VD.T, out=buffer_CV[: len(states)])
             logprobs_N[part], normalisers_N[part], gradient = differentiate(logits, targets, a, b)
             if gradient_states is not None:
-                matrix_product(gradient, rounded_VD, gradient_states[part])
+                torch.mm(gradient, rounded_VD, out=gradient_states[part])
             if gradient_weight is not None:
                 _add_product(gradient_weight, gradient, states, first=start == 0)
         context.save_for_backward(gradient_states, gradient_weight)
@@ -105,7 +101,7 @@ def linear_cross_entropy(
         return divided_cross_entropy(states_ND, weight_VD, targets_N, a_N, b_N, scale, softcap)
     rounded = weight_VD if rounded_VD is None or rounded_VD.dtype != states_ND.dtype else rounded_VD
     rounded = rounded.detach().to(states_ND.dtype)
-    differentiate = _differentiate_alone(states_ND, rounded, targets_N, scale, softcap)
+    differentiate = _differentiate_alone(states_ND, scale, softcap)
     return cross_entropy_by(differentiate, states_ND, weight_VD, rounded, targets_N, a_N, b_N)
 
 
@@ -161,47 +157,13 @@ def through_cap(gradient_CV: Tensor, z_CV: Tensor, scale: float, softcap: float 
     return gradient_CV if scale == 1.0 else gradient_CV * scale
 
 
-def _differentiate_alone(
-    states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, scale: float, softcap: float | None
-) -> Differentiate:
+def _differentiate_alone(states_ND: Tensor, scale: float, softcap: float | None) -> Differentiate:
     """What takes the logits of a head that is whole."""
     if kernels_can(states_ND):
         from ingot.train.head_triton import differentiate
 
         return partial(differentiate, scale=scale, softcap=softcap)
-    if scale == 1.0 and softcap is None and _can_in_place(states_ND, weight_VD, targets_N):
-        return _chunk_in_place
     return partial(chunk, scale=scale, softcap=softcap)
-
-
-def _can_in_place(states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> bool:
-    """Whether the compiled loop takes these. It indexes memory itself, so nothing but tokens of the vocabulary may come to it."""
-    if not team_can(states_ND, weight_VD) or torch.is_autocast_enabled("cpu") or targets_N.dtype != torch.int64:
-        return False
-    if len(targets_N):
-        lowest, highest = targets_N.aminmax()
-        if lowest < 0 or highest >= len(weight_VD):
-            wrong = int(lowest if lowest < 0 else highest)
-            raise IngotError(
-                f"{wrong} is not a token of a vocabulary of {len(weight_VD)}",
-                place="the targets of the loss",
-                fix="use the tokenizer that the model was made for; mask tokens that shall not count by their weight",
-            )
-    return True
-
-
-def _chunk_in_place(
-    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for float32 on a CPU, with neither scale nor softcap: one pass over the logits, which become the gradient."""
-    from ingot.model.head_loops import differentiate
-
-    targets_C, a_C = targets_C.contiguous(), a_C.float().contiguous()
-    b_C = None if b_C is None else b_C.float().contiguous()
-    logprobs_C, normalisers_C = torch.empty_like(a_C), torch.empty_like(a_C)
-    given = (logits_CV, targets_C, a_C, 0 if b_C is None else b_C)
-    run(differentiate, *given, logprobs_C, normalisers_C, *logits_CV.shape)
-    return logprobs_C, normalisers_C, logits_CV
 
 
 def _chunk_size(tokens: int, vocabulary: int, states: Tensor) -> int:
@@ -224,7 +186,7 @@ def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, fi
     """total += gradientᵀ · states, or = if it is the first; added up in float32 whatever the factors are."""
     exact, beta = total_VD.dtype, 0 if first else 1
     if gradient_CV.dtype == exact or not total_VD.is_cuda:  # a CPU has no product with another dtype of result
-        matrix_product(gradient_CV.T.to(exact), states_CD.to(exact), total_VD, adds=not first)
+        total_VD.addmm_(gradient_CV.T.to(exact), states_CD.to(exact), beta=beta)
     else:
         torch.addmm(total_VD, gradient_CV.T, states_CD, beta=beta, out_dtype=exact, out=total_VD)
 

@@ -38,7 +38,6 @@ from ingot.train.graphs import Graphs, wants_graphs
 from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
-from ingot.train.on_cpu import fast_on_cpu
 from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.pipeline import make_passes
@@ -137,7 +136,7 @@ class Trainer:
         if freezes:
             gc.freeze()  # modules and model stay: collections need not look at them every time
         try:
-            with self.saver, fast_on_cpu(self.device):
+            with self.saver:
                 last = self._train_to_end(first)
         finally:
             if freezes:

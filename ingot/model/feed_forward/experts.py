@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.feed_forward.dense import activate
+from ingot.model.feed_forward.dense import FeedForwardConfig, activate
 from ingot.model.feed_forward.grouped import grouped_linear, has_kernel
 from ingot.model.matrices import in_order
 from ingot.model.order import local

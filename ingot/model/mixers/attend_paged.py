@@ -3,7 +3,6 @@
 | backend | how                                                           | chosen for                        |
 |---------|---------------------------------------------------------------|-----------------------------------|
 | triton  | one kernel that walks the rows' tables, split over the keys   | CUDA                              |
-| numba   | compiled loops that read the pages where they lie             | CPU, float32, few new tokens      |
 | gather  | pages copied together, then torch's attention under a mask    | the rest; the reference of tests  |
 
 Shapes: B rows, H query heads, K key and value heads, T new tokens, S places, W key width, V value width.
@@ -19,12 +18,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ingot.model.context import Context
-from ingot.model.mixers.attend_paged_numba import attend_paged_numba, numba_can
 from ingot.model.mixers.attend_paged_triton import attend_paged_triton, triton_can
 from ingot.model.mixers.attend_plain import attend_plain
 from ingot.model.mixers.cache import TokenCache
 
-Backend = Literal["triton", "numba", "gather"]
+Backend = Literal["triton", "gather"]
 
 _forced: Backend | None = None
 
@@ -55,8 +53,7 @@ def attend_paged(
     keys, values = cache.streams["keys"], cache.streams["values"]
     backend = _forced or _choose(query_BHTW, keys, values)
     if backend != "gather":
-        run = attend_paged_triton if backend == "triton" else attend_paged_numba
-        return run(
+        return attend_paged_triton(
             query_BHTW,
             keys,
             values,
@@ -78,9 +75,7 @@ def attend_paged(
 
 
 def _choose(query_BHTW: Tensor, keys_NKPW: Tensor, values_NKPV: Tensor) -> Backend:
-    if triton_can(query_BHTW, keys_NKPW, values_NKPV):
-        return "triton"
-    return "numba" if numba_can(query_BHTW, keys_NKPW, values_NKPV) else "gather"
+    return "triton" if triton_can(query_BHTW, keys_NKPW, values_NKPV) else "gather"
 
 
 def visible_past(positions_BT: Tensor, keys_BS: Tensor, window: int | None = None, chunk: int | None = None) -> Tensor:

@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ingot.model.context import Context
-from ingot.model.mixers.attend_square import attend_square, square_can
 from ingot.model.mixers.mask import Mask, Span
 
 ALIKE = 0.9  # squares share a call if the shortest has at least this share of the longest's length …
@@ -67,8 +66,6 @@ def first_channels(x: Tensor, width: int) -> Tensor:
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, band: Tensor | None, scale: float) -> Tensor:
     """One call of the kernel: causal, or under the mask `band`."""
-    if band is None and square_can(query, key, value):
-        return attend_square(query, key, value, scale=scale)
     group = query.shape[1] // key.shape[1]
     if group > 1 and query.device.type == "cuda" and (query.dtype.itemsize > 2 or band is not None):
         # grouped heads in float32 or under a mask have no fused kernel there: all scores would be made at once

@@ -4,7 +4,7 @@
 
 for every new token; norms per head and rotation where the layer has them (attention.py). A decoding step of a small model is
 nothing but starts of small operations: this takes the place of the splits, norms, rotations, casts and scattered writes of every
-layer. On CUDA it is a kernel (store_triton.py), on the CPU in float32 a compiled loop (store_numba.py).
+layer. It is a kernel on CUDA (store_triton.py).
 
 The reference is Attention's own path (`_project`, `_place`, TokenCache.write).
 
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from ingot.model.mixers.attend_paged_triton import DTYPES, has_triton
 from ingot.model.mixers.cache import TokenCache
-from ingot.model.mixers.store_numba import store_numba
 from ingot.model.mixers.store_triton import store_triton
 
 if TYPE_CHECKING:
@@ -36,10 +35,7 @@ def store_can(layer: Attention, x: Tensor, cache: TokenCache) -> bool:
         return False
     if torch.is_grad_enabled():
         return False
-    if x.is_cuda:
-        return has_triton() and x.dtype in DTYPES  # which compute in float32: not for float64
-    in_float32 = x.dtype == cache.streams["keys"].dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    return x.device.type == "cpu" and in_float32
+    return x.is_cuda and has_triton() and x.dtype in DTYPES  # which compute in float32: not for float64
 
 
 def store(
@@ -61,8 +57,6 @@ def store(
     `turning`: cos and sin of N · R numbers. `gains`: those of the queries' and the keys' norms.
     """
     tensors = (projected_NF, keys, values, page_N, offset_N, turning, gains)
-    if not projected_NF.is_cuda:  # in float32 the gain's place makes no difference
-        return store_numba(*tensors, heads=heads, epsilon=epsilon, interleaved=interleaved)
     return store_triton(
         *tensors, heads=heads, epsilon=epsilon, interleaved=interleaved, gain_after_cast=gain_after_cast
     )

@@ -19,7 +19,7 @@ from torch import Tensor
 from ingot.model.positions.config import RopeConfig
 
 if TYPE_CHECKING:
-    from ingot.model.mixers.config import AttentionConfig
+    from ingot.model.mixers.attention import AttentionConfig
 
 
 def place_can(config: AttentionConfig, projected: Tensor) -> bool:

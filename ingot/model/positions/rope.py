@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from ingot.model.context import Context
-from ingot.model.positions import rope_team
 from ingot.model.positions.config import LongRopeScaling, RopeConfig
 from ingot.model.positions.scaling import frequencies, temperature
 
@@ -65,8 +64,6 @@ def _length_BT(context: Context) -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
     """Turn the first 2R channels of every head, pass the others; keeps the dtype of `x`."""
-    if rope_team.rotate_can(x, cos):
-        return rope_team.rotate(x, cos, sin, pairing == "interleaved")
     rotated = 2 * cos.shape[-1]
     turning = x[..., :rotated].to(torch.promote_types(x.dtype, torch.float32))
     if pairing == "interleaved":

@@ -5,22 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.inference.few_rows.multiply import can_multiply
-from ingot.inference.weight_only.multiply import multiply_few, packed_linear, plain_linear
+from ingot.inference.weight_only.multiply import packed_linear, plain_linear
 from tests.inference.weight_only.cases import check_product, normal, packed_case
-
-loops_here = pytest.mark.skipif(not can_multiply(torch.zeros(1, 32), 32, 4), reason="the loops are for ARM")
-
-
-@loops_here
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 17])
-@pytest.mark.parametrize(("inputs", "outputs"), [(576, 96), (96, 19), (1536, 64), (32, 16)])
-def test_loops(bits: int, rows: int, inputs: int, outputs: int) -> None:
-    x, packed = packed_case(bits, rows, inputs, outputs)
-    found = multiply_few(x, packed)
-    assert found is not None
-    check_product(found, x, packed)
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -10,15 +10,14 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.autograd import grad
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room, TokenCache
-from ingot.model.mixers.config import AttentionConfig, DualChunkConfig
-from ingot.model.mixers.dual_chunk import dual_chunk_attention, turn_keys
+from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, turn_keys
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotate, rotation
 from tests.model.mixers.latent import packed, whole

@@ -11,10 +11,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.model.config import NormConfig  # noqa: E402
 from ingot.model.mixers import attention  # noqa: E402
 from ingot.model.mixers.store_triton import store_triton  # noqa: E402
-from ingot.model.norm import RmsNorm  # noqa: E402
+from ingot.model.norm import NormConfig, RmsNorm  # noqa: E402
 from ingot.model.norm_triton import add_norm  # noqa: E402
 from tests.model.mixers.store_cases import KINDS, check_store  # noqa: E402
 

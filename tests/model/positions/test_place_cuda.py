@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn.functional import rms_norm
 
 from ingot.model.block import Block
-from ingot.model.config import BlockConfig, NormConfig
+from ingot.model.config import BlockConfig
 from ingot.model.context import Context
 from ingot.model.mixers import attention
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.positions.rope import rotate
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")

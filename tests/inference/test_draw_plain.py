@@ -10,7 +10,6 @@ import torch
 
 from ingot.inference.controls import Controls
 from ingot.inference.draw import draw
-from ingot.inference.draw_numba import draw_plain_can
 from ingot.inference.sampling import Sampling
 from ingot.inference.uniform import uniform
 
@@ -27,7 +26,6 @@ def test_like_the_definition(size: int) -> None:
     controls = controls_of(temperatures, size)
     logits = torch.randn(len(temperatures), size, generator=torch.Generator().manual_seed(size)) * 3
     steps = torch.arange(len(temperatures))
-    assert draw_plain_can(logits)
     drawn = draw(logits, controls, steps)
     ids, logprobs = drawn.ids_B, drawn.logprobs_B
     numbers = uniform(controls.streams_B, steps).numpy()
