@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
+from ingot.kernels.launch import has_triton
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
-from ingot.model.mixers.attend_paged_triton import has_triton
 from ingot.model.transformer import Transformer
 
 

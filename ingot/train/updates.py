@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from ingot.model.mixers.attend_paged_triton import has_triton
+from ingot.kernels.launch import has_triton
 from ingot.train.parallel.layout import AXES, Layout
 
 SAMPLE = 1024
