@@ -39,9 +39,6 @@ class Controls:
     ) -> None:
         self.samplings, self.device, self.vocabulary_size = tuple(samplings), device, vocabulary_size
         self._special = [row for row, one in enumerate(samplings) if not one.plain]
-        self.plain_P = torch.tensor(
-            [row for row, one in enumerate(samplings) if one.plain], dtype=torch.int64
-        )  # on the CPU
         temperature_B = np.array([one.temperature for one in samplings])
         greedy_B = temperature_B == 0
         integers = np.zeros((3, len(samplings)), dtype=np.int64)
@@ -113,8 +110,6 @@ class Controls:
             rows = [one for one in plain for _ in range(positions)]
             controls = Controls(rows, self.device, self.vocabulary_size)
             controls._penalties = self._penalties.spread(positions) if self._penalties else None
-            # those that are plain here: rows whose penalties were taken out are not
-            controls.plain_P = (self.plain_P[:, None] * positions + torch.arange(positions)).view(-1)
             self._repeated[positions] = controls
         return self._repeated[positions]
 

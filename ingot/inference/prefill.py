@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ingot.inference.forward import states
 from ingot.inference.memory import Memory
 from ingot.inference.request import Request
 from ingot.inference.speculate.module import ModuleDrafter
@@ -104,11 +103,10 @@ def _read(
     table = np.ascontiguousarray(table[:, : memory.room.pages_for(reach)])
     sent = [torch.from_numpy(values).to(memory.device) for values in (tokens, positions, slots, table, lengths)]
     tokens_BT, positions_BT, slots_B, pages_BR, lengths_B = sent
-    states_BTD = states(
-        model,
+    states_BTD = model.hidden(
         tokens_BT[:, :-1],
         positions_BT,
-        memory.caches,
+        caches=memory.caches,
         slots=slots_B,
         pages=pages_BR,
         lengths=lengths_B,

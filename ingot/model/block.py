@@ -17,54 +17,10 @@ from torch import Tensor, nn
 
 from ingot.model.config import BlockConfig
 from ingot.model.context import Context
-from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig
-from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.feed_forward.mixture import MixtureOfExperts
-from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache
-from ingot.model.mixers.config import (
-    AttentionConfig,
-    GatedDeltaConfig,
-    KdaConfig,
-    LightningConfig,
-    Mamba2Config,
-    MixerConfig,
-    MlaConfig,
-)
-from ingot.model.mixers.gated_delta import GatedDelta
-from ingot.model.mixers.kda import Kda
-from ingot.model.mixers.lightning import Lightning
-from ingot.model.mixers.mamba2 import Mamba2
-from ingot.model.mixers.mixer import Mixer, Site, mix
-from ingot.model.mixers.mla import Mla
-from ingot.model.mixers.parallel import Parallel
+from ingot.model.mixers.mixer import Site, mix
 from ingot.model.norm import RmsNorm, add_rms_norm
-
-
-def make_mixer(config: MixerConfig, site: Site) -> Mixer:
-    """The mixer that a configuration describes."""
-    match config:
-        case AttentionConfig():
-            return Attention(config, site)
-        case MlaConfig():
-            return Mla(config, site)
-        case LightningConfig():
-            return Lightning(config, site)
-        case GatedDeltaConfig():
-            return GatedDelta(config, site)
-        case KdaConfig():
-            return Kda(config, site)
-        case Mamba2Config():
-            return Mamba2(config, site)
-        case _:
-            return Parallel(config, site)
-
-
-def make_feed_forward(config: ChannelConfig, site: Site) -> FeedForward | MixtureOfExperts:
-    """The feed-forward that a configuration describes."""
-    if isinstance(config, FeedForwardConfig):
-        return FeedForward(config, site.width)
-    return MixtureOfExperts(config, site)
 
 
 class Block(nn.Module):
@@ -75,10 +31,10 @@ class Block(nn.Module):
         self.config = config
         self.mixer, self.feed_forward = None, None
         if config.mixer is not None:
-            self.mixer = make_mixer(config.mixer, site)
+            self.mixer = config.mixer.build(site)
             self.mixer_norm, self.mixer_post_norm = _norms(config, site)
         if config.feed_forward is not None:
-            self.feed_forward = make_feed_forward(config.feed_forward, site)
+            self.feed_forward = config.feed_forward.build(site)
             self.feed_forward_norm, self.feed_forward_post_norm = _norms(config, site)
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:

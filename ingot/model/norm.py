@@ -7,12 +7,26 @@ arithmetic is in kernels/rms_norm.py.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from ingot.kernels import rms_norm
 from ingot.kernels.allow_list import understands
-from ingot.model.config import NormConfig
+from ingot.workspace.config import Config
+
+
+class NormConfig(Config):
+    """Root-mean-square norm: x / sqrt(mean(x²) + ε) · gain (arXiv 1910.07467)."""
+
+    epsilon: float = Field(1e-5, gt=0, description="ε")
+    zero_centred: bool = Field(False, description="the gain is 1 + w, so that weight decay pulls it to 1 (Gemma)")
+    cast: Literal["before_gain", "after_gain"] = Field(
+        "before_gain", description="where a low-precision model leaves float32; the same in float32"
+    )
+
 
 KERNEL_FIELDS = frozenset(("epsilon", "zero_centred", "cast"))  # of a NormConfig, that the kernels are told
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ingot.recipe.declare import Declared
-from ingot.recipe.problems import Problems, suggestion
+from ingot.recipe.problems import Problems
 from ingot.recipe.recipe import FromStage, Inputs
 from ingot.tokens.config import TokenizeConfig
 from ingot.train.config import PretrainConfig
+from ingot.workspace.nearest import suggestion
 
 
 def check_mixtures(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:

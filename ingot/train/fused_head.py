@@ -10,8 +10,8 @@ can be formed while they are there. They are then multiplied with the states and
 products instead of the four of recomputation, and memory that does not grow with tokens × vocabulary. This is the idea of
 Liger's fused linear cross-entropy (arXiv 2410.10989), with log Z² in it.
 
-What happens between the products is a `Differentiate`: `chunk` for any device, a kernel on CUDA (head_triton.py), or one
-that speaks with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
+What happens between the products is a `Differentiate`: `chunk` for any device, a kernel on CUDA (head_triton.py), or
+one that exchanges sums with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
 
 Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
 """
@@ -50,16 +50,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(states_ND.dtype, torch.float32)
         logprobs_N, normalisers_N = (torch.empty(tokens, dtype=exact, device=a_N.device) for _ in range(2))
         wants_states, wants_weight = context.needs_input_grad[0], context.needs_input_grad[1]
-        gradient_states = torch.empty_like(states_ND) if wants_states else None
-        gradient_weight = torch.empty_like(weight_VD, dtype=exact) if wants_weight else None
+        gradient_states = states_ND.new_empty(states_ND.shape) if wants_states else None
+        gradient_weight = weight_VD.new_empty(weight_VD.shape, dtype=exact) if wants_weight else None
         if gradient_weight is not None and not tokens:
             gradient_weight.zero_()
         size = _chunk_size(tokens, vocabulary, states_ND)
-        room_CV = states_ND.new_empty(min(size, tokens), vocabulary)
+        buffer_CV = states_ND.new_empty(min(size, tokens), vocabulary)
         for start in range(0, tokens, size):
             part = slice(start, start + size)
             states, targets, a, b = states_ND[part], targets_N[part], a_N[part], None if b_N is None else b_N[part]
-            logits = torch.mm(states, rounded_VD.T, out=room_CV[: len(states)])
+            logits = torch.mm(states, rounded_VD.T, out=buffer_CV[: len(states)])
             logprobs_N[part], normalisers_N[part], gradient = differentiate(logits, targets, a, b)
             if gradient_states is not None:
                 torch.mm(gradient, rounded_VD, out=gradient_states[part])
@@ -186,7 +186,7 @@ def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, fi
     """total += gradientᵀ · states, or = if it is the first; added up in float32 whatever the factors are."""
     exact, beta = total_VD.dtype, 0 if first else 1
     if gradient_CV.dtype == exact or not total_VD.is_cuda:  # a CPU has no product with another dtype of result
-        torch.addmm(total_VD, gradient_CV.T.to(exact), states_CD.to(exact), beta=beta, out=total_VD)
+        total_VD.addmm_(gradient_CV.T.to(exact), states_CD.to(exact), beta=beta)
     else:
         torch.addmm(total_VD, gradient_CV.T, states_CD, beta=beta, out_dtype=exact, out=total_VD)
 

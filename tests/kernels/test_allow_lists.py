@@ -16,16 +16,15 @@ from pydantic import Field
 from ingot.kernels import attend_latent, attend_paged, attend_plain, qk_norm_rope, rms_norm, swiglu, write_kv
 from ingot.kernels.allow_list import understands, unknown_fields
 from ingot.kernels.attention_options import AttentionOptions
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
 from ingot.model.feed_forward import dense
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.mixers import attend, attention
 from ingot.model.mixers.attend import OPTIONS, choose_backend
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mixer import Site
-from ingot.model.norm import RmsNorm
+from ingot.model.norm import NormConfig, RmsNorm
 from ingot.model.positions.config import RopeConfig
 from ingot.workspace.errors import IngotError
 

@@ -16,9 +16,10 @@ from torch.nn.functional import rms_norm
 from ingot.kernels import qk_norm_rope as operation
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.block import Block
-from ingot.model.config import BlockConfig, NormConfig
+from ingot.model.config import BlockConfig
 from ingot.model.context import Context
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":

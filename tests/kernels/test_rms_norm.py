@@ -15,10 +15,10 @@ from torch.nn.functional import rms_norm
 
 from ingot.kernels import rms_norm as operation
 from ingot.model.block import Block
-from ingot.model.config import BlockConfig, NormConfig
+from ingot.model.config import BlockConfig
 from ingot.model.context import Context
 from ingot.model.mixers.mixer import Site
-from ingot.model.norm import RmsNorm
+from ingot.model.norm import NormConfig, RmsNorm
 from ingot.model.transformer import Transformer
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")

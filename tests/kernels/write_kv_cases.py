@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from ingot.kernels.write_kv import launch, write_kv_definition
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room
-from ingot.model.mixers.config import AttentionConfig
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},

@@ -17,9 +17,9 @@ from ingot.envs.task import Score, make_task
 from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
 from ingot.tokens.config import TokenizerConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.optim.schedule import learning_rate_share
 from ingot.recipe.load import load_recipe
 from ingot.train.config import PretrainConfig

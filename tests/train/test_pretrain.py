@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 
 from ingot.checkpoints.checkpoint import load_model, save_checkpoint
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import Shards

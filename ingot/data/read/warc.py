@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
-from ingot.data.read.streams import CHUNK, damage_of, decompressor, opened, read
+from ingot.data.read.streams import CHUNK, Decompressor, damage_of, members, opened, read
 
 MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": b"\x28\xb5\x2f\xfd"}
 PLAIN_RECORD = re.compile(rb"(?:\A|(?<=\n))WARC/\d\.\d\r?\n(?=(?:WARC|Content)-)", re.IGNORECASE)
@@ -92,7 +92,7 @@ def begins_record(file: BinaryIO, compression: str, offset: int) -> bool:
     before = file.tell()
     file.seek(offset)
     try:
-        first = decompressor(compression)().decompress(read(file, 4096))
+        first = next(Decompressor(compression).parts(read(file, 4096)), b"")
     except damage_of(compression):
         first = b""
     file.seek(before)
@@ -104,7 +104,8 @@ class Stream:
 
     def __init__(self, file: BinaryIO, compression: str, begin: int) -> None:
         self.compression = compression
-        self.chunks = self._members(file, begin) if compression else self._plain(file, begin)
+        file.seek(begin)
+        self.chunks = members(file, compression) if compression else self._plain(file, begin)
         self.buffer = b""
         self.at = 0
         self.offset = begin  # in the file, of the first byte of the buffer, or of its member
@@ -112,31 +113,9 @@ class Stream:
         self.damage: Unreadable | None = None  # found while reading a record of which a part could be kept
 
     def _plain(self, file: BinaryIO, begin: int) -> Iterator[tuple[int, bytes]]:
-        file.seek(begin)
         while data := read(file, CHUNK):
             yield begin, data
             begin += len(data)
-
-    def _members(self, file: BinaryIO, begin: int) -> Iterator[tuple[int, bytes]]:
-        make, damage = decompressor(self.compression), damage_of(self.compression)
-        file.seek(begin)
-        member, current, read_until = begin, None, begin
-        while data := read(file, CHUNK):
-            read_until += len(data)
-            while data:
-                if current is None:
-                    member, current = read_until - len(data), make()
-                try:
-                    plain = current.decompress(data)
-                except damage as error:
-                    raise Unreadable("damaged", f"({error})") from None
-                if plain:
-                    yield member, plain
-                data = b""
-                if current.eof:
-                    data, current = current.unused_data.lstrip(b"\0"), None
-        if current is not None:
-            raise Unreadable("truncated", "the file ends within a compressed record")
 
     def _fill(self) -> bool:
         """Append a chunk to the buffer; False at the end."""

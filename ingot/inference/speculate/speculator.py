@@ -29,7 +29,6 @@ from torch import Tensor
 from ingot.inference.batch import Batch
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw_positions
-from ingot.inference.forward import states
 from ingot.inference.in_flight import InFlight
 from ingot.inference.memory import Memory, simple_caches
 from ingot.inference.request import Request
@@ -187,11 +186,10 @@ class Speculator:
         rows_B, longest = self._sent(wrong), max(lengths)
         self._rewind.restore(self._rows.slots_B, rows_B)
         tokens_BT, positions_BT = (x_BT[rows_B, :longest] for x_BT in (verified.tokens_BT, verified.positions_BT))
-        states(
-            self._model,
+        self._model.hidden(
             tokens_BT,
             positions_BT,
-            self._memory.caches,
+            caches=self._memory.caches,
             slots=self._rows.slots_B[rows_B],
             pages=self._rows.pages_BR[rows_B],
             lengths=self._sent(lengths),

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
 from ingot.kernels.swiglu import is_swiglu, swiglu
 from ingot.model.context import Context
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.channel import ChannelConfig
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
+from ingot.model.mixers.mixer import Site
 
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu_squared", "swish_1702"]
+ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": partial(gelu, approximate="tanh"),
@@ -32,6 +36,49 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu_squared": lambda x: relu(x).square(),
     "swish_1702": lambda x: x * torch.sigmoid(1.702 * x),
 }
+
+
+class FeedForwardConfig(ChannelConfig):
+    """Gated feed-forward: down(act(gate x) ⊙ up x) (Shazeer, arXiv 2002.05202); ungated: down(act(up x))."""
+
+    kind: Literal["dense"] = Field("dense", description="which feed-forward this is")
+    width: int = Field(gt=0, description="inner width")
+    gated: bool = Field(True, description="with a gate projection")
+    activation: Activation = Field("silu", description="activation of the gate; swish_1702 is x·σ(1.702·x) (gpt-oss)")
+    bias: bool = Field(False, description="biases on all projections")
+    clamp: float | None = Field(None, gt=0, description="gate ≤ clamp and |up| ≤ clamp before the product (gpt-oss)")
+    up_offset: float = Field(0.0, description="added to up before the product (gpt-oss: 1)")
+    gate_multiplier: float = Field(1.0, description="factor on the gate inside the activation (Falcon-H1)")
+    output_multiplier: float = Field(1.0, description="factor on the output (Falcon-H1)")
+
+    @model_validator(mode="after")
+    def _fits(self) -> FeedForwardConfig:
+        if not self.gated and (self.clamp, self.up_offset, self.gate_multiplier) != (None, 0, 1):
+            raise ValueError("clamp, up_offset and gate_multiplier belong to a gated feed-forward")
+        return self
+
+    def build(self, site: Site) -> FeedForward:
+        return FeedForward(self, site.width)
+
+    def describe(self) -> str:
+        return f"{'gated ' if self.gated else ''}feed-forward {self.width} ({self.activation_words})"
+
+    @property
+    def activation_words(self) -> str:
+        """The activation in words, with its clamp."""
+        return self.activation.replace("_", " ") + (f", clamped at {self.clamp:g}" if self.clamp else "")
+
+    @property
+    def inner_width(self) -> int:
+        return self.width
+
+    @property
+    def has_gate(self) -> bool:
+        return self.gated
+
+    @property
+    def divided(self) -> Mapping[str, int]:
+        return {"width": self.width}
 
 
 def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:

@@ -25,8 +25,7 @@ from torch.nn.functional import linear
 
 from ingot.kernels.grouped_linear import grouped_linear, has_kernel
 from ingot.kernels.swiglu import is_swiglu, swiglu
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.feed_forward.dense import activate
+from ingot.model.feed_forward.dense import FeedForwardConfig, activate
 from ingot.model.matrices import in_order
 from ingot.model.order import local
 

@@ -1,4 +1,4 @@
-"""Softmax attention with all that real systems add to it. What a layer has, its config says (mixers/config.py).
+"""Softmax attention with all that real systems add to it. What a layer has, its config says.
 
     q, k, v = [W_q | W_k | W_v] x + b            H query heads, K key and value heads; each serves H/K query heads
     q, k    = norm(q), norm(k)                   per head, or over all heads at once; then rotated; or rotated, then normed
@@ -14,9 +14,11 @@ Shapes: B rows, T tokens, D stream width, H, K heads, W head width, F = (H + 2K)
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import sigmoid, silu
 
@@ -26,19 +28,141 @@ from ingot.kernels.qk_norm_rope import config_allowed, qk_norm_rope
 from ingot.kernels.write_kv import config_writes_projection, write_kv
 from ingot.model.context import Context
 from ingot.model.linear import Linear
-from ingot.model.matrices import in_order
+from ingot.model.matrices import Rows, in_order
 from ingot.model.mixers.attend import attend
 from ingot.model.mixers.cache import Cache, Room, TokenCache
-from ingot.model.mixers.config import AttentionConfig, TemperatureConfig
-from ingot.model.mixers.dual_chunk import dual_chunk_attention, rotate_keys
-from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
+from ingot.model.mixers.mask import mean_keys
+from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
 from ingot.model.norm import RmsNorm
 from ingot.model.order import local
-from ingot.model.positions.config import LongRopeScaling
+from ingot.model.positions.config import LongRopeScaling, RopeConfig
 from ingot.model.positions.rope import rotation
+from ingot.workspace.config import Config
+
+NORM_WORDS = {
+    "head": "QK-norm per head",
+    "full": "QK-norm over all heads",
+    "after_rope": "QK-norm without gain after RoPE",
+}
 
 
-class Attention(Mixer):
+class TemperatureConfig(Config):
+    """Query temperature by position, q · (1 + slope·ln(1 + ⌊(p + 1)/floor⌋)): Llama 4's layers without positions."""
+
+    slope: float = Field(0.1, gt=0, description="a in 1 + a·ln(1 + ⌊(p + 1)/floor⌋)")
+    floor: int = Field(8192, gt=0, description="positions per step of the temperature")
+
+
+class GateConfig(Config):
+    """Gated attention (arXiv 2505.06708): a gate computed from the layer's input multiplies inside the layer."""
+
+    place: Literal["output", "value"] = Field(
+        "output", description="on the heads' outputs before the output projection, or on the values"
+    )
+    form: Literal["elementwise", "headwise"] = Field("elementwise", description="a gate per channel or per head")
+    activation: Literal["sigmoid", "silu"] = Field("sigmoid", description="what the gate's projection passes through")
+
+
+class AttentionConfig(MixerConfig):
+    """Causal softmax attention with grouped keys and values (Ainslie et al., arXiv 2305.13245)."""
+
+    kind: Literal["attention"] = Field("attention", description="which mixer this is")
+    heads: int = Field(gt=0, description="query heads")
+    key_value_heads: int = Field(
+        gt=0, description="key and value heads; each serves heads / key_value_heads query heads"
+    )
+    head_width: int = Field(gt=0, description="width of one head")
+    rope: RopeConfig | None = Field(
+        RopeConfig(), description="rotary positions; null for a layer without positions (NoPE)"
+    )
+    query_key_norm: Literal["none", "head", "full", "after_rope"] = Field(
+        "none",
+        description="RMS norm of queries and keys: per head before rotation, over all heads at once before rotation, or "
+        "per head without a gain after it (the last only in layers that rotate)",
+    )
+    query_key_value_bias: bool = Field(False, description="biases on the query, key and value projections")
+    output_bias: bool = Field(False, description="bias on the output projection")
+    scale: float | None = Field(None, gt=0, description="factor on q·k; null for head_width^-½")
+    key_multiplier: float = Field(1.0, description="constant factor on the keys (Falcon-H1)")
+    temperature: TemperatureConfig | None = Field(None, description="query temperature that grows with the position")
+    softcap: float | None = Field(None, gt=0, description="c in c·tanh(score/c), before the mask (Gemma 2)")
+    sinks: bool = Field(False, description="a learned logit per head that takes probability and gives no value")
+    gate: GateConfig | None = Field(None, description="output or value gate computed from the input")
+    window: int | None = Field(None, gt=0, description="keys a query may see, itself included; null for all")
+    chunk: int | None = Field(
+        None, gt=0, description="a query sees keys of its own chunk of this many positions only; null for all"
+    )
+
+    dual_chunk: DualChunkConfig | None = Field(
+        None, description="inference far beyond the trained length without training; null for plain positions"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> AttentionConfig:
+        if self.heads % self.key_value_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of key_value_heads ({self.key_value_heads})")
+        if self.rope is not None and self.rope.rotated(self.head_width) % 2:
+            raise ValueError(
+                f"an even number of channels must turn, not {self.rope.rotated(self.head_width)} of {self.head_width}"
+            )
+        if self.dual_chunk is not None and self.rope is None:
+            raise ValueError("dual_chunk changes rotary positions: set rope")
+        if self.dual_chunk is not None and (
+            self.window or self.chunk or self.softcap or self.sinks or self.query_key_norm == "after_rope"
+        ):
+            raise ValueError("dual_chunk goes with none of window, chunk, softcap, sinks and query_key_norm after_rope")
+        return self
+
+    def build(self, site: Site) -> Attention:
+        return Attention(self, site)
+
+    def mixing_flops(self, length: int) -> float:
+        return 4 * self.heads * self.head_width * mean_keys(length, self.window, self.chunk)
+
+    @property
+    def input_width(self) -> int:
+        return (self.heads + 2 * self.key_value_heads) * self.head_width
+
+    @property
+    def output_width(self) -> int:
+        return self.heads * self.head_width
+
+    @property
+    def key_value_width(self) -> int:
+        return 2 * self.key_value_heads * self.head_width
+
+    @property
+    def reach(self) -> int | None:
+        return min((limit for limit in (self.window, self.chunk) if limit is not None), default=None)
+
+    @property
+    def divided(self) -> Mapping[str, int]:
+        return {"heads": self.heads, "key_value_heads": self.key_value_heads}
+
+    @property
+    def bounds_logits(self) -> bool:
+        return self.query_key_norm != "none"
+
+    def describe(self) -> str:
+        grouped = "" if self.heads == self.key_value_heads else f"/{self.key_value_heads}"
+        words = ["attention", f"{self.heads}{grouped} heads × {self.head_width}"]
+        words += [f"window {self.window}"] if self.window else []
+        words += [f"chunk {self.chunk}"] if self.chunk else []
+        words.append(self.rope.describe() if self.rope else "NoPE")
+        words += [NORM_WORDS[self.query_key_norm]] if self.query_key_norm != "none" else []
+        biases = "q, k, v" * self.query_key_value_bias + ", o" * self.output_bias
+        words += [f"biases on {biases.removeprefix(', ')}"] if biases else []
+        words += [f"scale {self.scale:.4g}"] if self.scale else []
+        words += ["query temperature"] if self.temperature else []
+        words += [f"softcap {self.softcap:g}"] if self.softcap else []
+        words += ["sinks"] if self.sinks else []
+        if self.gate:
+            words.append(f"{self.gate.activation} gate on the {self.gate.place}, {self.gate.form}")
+        return ", ".join(words)
+
+
+class Attention(SoftmaxMixer):
     """One attention layer. The three input projections are one matrix: [queries | keys | values]."""
 
     def __init__(self, config: AttentionConfig, site: Site) -> None:
@@ -91,8 +215,14 @@ class Attention(Mixer):
 
     def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
         stream = (self.config.key_value_heads, self.config.head_width)
-        limits = [limit for limit in (self.config.window, self.config.chunk) if limit is not None]
-        return TokenCache({"keys": stream, "values": stream}, room, dtype, device, min(limits, default=None))
+        return TokenCache({"keys": stream, "values": stream}, room, dtype, device, self.config.reach)
+
+    def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
+        config = self.config
+        query, key = in_order((config.heads, config.head_width), (config.key_value_heads, config.head_width))
+        if config.heads != config.key_value_heads:  # a key is shared by heads, of which only some are too large
+            return [(self.query_key_value, [(query, factor_H)])]
+        return [(self.query_key_value, [(query, factor_H.sqrt()), (key, factor_H.sqrt())])]
 
     def options(self) -> AttentionOptions:
         """What backends and kernels are told."""

@@ -24,16 +24,27 @@ Shapes: B rows, H query heads, K key heads, G = H/K, T queries, S keys, W key wi
 from __future__ import annotations
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
-from ingot.model.mixers.config import DualChunkConfig
 from ingot.model.mixers.mask import Mask
 from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
+from ingot.workspace.config import Config
 
 BLOCK_NUMBERS = 2**26  # scores that exist at once: 256 MiB of float32
+
+
+class DualChunkConfig(Config):
+    """Dual chunk attention (arXiv 2402.17463): no distance beyond chunk + window is ever used, however long the text."""
+
+    chunk: int = Field(gt=0, description="positions count from zero in every chunk of this many tokens")
+    window: int = Field(
+        gt=0,
+        description="queries of a chunk with exact distances to the chunk before; chunk + window: at most the trained length",
+    )
 
 
 def rotate_keys(key_BKTW: Tensor, context: Context, rope: RopeConfig, config: DualChunkConfig) -> Tensor:

@@ -14,17 +14,44 @@ Shapes: B rows, T queries, S keys, H = n heads, W = d width, Q query latent, D s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from ingot.kernels.attend_latent import dot_products
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
-from ingot.model.mixers.config import MlaConfig
+from ingot.model.mixers.mask import mean_keys
+from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
+from ingot.workspace.config import Config
+
+
+class SparseConfig(Config):
+    """DeepSeek sparse attention (DeepSeek-V3.2): a small indexer chooses the keys that each query may see."""
+
+    heads: int = Field(gt=0, description="indexer heads")
+    head_width: int = Field(gt=0, description="width of an indexer head; its first rope_width channels turn")
+    keep: int = Field(gt=0, description="keys kept per query")
+    pairing: Literal["halves", "interleaved"] = Field("halves", description="pairing of the indexer's rotation")
+    shared: bool = Field(False, description="no indexer of its own: reuse the keys that the last layer with one chose")
+    loss: float = Field(0.0, ge=0, description="weight of the indexer's own loss; the other losses never reach it")
+    stage: Literal["dense_warmup", "sparse"] = Field(
+        "sparse",
+        description="dense_warmup: attention sees all keys while the indexer learns to predict it; sparse: only the kept ones",
+    )
+
+    def describe(self) -> str:
+        """In a few words, for `ingot model show`."""
+        own = "shared selection" if self.shared else f"indexer {self.heads} × {self.head_width}"
+        return f"{own} keeps {self.keep} keys"
+
+    def scoring_flops(self, length: int) -> float:
+        """Forward FLOPs per token of the scores, which are made for all keys in sight."""
+        return 0.0 if self.shared else 2 * self.heads * self.head_width * mean_keys(length)
 
 
 class Index(NamedTuple):
@@ -38,11 +65,12 @@ class Index(NamedTuple):
 class Indexer(nn.Module):
     """Queries, keys and head weights of one layer's indexer."""
 
-    def __init__(self, config: MlaConfig, width: int) -> None:
+    def __init__(
+        self, config: SparseConfig, width: int, query_latent: int, rope: RopeConfig | None, rope_width: int
+    ) -> None:
         super().__init__()
-        assert config.sparse is not None and config.query_latent is not None
-        self.sparse, self.rope, self.rope_width = config.sparse, config.rope, config.rope_width
-        self.query = Linear(config.query_latent, self.sparse.heads * self.sparse.head_width, bias=False)
+        self.sparse, self.rope, self.rope_width = config, rope, rope_width
+        self.query = Linear(query_latent, self.sparse.heads * self.sparse.head_width, bias=False)
         self.key = Linear(width, self.sparse.head_width, bias=False)
         self.key_norm = nn.LayerNorm(self.sparse.head_width, eps=1e-6)
         self.head_weight = Linear(width, self.sparse.heads, bias=False)

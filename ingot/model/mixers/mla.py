@@ -26,9 +26,11 @@ L latent, E = L + R entry, Q query latent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from ingot.kernels import attend_latent
@@ -38,19 +40,85 @@ from ingot.kernels.attention_options import AttentionOptions
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
-from ingot.model.matrices import in_order, in_turn
+from ingot.model.matrices import Rows, in_order, in_turn
 from ingot.model.mixers.attend import attend, largest_scores, report_peaks
 from ingot.model.mixers.cache import Cache, Room, TokenCache
-from ingot.model.mixers.config import MlaConfig
-from ingot.model.mixers.indexer import Index, Indexer
-from ingot.model.mixers.mask import PADDING
-from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.mixers.indexer import Index, Indexer, SparseConfig
+from ingot.model.mixers.mask import PADDING, mean_keys
+from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
 from ingot.model.mixers.sparse import attend_gathered, attend_masked, index_divergence, select, visible
 from ingot.model.norm import RmsNorm
-from ingot.model.positions.config import YarnScaling
+from ingot.model.positions.config import RopeConfig, YarnScaling
 from ingot.model.positions.rope import rotation
 from ingot.model.record import Reporter
 from ingot.workspace.errors import RecipeError
+
+
+class MlaConfig(MixerConfig):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434)."""
+
+    kind: Literal["mla"] = Field(description="which mixer this is")
+    heads: int = Field(gt=0, description="heads")
+    query_latent: int | None = Field(None, gt=0, description="width of the query latent; null: one full projection")
+    key_value_latent: int = Field(gt=0, description="width of the latent that keys and values are made of")
+    content_width: int = Field(gt=0, description="channels of a query or key that do not turn")
+    rope_width: int = Field(gt=0, description="channels that turn; one key of this width serves all heads")
+    value_width: int = Field(gt=0, description="width of a head's value")
+    rope: RopeConfig | None = Field(
+        RopeConfig(pairing="interleaved"), description="rotation of the rope_width channels; null for none"
+    )
+    latent_epsilon: float = Field(1e-6, gt=0, description="ε of the norms on the latents")
+    bias: bool = Field(False, description="biases on the projections down to the latents and on the output")
+    sparse: SparseConfig | None = Field(None, description="DSA: attention to selected keys only")
+
+    @model_validator(mode="after")
+    def _fits(self) -> MlaConfig:
+        if self.rope is not None and self.rope_width % 2:
+            raise ValueError(f"rope_width ({self.rope_width}) must be even")
+        if self.sparse is not None and self.sparse.head_width < self.rope_width:
+            raise ValueError(f"the indexer's head_width must be at least rope_width ({self.rope_width})")
+        if self.sparse is not None and self.query_latent is None:
+            raise ValueError("the indexer reads the query latent: set query_latent")
+        return self
+
+    def build(self, site: Site) -> Mla:
+        return Mla(self, site)
+
+    def describe(self) -> str:
+        query = "" if self.query_latent is None else f"query latent {self.query_latent}, "
+        heads = f"{self.heads} heads × ({self.content_width} + {self.rope_width}, value {self.value_width})"
+        rope = self.rope.describe() if self.rope else "NoPE"
+        words = ["latent attention", heads, f"{query}key-value latent {self.key_value_latent}", rope]
+        return ", ".join(words + ([self.sparse.describe()] if self.sparse else []))
+
+    def mixing_flops(self, length: int) -> float:
+        channels = self.heads * (self.content_width + self.rope_width + self.value_width)
+        flops = 2 * channels * mean_keys(length, self.sparse.keep if self.sparse else None)
+        return flops + (self.sparse.scoring_flops(length) if self.sparse else 0)
+
+    @property
+    def input_width(self) -> int:
+        return self.heads * (2 * (self.content_width + self.rope_width) + self.value_width)
+
+    @property
+    def output_width(self) -> int:
+        return self.heads * self.value_width
+
+    @property
+    def key_value_width(self) -> int:
+        return self.key_value_latent + self.rope_width
+
+    @property
+    def divided(self) -> Mapping[str, int]:
+        return {"heads": self.heads}
+
+    @property
+    def needs_layer_before(self) -> bool:
+        return self.sparse is not None and self.sparse.shared
+
+    @property
+    def undivided_loss(self) -> str:
+        return "sparse.loss" if self.sparse is not None and not self.sparse.shared and self.sparse.loss else ""
 
 
 def softmax_scale(config: MlaConfig) -> float:
@@ -62,7 +130,7 @@ def softmax_scale(config: MlaConfig) -> float:
     return (config.content_width + config.rope_width) ** -0.5 * temperature**2
 
 
-class Mla(Mixer, Reporter):
+class Mla(SoftmaxMixer, Reporter):
     """One layer of multi-head latent attention, dense or sparse."""
 
     # what all heads read passes through it: where heads are divided over ranks, it adds up the gradients of all of them
@@ -96,10 +164,12 @@ class Mla(Mixer, Reporter):
         self.capturable = config.sparse is None and attend_latent.kernel_exists(
             config.key_value_latent, config.rope_width
         )
-        chooses = config.sparse is not None and not config.sparse.shared
-        self.indexer = Indexer(config, site.width) if chooses else None
-        if self.indexer is not None and config.sparse is not None and config.sparse.loss:
-            self.reported_losses = {"index_divergence": config.sparse.loss}
+        self.indexer = None
+        if config.sparse is not None and not config.sparse.shared:
+            assert config.query_latent is not None, "MlaConfig demands it"
+            self.indexer = Indexer(config.sparse, site.width, config.query_latent, config.rope, config.rope_width)
+            if config.sparse.loss:
+                self.reported_losses = {"index_divergence": config.sparse.loss}
 
     def prepare(self, context: Context) -> None:
         if self.config.rope is not None:
@@ -110,6 +180,14 @@ class Mla(Mixer, Reporter):
         if self.config.sparse is not None and not self.config.sparse.shared:
             streams["index"] = (1, self.config.sparse.head_width)
         return TokenCache(streams, room, dtype, device)
+
+    def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
+        config, half_H = self.config, factor_H.sqrt()
+        content, rotated = in_turn(config.heads, config.content_width, config.rope_width)
+        key, _ = in_turn(config.heads, config.content_width, config.value_width)
+        query = self.query if config.query_latent is None else self.query_up
+        # the rotated key is shared by all heads: there the query takes the whole factor
+        return [(query, [(content, half_H), (rotated, factor_H)]), (self.key_value_up, [(key, half_H)])]
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         query_BHTW, latent_BTQ = self._queries(x_BTD, context)

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ingot.model.across import Across
-from ingot.model.mixers.mla import Mla
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.parallel.layout import Layout
@@ -34,12 +33,15 @@ def make_across(model: Transformer, layout: Layout | None, terms: Sequence[LossT
                 place="mesh.context",
                 fix="set mesh.context to 1",
             )
-    for part in model.modules():
-        if isinstance(part, Mla) and part.config.sparse is not None and part.config.sparse.loss:
+    config = model.config
+    further = () if config.multi_token is None else (config.multi_token.block,)
+    for layer, name in enumerate((*config.layer_names, *further)):
+        mixer = config.blocks[name].mixer
+        if mixer is not None and mixer.undivided_loss:
             raise RecipeError(
-                "the loss of a sparse attention's indexer is not divided over context ranks: it would be counted on each",
-                place=f"layer {part.site.layer}: mixer.sparse.loss",
-                fix="set mesh.context to 1 in the stage that trains the indexer",
+                "a loss that the mixer has over whole rows is not divided over context ranks: it would be counted on each",
+                place=f"layer {layer}: mixer.{mixer.undivided_loss}",
+                fix="set mesh.context to 1, or the weight of that loss to 0 where it is not trained",
             )
     mesh = layout.mesh["context"]
     return Across(mesh.get_group(), mesh.get_local_rank(), mesh.size(), ring=layout.config.context_method == "ring")

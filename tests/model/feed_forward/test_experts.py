@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn.functional import grouped_mm
 
 from ingot.kernels import grouped_linear as module
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.feed_forward.dense import FeedForward
+from ingot.model.feed_forward.dense import FeedForward, FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 
 EXPERTS, WIDTH, TOKENS = 7, 8, 23

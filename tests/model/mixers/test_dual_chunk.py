@@ -11,15 +11,14 @@ from torch import Tensor
 from torch.autograd import grad
 
 from ingot.kernels.qk_norm_rope import rotate
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room, TokenCache
-from ingot.model.mixers.config import AttentionConfig, DualChunkConfig
-from ingot.model.mixers.dual_chunk import dual_chunk_attention, rotate_keys
+from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
 from tests.model.mixers.latent import packed, whole
@@ -41,7 +40,9 @@ def inputs(rows: int, length: int) -> list[Tensor]:
 
 def run(parts: list[Tensor], context: Context, rope: RopeConfig, config: DualChunkConfig) -> Tensor:
     query, key, value = parts
-    return dual_chunk_attention(query, rotate_keys(key, context, rope, config), value, context, rope, config, scale=SCALE)
+    return dual_chunk_attention(
+        query, rotate_keys(key, context, rope, config), value, context, rope, config, scale=SCALE
+    )
 
 
 def turned(x: Tensor, position: int, rope: RopeConfig) -> Tensor:

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from ingot.cli.show_model import TOLERANCE, comparisons
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import count
-from ingot.model.feed_forward.config import MoeConfig
+from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.model.initialise import initialise
-from ingot.model.mixers.config import AttentionConfig, MlaConfig
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.mla import MlaConfig
 from ingot.model.presets.data import entries, merged
 from ingot.model.presets.preset import Preset, load_preset, names, preset, presets
 from ingot.model.transformer import Transformer
