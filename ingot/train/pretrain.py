@@ -39,7 +39,7 @@ from ingot.workspace.stage import Stage, StageFolder
 class ShardSource(Source):
     """Steps of the mixture, cut into micro-batches of whole rows; moves to the next phase when a plateau is reached.
 
-    Steps are made ahead as if none were reached: whoever moves to the next phase has those made anew (Feed.restart).
+    Steps are made ahead as if none were reached: moving to the next phase makes them anew (Feed.restart).
     """
 
     ahead = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.inference.weight_only.multiply import packed_linear, plain_linear
+from ingot.kernels.packed_linear import packed_linear, packed_linear_definition
 from tests.inference.weight_only.cases import check_product, normal, packed_case
 
 
@@ -13,9 +13,9 @@ from tests.inference.weight_only.cases import check_product, normal, packed_case
 def test_the_definition_and_the_bias(bits: int) -> None:
     x, packed = packed_case(bits, 5, 64, 20)
     bias = normal(20, seed=1)
-    check_product(plain_linear(x, packed, None), x, packed)
+    check_product(packed_linear_definition(x, packed, None), x, packed)
     for rows in (x, x.expand(60, 5, 64).reshape(2, 150, 64), x[:0]):  # few, many, none
-        expected = plain_linear(rows, packed, None) + bias
+        expected = packed_linear_definition(rows, packed, None) + bias
         torch.testing.assert_close(packed_linear(rows, packed, bias), expected, rtol=1e-5, atol=5e-4)
 
 

@@ -13,8 +13,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from ingot.inference.weight_only.multiply import packed_linear, plain_linear
-from ingot.inference.weight_only.scheme import Packed
+from ingot.kernels.packed_linear import Packed, packed_linear, packed_linear_definition
 from tests.inference.weight_only.cases import check_product, packed_case
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
@@ -35,7 +34,7 @@ def there(packed: Packed) -> Packed:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_exact_but_for_the_sums(bits: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
-    from ingot.inference.weight_only.multiply_triton import launch
+    from ingot.kernels.packed_linear_kernel import launch
 
     if INTERPRETED and dtype == torch.bfloat16:
         pytest.skip("the interpreter multiplies no matrices of bfloat16")
@@ -47,7 +46,7 @@ def test_exact_but_for_the_sums(bits: int, dtype: torch.dtype, shape: tuple[int,
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_same_bits_again(bits: int) -> None:
     """Also where the inputs are divided over programs."""
-    from ingot.inference.weight_only.multiply_triton import launch
+    from ingot.kernels.packed_linear_kernel import launch
 
     x, packed = packed_case(bits, 2, 512, 32)
     arguments = (x.to(DEVICE), *there(packed))
@@ -60,7 +59,7 @@ def test_in_a_cuda_graph(bits: int) -> None:
     x, packed = packed_case(bits, 8, 512, 256)
     x, packed = x.to(DEVICE, torch.bfloat16), there(packed)
     expected = packed_linear(x, packed, None)
-    torch.testing.assert_close(expected, plain_linear(x, packed, None), rtol=2e-2, atol=0.3)
+    torch.testing.assert_close(expected, packed_linear_definition(x, packed, None), rtol=2e-2, atol=0.3)
     torch.cuda.synchronize()
     graph, static = torch.cuda.CUDAGraph(), torch.zeros_like(x)
     with torch.cuda.graph(graph):

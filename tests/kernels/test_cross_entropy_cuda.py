@@ -15,16 +15,18 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.train import fused_head, head_triton
+from ingot.kernels import cross_entropy as operation
+from ingot.kernels import cross_entropy_kernel
+from ingot.kernels.cross_entropy_kernel import differentiate, multiply_unless_one, spread, summarise
+from ingot.train import fused_head
 from ingot.train.fused_head import linear_cross_entropy
-from ingot.train.head_triton import differentiate, multiply_unless_one, spread, summarise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = DEVICE == "cpu"
 # half a step of the format, but the interpreter cuts bits off where it makes bfloat16
 ROUND = {torch.float32: 1e-6, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-7 if INTERPRETED else 2.0**-8}
 
-SIZES = head_triton.BLOCK, head_triton.WARPS
+SIZES = cross_entropy_kernel.BLOCK, cross_entropy_kernel.WARPS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,8 +49,8 @@ def one_rounding() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several whole blocks and a part of one, with vocabularies that an interpreter can take."""
-    monkeypatch.setattr(head_triton, "BLOCK", 1024)
-    monkeypatch.setattr(head_triton, "WARPS", 4)
+    monkeypatch.setattr(cross_entropy_kernel, "BLOCK", 1024)
+    monkeypatch.setattr(cross_entropy_kernel, "WARPS", 4)
 
 
 class Case:
@@ -119,7 +121,7 @@ def test_values_and_gradients(
 @pytest.mark.parametrize("columns", [70_001, 65_536 + 128])
 def test_blocks_as_large_as_they_are_in_use(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in zip(("BLOCK", "WARPS"), SIZES, strict=True):
-        monkeypatch.setattr(head_triton, name, size)
+        monkeypatch.setattr(cross_entropy_kernel, name, size)
     case = Case(3, columns, torch.bfloat16)
     logprobs, normalisers, gradient = case.exact(True, 1.0, None)
     found = differentiate(
@@ -208,7 +210,7 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize("has_copy", [False, True], ids=["", "copy"])
 def test_the_whole_loss(has_copy: bool, upstream: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks, with the products around: loss and gradients of states and of a head in float32 are those of float64."""
-    monkeypatch.setattr(fused_head, "kernels_can", lambda states: True)  # also in the interpreter
+    monkeypatch.setattr(operation, "kernel_can", lambda x: True)  # also in the interpreter
     monkeypatch.setattr(fused_head, "_logits_at_once", lambda states: 3 * 1100)
     generator = torch.Generator().manual_seed(1)
     states, weight = (torch.randn(n, 16, generator=generator).to(dtype) for n in (8, 1100))
@@ -222,7 +224,7 @@ def test_the_whole_loss(has_copy: bool, upstream: float, dtype: torch.dtype, mon
     ours = states.clone().to(DEVICE).requires_grad_(), weight.float().to(DEVICE).requires_grad_()
     copy = weight.to(DEVICE) if has_copy else None
     a, b = factors.to(DEVICE)
-    loss, _, _ = linear_cross_entropy(*ours, targets.to(DEVICE), a, b, scale=0.5, rounded_VD=copy)
+    loss, _, _ = linear_cross_entropy(*ours, targets.to(DEVICE), a, b, scale=0.5, copy_VD=copy)
     (upstream * loss).backward()
     # logits and their gradients are rounded to the dtype on their way through the products
     rounding = 8 * ROUND[dtype]

@@ -5,7 +5,7 @@ A counter-based generator (SplitMix64: Steele, Lea and Flood, OOPSLA 2014), all 
     s = mix(seed + G)        u = (mix(s + (index + 1) · G) >> 12) / 2^52        G = 0x9E3779B97F4A7C15
 
 It does not depend on which other requests share the batch, on the place in it, or on how often the engine was
-interrupted: a request with a seed has one text. draw_triton.py has the same function for its kernel.
+interrupted: a request with a seed has one text. draw_kernel.py has the same function.
 """
 
 from __future__ import annotations

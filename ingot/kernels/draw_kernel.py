@@ -11,7 +11,7 @@ the tokens with x ≥ t are at least k, or have at least the share p of the mass
 left between the bounds: some 4 to 11 passes. Nearly always t is among the CANDIDATES largest values, which torch finds
 faster; then it is read off them (`_among`) and nothing is searched. A last pass sums up what is kept.
 
-The same numbers as `draw_rows` in draw.py, the reference: x is the same float32 to the bit (no fused multiplication and
+The same numbers as the definition in draw.py: x is the same float32 to the bit (no fused multiplication and
 addition), sums are in float64; exponentials differ by some 1e-7. So ids differ where u · Z comes as close as that to
 the boundary between two tokens, or a mass as close to top_p; log-probabilities differ by some 1e-7.
 
@@ -27,10 +27,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ingot.inference.controls import Controls
+from ingot.kernels.draw import CANDIDATES, DrawControls
 
 BLOCK, SEARCH_BLOCK, PROBES, WARPS = 4096, 2048, 4, 8
-CANDIDATES = 256  # as many as the reference looks at first
 
 
 @triton.jit
@@ -230,8 +229,8 @@ def _draw(
     tl.store(logprobs + number, tl.where(top == -float("inf"), float("nan"), logprob))
 
 
-def draw_rows(
-    logits_BV: Tensor, modified_BV: Tensor | None, controls: Controls, steps_B: Tensor
+def draw_rows_triton(
+    logits_BV: Tensor, modified_BV: Tensor | None, controls: DrawControls, steps_B: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Ids, log-probabilities, and the floor of the kept tokens if any row truncates."""
     batch, size = logits_BV.shape

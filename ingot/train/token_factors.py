@@ -18,7 +18,7 @@ from ingot.train.terms import LossTerm
 
 
 @dataclass(frozen=True)
-class Plan:
+class TokenFactors:
     """The terms of a step with their denominators."""
 
     terms: Sequence[LossTerm]
@@ -54,7 +54,7 @@ class Plan:
         return term.coefficient / self.denominators[term.name]
 
 
-def can_plan(terms: Sequence[LossTerm], temperature: float) -> bool:
+def has_token_factors(terms: Sequence[LossTerm], temperature: float) -> bool:
     """Whether the loss of these terms is known beforehand."""
     known = [term.factors for term in terms if type(term).factors is not LossTerm.factors]
     return len(known) == len(terms) and temperature == 1.0

@@ -13,7 +13,7 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import Sequence as Text
 from ingot.tokens.packing import make_batch
-from ingot.train import rounded
+from ingot.train import bf16_copies
 from ingot.train.batches import split_rows
 from ingot.train.passes import Objective, Passes
 from ingot.train.terms import CrossEntropy
@@ -67,7 +67,7 @@ def test_gradients_are_those_of_autocast(name: str, micro: int) -> None:
     config = mixed_config() if name == "mixed" else MINIS[name].model_copy(update={"vocabulary_size": 96})
     model = random_model(config, scale=0.05)
     ours, plain = passes_of(model), passes_of(model)
-    plain.rounded = None
+    plain.copies = None
     loss, gradients = run(model, ours, micro)
     expected_loss, expected = run(model, plain, micro)
     assert torch.equal(loss, expected_loss)
@@ -91,7 +91,7 @@ def test_a_step_leaves_the_model_as_it_was() -> None:
         model.blocks[0].get_parameter("feed_forward.down.weight").mul_(3)
     after, _ = run(model, passes, 1)
     plain = passes_of(model)
-    plain.rounded = None
+    plain.copies = None
     expected, _ = run(model, plain, 1)
     assert not torch.equal(before, after)
     assert torch.equal(after, expected)
@@ -115,7 +115,7 @@ def test_what_a_broken_pass_left_is_not_found_by_the_next(monkeypatch: pytest.Mo
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(rounded, "add_rounded", fail)
+        patch.setattr(bf16_copies, "add_gradient", fail)
         with pytest.raises(MemoryError):
             run(model, passes, 1)
     _, again = run(model, passes, 1)

@@ -6,16 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.train.float8 import (
-    BACKWARD,
-    FORWARD,
-    Scaling,
-    multiply_by_row,
-    multiply_by_tensor,
-    product,
-    round_both,
-    scale_of,
-)
+from ingot.kernels.float8 import Scaling, cast_both, product, scale_of
+from ingot.train.float8 import BACKWARD, FORWARD, multiply_by_row, multiply_by_tensor
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9),
@@ -87,7 +79,7 @@ def test_rounding_both_ways_equals_the_reference_bit_by_bit(
     for here in (x, x.T):
         scale = scale_of(here, dtype)
         for found, expected in zip(
-            round_both(here.cuda(), scale.cuda(), dtype), round_both(here, scale, dtype), strict=True
+            cast_both(here.cuda(), scale.cuda(), dtype), cast_both(here, scale, dtype), strict=True
         ):
             assert found.is_contiguous()
             assert torch.equal(found.cpu().view(torch.uint8), expected.view(torch.uint8))

@@ -10,7 +10,7 @@ A program computes a block of rows and outputs. Where there are too few blocks t
 too (split-K): the parts are sums in float32 that are added in a fixed order, so that equal inputs give equal bits. Nothing
 waits for the device, and sizes depend on shapes alone: the operator can be captured in a CUDA graph.
 
-`plain_linear` in multiply.py is the reference; tests/inference/weight_only compares them.
+tests/kernels/test_packed_linear_cuda.py compares it with the definition (packed_linear.py).
 
 Shapes: N rows, I inputs, O outputs, J groups, P parts of the inputs.
 """

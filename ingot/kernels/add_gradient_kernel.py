@@ -1,7 +1,4 @@
-"""Triton: total ← total + part, with a total in float32 and a part in 16 bits, in one pass over memory.
-
-torch adds tensors of two dtypes one number at a time, at half of the memory's speed. tests/train/test_graphs_cuda.py compares.
-"""
+"""Triton: add_gradient.py in one pass over memory. tests/kernels/test_add_gradient_cuda.py compares."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ def _add(total, part, size, FIRST: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(total + place, value, mask=inside)
 
 
-def add_rounded_triton(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tensor:
-    """`add_rounded` of rounded.py on a CUDA device."""
+def add_gradient_triton(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tensor:
+    """`add_gradient` on a CUDA device."""
     first = total is None
     part = part.contiguous()
     out = torch.empty(part.shape, dtype=dtype, device=part.device) if total is None else total

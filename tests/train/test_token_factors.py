@@ -17,7 +17,6 @@ from ingot.tokens.places import with_places
 from ingot.train import fused_head
 from ingot.train.logprobs import score
 from ingot.train.passes import Objective, Sums
-from ingot.train.plan import Plan, can_plan
 from ingot.train.terms import (
     CrossEntropy,
     LossTerm,
@@ -27,6 +26,7 @@ from ingot.train.terms import (
     ReferenceDivergence,
     ZLoss,
 )
+from ingot.train.token_factors import TokenFactors, has_token_factors
 from tests.model.tiny import VOCABULARY, config, random_model
 from tests.train.test_language import documents, packed
 
@@ -48,12 +48,12 @@ def one_pass(
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Everything that a pass logs, and its gradients."""
     objective = Objective(terms)
-    assert objective.planned
+    assert objective.known_factors
     denominators = {
         term.name: 1.5 * term.denominator(batch.streams) for term in terms
     }  # as of a step with more batches
-    plan = Plan(terms, denominators) if planned else None
-    scored = score(model, batch, wants=objective.wants, plan=plan)
+    token_factors = TokenFactors(terms, denominators) if planned else None
+    scored = score(model, batch, wants=objective.wants, token_factors=token_factors)
     assert (scored.loss is not None) == planned
     sums = Sums()
     loss = objective.loss(scored, Record(), batch, denominators, torch.tensor(1.0), sums)
@@ -95,6 +95,6 @@ def test_two_terms_of_one_kind_add_up() -> None:
 
 @pytest.mark.parametrize("term", [PolicyGradient(), ReferenceDivergence(coefficient=0.1), Preference()])
 def test_what_depends_on_the_log_probabilities_cannot_be_planned(term: LossTerm) -> None:
-    assert can_plan(ALL, 1.0)
-    assert not can_plan(ALL, 0.7)
-    assert not can_plan((*ALL, term), 1.0)
+    assert has_token_factors(ALL, 1.0)
+    assert not has_token_factors(ALL, 0.7)
+    assert not has_token_factors((*ALL, term), 1.0)

@@ -1,6 +1,4 @@
-"""Triton: from a chunk's logits to log-normalisers, log-probabilities and, written over them, the gradient of fused_head.py.
-
-    z = softcap(scale · x)        Z = Σ_v e^{z_v}        dx_v = (a [v = t] + (2 b log Z − a) e^{z_v} / Z) · ∂z_v/∂x_v
+"""Triton: cross_entropy.py; the gradient is written over the logits.
 
 A program takes a row: one pass for the sum, one that writes. The rows in flight (two a multiprocessor; of 50,000 logits in
 bfloat16 26 MB) fit into the second-level cache, so that memory moves every logit in once and out once. Longer rows exceed it:
@@ -10,8 +8,7 @@ Exponentials are powers of two, Z = 2^r Σ_v 2^{c z_v − r} with c = log₂ e a
 once, and r may itself be rounded as long as it is the same number everywhere. The first pass is online: every lane keeps its
 own r and the sum that belongs to it, and lanes meet once, at the end of the row.
 
-A head that is divided over ranks needs the halves one by one, because log Z is only known when ranks have exchanged theirs:
-`summarise` and `spread`. Arithmetic is in float32. tests/train/test_head_cuda.py compares all of it with float64.
+Arithmetic is in float32. tests/kernels/test_cross_entropy_cuda.py compares all of it with float64.
 
 Shapes: C tokens of a chunk, V vocabulary. Logits are [C, V] in rows without gaps.
 """

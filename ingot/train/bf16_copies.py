@@ -1,4 +1,4 @@
-"""Copies of the large weights in the dtype of the products, rounded once a step.
+"""bf16 copies of the large weights, made once a step (float16 where the products are in float16).
 
 Weights are float32; products are not. Autocast rounds a weight wherever it is used, compiled code even once more in the backward
 pass, and the gradient, which comes in 16 bits, is widened before it is added: 6 + 6 + 6 + 12 bytes for every weight and pass.
@@ -7,13 +7,13 @@ Here every weight W of a linear layer, of a stack of experts and of the head get
     W₁₆ = round(W)        at the beginning of a step: 6 bytes
     G   ← G + G₁₆         as soon as the backward pass has made the copy's gradient, which is then dropped: 10 bytes a pass
 
-The layers read the copies (`in_use`, model/linear.py) while the passes of a step run, and at no other time: whoever looks at the
-model before or after sees float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
+The layers read the copies (`in_use`, model/linear.py) while the passes of a step run, and at no other time: before
+and after, the model has float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
 pass through a rounding of their own (quantisation-aware training) have no copy; neither have sharded ones, which FSDP rounds
 before it gathers them.
 
 On a GPU the gradients of the embedding's rows are added to what the head left in G (or to zeros), where torch would make a second
-matrix of that size to add (rows_triton.py). Embeddings come from the copy, if the head shares the weight and has one.
+matrix of that size to add (kernels/embedding_rows.py). Embeddings come from the copy, if the head shares the weight and has one.
 Only the order of that sum differs from autocast's.
 """
 
@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
-from ingot.kernels.launch import has_triton
+from ingot.kernels import embedding_rows
+from ingot.kernels.add_gradient import add_gradient
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
 
 
-class Rounded:
+class Bf16Copies:
     """The copies of a model's large weights in `dtype`."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype, *, head: bool = True) -> None:
@@ -50,11 +51,12 @@ class Rounded:
                 copy.requires_grad_()
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
         self.embedding = model.embedding
-        self.rows: Rows | None = None
-        if rows_can(self.embedding.weight):
+        self.lookup: EmbeddingLookup | None = None
+        weight = self.embedding.weight
+        if weight.requires_grad and embedding_rows.kernel_can(weight):
             shared = head and model.head_part is self.embedding
-            source = self.copies[-1] if shared else self.embedding.weight.detach()
-            self.rows = Rows(self.embedding.weight, source, dtype)
+            source = self.copies[-1] if shared else weight.detach()
+            self.lookup = EmbeddingLookup(weight, source, dtype)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -63,12 +65,12 @@ class Rounded:
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
         for (module, name), copy in zip(self.places, self.copies, strict=True):
             setattr(module, name, copy)
-        if self.rows is not None:
-            self.embedding.look_up = self.rows
+        if self.lookup is not None:
+            self.embedding.look_up = self.lookup
         try:
             yield
         finally:
-            if self.rows is not None:
+            if self.lookup is not None:
                 del self.embedding.look_up  # that of its class again
             for (module, name), copy in zip(self.places, self.copies, strict=True):
                 delattr(module, name)
@@ -87,22 +89,13 @@ def _hand_over(weight: nn.Parameter) -> Callable[[Tensor], None]:
 
     def hand_over(copy: Tensor) -> None:
         assert copy.grad is not None
-        weight.grad = add_rounded(weight.grad, copy.grad, weight.dtype)
+        weight.grad = add_gradient(weight.grad, copy.grad, weight.dtype)
         copy.grad = None
 
     return hand_over
 
 
-def add_rounded(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tensor:
-    """total + part in place, or `part` in `dtype` where there is no total yet."""
-    if part.is_cuda:
-        from ingot.train.rounded_triton import add_rounded_triton
-
-        return add_rounded_triton(total, part, dtype)
-    return part.to(dtype) if total is None else total.add_(part)
-
-
-class Rows:
+class EmbeddingLookup:
     """Embeddings from `source`, in `dtype`, whose gradients go to `weight` at once: hooks on the weight do not see them."""
 
     def __init__(self, weight: Tensor, source: Tensor, dtype: torch.dtype) -> None:
@@ -118,23 +111,16 @@ class Rows:
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, anchor: Tensor, tokens: Tensor, rows: Rows) -> Tensor:
+    def forward(context: Any, anchor: Tensor, tokens: Tensor, lookup: EmbeddingLookup) -> Tensor:
         context.save_for_backward(tokens)
-        context.weight = rows.weight
-        return embedding(tokens, rows.source).to(rows.dtype)
+        context.weight = lookup.weight
+        return embedding(tokens, lookup.source).to(lookup.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[None, None, None]:
-        from ingot.train.rows_triton import add_rows
-
         (tokens,), weight = context.saved_tensors, context.weight
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
-        add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
+        embedding_rows.add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
         return None, None, None
-
-
-def rows_can(weight: Tensor) -> bool:
-    """Whether there is a kernel for the gradient of this embedding."""
-    return weight.is_cuda and weight.dtype == torch.float32 and weight.requires_grad and has_triton()

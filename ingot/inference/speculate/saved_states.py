@@ -1,7 +1,7 @@
-"""Taking back what recurrent layers have read.
+"""States of recurrent layers, saved before drafts are read and restored where drafts are rejected.
 
-Keys and values of a draft that was not drawn are written over by the tokens that come in its place. A recurrent state cannot be
-undone: it is copied before the pass, put back for the rows whose drafts did not all hold, and these read again what did.
+The tokens that come after a rejected draft overwrite its keys and values. A recurrent state cannot be undone: it is copied before
+the pass and restored for the rows whose drafts were not all accepted, and these rows read their accepted tokens again.
 
 Shapes: B rows.
 """
@@ -16,7 +16,7 @@ from ingot.inference.memory import simple_caches
 from ingot.model.mixers.cache import Cache, StateCache
 
 
-class Rewind:
+class SavedStates:
     """The states of some slots, as they were when `save` was called."""
 
     def __init__(self, caches: Sequence[Cache | None]) -> None:

@@ -1,12 +1,11 @@
-"""Triton: total[token_n] ← total[token_n] + row_n for all n: the gradient of an embedding, added to what is there.
+"""Triton: `add_rows` of embedding_rows.py.
 
 The same token may come many times, so rows are sorted by token first. A program takes CHUNK of them, adds those of one token by
 a product with the matrix of what equals what (rows of 16 bits are exact in TensorFloat-32, sums are in float32), and adds
 each sum to its row of the total. Sums of tokens that go on in another chunk are put aside; a second kernel joins them in
 their order. Nothing is added by two programs at once, so each run gives the same.
 
-torch's gradient of an embedding fills a matrix of zeros, and another pass adds that to the gradient of the head where the two
-share their weight. tests/train/test_rows_cuda.py compares.
+tests/kernels/test_embedding_rows_cuda.py compares it with the definition.
 
 Shapes: N rows, V vocabulary, D width.
 """
@@ -84,7 +83,7 @@ def _join(
         tl.store(at, old + (own + tl.sum(sums, axis=0)), mask=column < width)
 
 
-def add_rows(total_VD: Tensor, tokens_N: Tensor, rows_ND: Tensor) -> None:
+def add_rows_triton(total_VD: Tensor, tokens_N: Tensor, rows_ND: Tensor) -> None:
     """Add rows of 16 bits to those of a total in float32."""
     assert total_VD.is_contiguous() and total_VD.dtype == torch.float32 and rows_ND.element_size() == 2
     count, width = rows_ND.shape

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from ingot.inference.controls import Controls
-from ingot.inference.draw import draw, draw_positions, draw_rows, unpack_kept
+from ingot.inference.draw import draw, draw_positions, unpack_kept
 from ingot.inference.sampling import Sampling
-from ingot.inference.uniform import uniform
+from ingot.kernels.draw import draw_rows_definition
+from ingot.kernels.uniform import uniform
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(
@@ -49,11 +50,11 @@ PLAIN: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"temperature": 0.6}, {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the interpreter, several blocks in a small vocabulary; on a device the kernel as it is used."""
-    from ingot.inference import draw_triton
+    from ingot.kernels import draw_kernel
 
     if INTERPRETED:
-        monkeypatch.setattr(draw_triton, "BLOCK", 64)
-        monkeypatch.setattr(draw_triton, "SEARCH_BLOCK", 128)
+        monkeypatch.setattr(draw_kernel, "BLOCK", 64)
+        monkeypatch.setattr(draw_kernel, "SEARCH_BLOCK", 128)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -62,15 +63,15 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def compare(logits: Tensor, modified: Tensor | None, samplings: list[Sampling], steps: Tensor) -> None:
     """The kernel and the reference on the same rows."""
-    from ingot.inference import draw_triton
+    from ingot.kernels import draw_kernel
 
     size = logits.shape[-1]
     ours = Controls(samplings, DEVICE, size)
     theirs = Controls(samplings, CPU, size)
     there = None if modified is None else modified.to(DEVICE)
-    ids, logprobs, floor = draw_triton.draw_rows(logits.to(DEVICE), there, ours, steps.to(DEVICE))
+    ids, logprobs, floor = draw_kernel.draw_rows_triton(logits.to(DEVICE), there, ours, steps.to(DEVICE))
     ids, logprobs, floor = ids.cpu(), logprobs.cpu(), None if floor is None else floor.cpu()
-    exact_ids, exact_logprobs, exact_floor = draw_rows(logits, modified, theirs, steps)
+    exact_ids, exact_logprobs, exact_floor = draw_rows_definition(logits, modified, theirs, steps)
 
     scaled = (logits if modified is None else modified).float() * theirs.scale_B.float()[:, None]
     mass = (scaled.double() - scaled.double().amax(-1, keepdim=True)).exp()
@@ -141,7 +142,7 @@ def test_difficult_values() -> None:
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, None])
 def test_rows_without_a_distribution_report_it(wrong: float | None) -> None:
-    from ingot.inference import draw_triton
+    from ingot.kernels import draw_kernel
 
     kinds: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}]
     logits = normal(8, 150)
@@ -151,7 +152,7 @@ def test_rows_without_a_distribution_report_it(wrong: float | None) -> None:
         logits[4:, 7] = wrong
     controls = Controls([Sampling(**kinds[row % 4]) for row in range(8)], DEVICE, 150)
     steps = torch.zeros(8, dtype=torch.int64, device=DEVICE)
-    ids, logprobs, _ = draw_triton.draw_rows(logits.to(DEVICE), None, controls, steps)
+    ids, logprobs, _ = draw_kernel.draw_rows_triton(logits.to(DEVICE), None, controls, steps)
     assert torch.isfinite(logprobs[:4]).all() and not torch.isfinite(logprobs[4:]).any()
     assert int(ids.min()) >= 0 and int(ids.max()) < 150
 
@@ -195,15 +196,15 @@ def test_a_whole_draw_without_waiting() -> None:
 
 def test_a_row_is_drawn_the_same_in_any_batch() -> None:
     """Bit for bit, whichever variant of the kernel the neighbours ask for."""
-    from ingot.inference import draw_triton
+    from ingot.kernels import draw_kernel
 
     size = 300 if INTERPRETED else 49_152
     logits = (normal(4, size) * 2).to(DEVICE)
     plain = [Sampling(seed=row, temperature=0.5 + row / 4) for row in range(4)]
     steps = torch.arange(4, device=DEVICE)
-    ids, logprobs, _ = draw_triton.draw_rows(logits, None, Controls(plain, DEVICE, size), steps)
+    ids, logprobs, _ = draw_kernel.draw_rows_triton(logits, None, Controls(plain, DEVICE, size), steps)
     for neighbour in (Sampling(top_k=3), Sampling(temperature=0.3, raw_logprobs=True)):
         beside = Controls([*plain[:3], replace(neighbour, seed=3)], DEVICE, size)
-        again, others, _ = draw_triton.draw_rows(logits, logits.clone(), beside, steps)
+        again, others, _ = draw_kernel.draw_rows_triton(logits, logits.clone(), beside, steps)
         assert again[:3].tolist() == ids[:3].tolist()
         assert others[:3].tolist() == logprobs[:3].tolist()

@@ -1,9 +1,9 @@
-"""Triton: a tensor rounded to float8 twice in one pass over it, as it lies and transposed.
+"""Triton: `cast_both` of float8.py, both results in one pass over the tensor.
 
 A product in float8 wants the dimension it sums over to be the last one of both factors. Training sums over every dimension of
 every factor once, so each is needed both ways; reading the tensor once for both is half of the traffic.
 
-The reference is `round_both` in float8.py; tests/train/test_float8_cuda.py compares them bit by bit.
+tests/kernels/test_float8_cuda.py compares it with the definition bit by bit.
 
 Shapes: M rows, K columns.
 """
@@ -19,7 +19,7 @@ TILE_ROWS, TILE_COLUMNS = 64, 64
 
 
 @triton.jit
-def _round_tile(
+def _cast_tile(
     x,
     scale,
     out,
@@ -46,14 +46,14 @@ def _round_tile(
     tl.store(transposed + long_column[:, None] * rows + row[None, :], tl.trans(rounded), mask=turned)
 
 
-@torch.library.custom_op("ingot::round_both", mutates_args=())
-def round_both_triton(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+@torch.library.custom_op("ingot::cast_both", mutates_args=())
+def cast_both_triton(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x / scale in `dtype` [M, K], and its transpose [K, M], both contiguous."""
     rows, columns = x_MK.shape
     out = torch.empty(rows, columns, dtype=dtype, device=x_MK.device)
     transposed = torch.empty(columns, rows, dtype=dtype, device=x_MK.device)
     with torch.cuda.device(x_MK.device):
-        _round_tile[(triton.cdiv(columns, TILE_COLUMNS), triton.cdiv(rows, TILE_ROWS))](
+        _cast_tile[(triton.cdiv(columns, TILE_COLUMNS), triton.cdiv(rows, TILE_ROWS))](
             x_MK,
             scale,
             out,
@@ -70,7 +70,7 @@ def round_both_triton(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[
     return out, transposed
 
 
-@round_both_triton.register_fake
+@cast_both_triton.register_fake
 def _(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     rows, columns = x_MK.shape
     return x_MK.new_empty(rows, columns, dtype=dtype), x_MK.new_empty(columns, rows, dtype=dtype)

@@ -1,10 +1,10 @@
-"""Triton: alpha · left · right + beta · plus where the result is known to be symmetric, at half the price.
+"""Triton: symmetric_product.py.
 
 Only the tiles on and below the diagonal are computed; each is written twice, once as it is and once mirrored, by the program
-that computed it. The reference is `symmetric_reference` in newton_schulz.py; tests/optim/test_muon_cuda.py compares them.
+that computed it. tests/kernels/test_symmetric_product_cuda.py compares it with float64.
 
 Tiles are moved by the memory unit of Hopper (TMA), which takes descriptors of tensors instead of addresses, fills with zeros what
-lies outside and writes nothing there. It wants rows that begin at multiples of 16 bytes (`fits`).
+lies outside and writes nothing there. It wants rows that begin at multiples of 16 bytes.
 
 Shapes: N matrices; left [N, S, K], right [N, K, S], plus and the result [N, S, S].
 """
@@ -18,7 +18,6 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 TILE, DEPTH = 128, 64
-ALIGNED = 16  # bytes
 
 
 @triton.jit
@@ -31,8 +30,8 @@ def _tiles(
     alpha,
     beta,
     HAS_PLUS: tl.constexpr,
-    LEFT_TURNED: tl.constexpr,
-    RIGHT_TURNED: tl.constexpr,
+    LEFT_TRANSPOSED: tl.constexpr,
+    RIGHT_TRANSPOSED: tl.constexpr,
     TILE: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
@@ -48,11 +47,11 @@ def _tiles(
     column *= TILE
     total = tl.zeros((TILE, TILE), dtype=tl.float32)
     for k in range(0, depth, DEPTH):
-        if LEFT_TURNED:
+        if LEFT_TRANSPOSED:
             a = left.load([matrix, k, row]).reshape(DEPTH, TILE).T
         else:
             a = left.load([matrix, row, k]).reshape(TILE, DEPTH)
-        if RIGHT_TURNED:
+        if RIGHT_TRANSPOSED:
             b = right.load([matrix, column, k]).reshape(TILE, DEPTH).T
         else:
             b = right.load([matrix, k, column]).reshape(DEPTH, TILE)
@@ -66,28 +65,22 @@ def _tiles(
         out.store([matrix, column, row], tl.trans(result).reshape(1, TILE, TILE))
 
 
-def fits(x: Tensor) -> bool:
-    """Whether descriptors can name a matrix like these, and its transpose."""
-    step = ALIGNED // x.element_size()
-    return x.shape[-1] % step == 0 and x.shape[-2] % step == 0
-
-
 def _descriptor(x: Tensor, rows: int, columns: int) -> tuple[TensorDescriptor, bool]:
-    """Of x [N, R, C] in blocks, and whether it lies turned, column after column; a copy where it lies otherwise."""
-    turned = x.stride(-1) != 1 and x.stride(-2) == 1
-    y, block = (x.mT, [1, columns, rows]) if turned else (x, [1, rows, columns])
+    """Of x [N, R, C] in blocks, and whether it is stored transposed, column after column; a copy where it lies otherwise."""
+    transposed = x.stride(-1) != 1 and x.stride(-2) == 1
+    y, block = (x.mT, [1, columns, rows]) if transposed else (x, [1, rows, columns])
     y = y if y.stride(-1) == 1 else y.contiguous()
-    return TensorDescriptor(y, list(y.shape), list(y.stride()), block), turned
+    return TensorDescriptor(y, list(y.shape), list(y.stride()), block), transposed
 
 
-def symmetric_triton(
+def symmetric_product_triton(
     left_NSK: Tensor, right_NKS: Tensor, plus_NSS: Tensor | None, *, beta: float, alpha: float
 ) -> Tensor:
     """The symmetric product on a CUDA device."""
     count, size, depth = left_NSK.shape
     out = torch.empty(count, size, size, dtype=left_NSK.dtype, device=left_NSK.device)
-    left, left_turned = _descriptor(left_NSK, TILE, DEPTH)
-    right, right_turned = _descriptor(right_NKS, DEPTH, TILE)
+    left, left_transposed = _descriptor(left_NSK, TILE, DEPTH)
+    right, right_transposed = _descriptor(right_NKS, DEPTH, TILE)
     into, _ = _descriptor(out, TILE, TILE)
     plus = into if plus_NSS is None else _descriptor(plus_NSS.contiguous(), TILE, TILE)[0]
     side = triton.cdiv(size, TILE)
@@ -101,8 +94,8 @@ def symmetric_triton(
             alpha,
             beta,
             HAS_PLUS=plus_NSS is not None,
-            LEFT_TURNED=left_turned,
-            RIGHT_TURNED=right_turned,
+            LEFT_TRANSPOSED=left_transposed,
+            RIGHT_TRANSPOSED=right_transposed,
             TILE=TILE,
             DEPTH=DEPTH,
             num_warps=4,
