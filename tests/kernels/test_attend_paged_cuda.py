@@ -1,6 +1,6 @@
 """Attention over pages on a CUDA device against the definition in float64: small hard cases, real sizes, captured graphs.
 
-pytest tests/model/mixers/test_attend_paged_cuda.py -c /dev/null --rootdir=. --noconftest
+pytest tests/kernels/test_attend_paged_cuda.py -c /dev/null --rootdir=. --noconftest
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.model.mixers.attend_paged_triton import attend_paged_triton, triton_can
-from ingot.model.mixers.attend_plain import attend_plain
-from tests.model.mixers.paged_cases import CASES, Case, check, make
+from ingot.kernels.attend_paged import kernel_allowed, launch
+from ingot.kernels.attend_plain import attend_plain
+from ingot.kernels.attention_options import AttentionOptions
+from tests.kernels.paged_cases import CASES, Case, check, make
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -24,9 +25,9 @@ TOLERANCES = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  #
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_like_the_definition(case: Case, dtype: torch.dtype) -> None:
     pages = make(case, dtype, "cuda")
-    assert triton_can(pages.query_BHTW, pages.keys_NKPW, pages.values_NKPV)
-    found = attend_paged_triton(*pages.arguments(), sinks_H=pages.sinks_H, **case.options)
-    check(case, pages, found, TOLERANCES[dtype])
+    options = case.options(pages.sinks_H)
+    assert kernel_allowed(pages.query_BHTW, pages.keys_NKPW, pages.values_NKPV, options)
+    check(case, pages, launch(*pages.arguments(), options), TOLERANCES[dtype])
 
 
 def scattered(
@@ -60,7 +61,9 @@ def expected(
         )
         place, at = torch.arange(key.shape[2], device="cuda"), positions[row, :, None]
         visible = (place <= at) & (place > at - (window or key.shape[2]))
-        results.append(attend_plain(query[row : row + 1].double(), key, value, visible[None, None], scale=scale))
+        results.append(
+            attend_plain(query[row : row + 1].double(), key, value, visible[None, None], AttentionOptions(scale))
+        )
     return torch.cat(results)
 
 
@@ -82,9 +85,9 @@ def test_real_sizes(
     starts = torch.linspace(0, 2048 - tokens, rows + 1, device="cuda").long()[1:]
     positions = starts[:, None] + torch.arange(tokens, device="cuda")
     scale = width**-0.5
-    found = attend_paged_triton(query, keys, values, table, positions, scale=scale)
+    found = launch(query, keys, values, table, positions, AttentionOptions(scale))
     compare(found, expected(query, keys, values, table, positions, scale))
-    found = attend_paged_triton(query, keys, values, table, positions, scale=scale, window=500)
+    found = launch(query, keys, values, table, positions, AttentionOptions(scale, window=500))
     compare(found, expected(query, keys, values, table, positions, scale, window=500))
 
 
@@ -92,10 +95,10 @@ def test_real_sizes(
 def test_a_captured_graph_serves_other_lengths_and_pages(rows: int) -> None:
     query, keys, values, table = scattered(rows, 9, 3, 64, 64, 4096, 1, torch.bfloat16)
     positions = torch.zeros(rows, 1, dtype=torch.long, device="cuda")
-    attend_paged_triton(query, keys, values, table, positions, scale=0.125)  # compiled before the capture
+    launch(query, keys, values, table, positions, AttentionOptions(0.125))  # compiled before the capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = attend_paged_triton(query, keys, values, table, positions, scale=0.125)
+        found = launch(query, keys, values, table, positions, AttentionOptions(0.125))
     for seed in range(3):
         generator = torch.Generator("cuda").manual_seed(seed)
         positions.random_(0, 4096, generator=generator)

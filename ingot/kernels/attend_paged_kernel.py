@@ -1,4 +1,4 @@
-"""Triton: the kernels of attention over pages. attend_paged_triton.py and attend_latent_triton.py launch them.
+"""Triton: the kernels of attention over pages. attend_paged.py and attend_latent.py launch them.
 
 A program takes BLOCK_M queries of one sequence and one key head: those of the G heads that share the key head, at consecutive
 tokens, numbered token·G + head. It walks the keys BLOCK_N at a time through the sequence's table and keeps a running softmax
@@ -12,7 +12,7 @@ program's own queries can see, and leaves a/l and m + log₂ l for `combine_kern
 Invariants: a program reads no key before the first or after the last that one of its queries may see. Loops depend on positions
 in device memory, grids do not: a captured graph serves rows of any length.
 
-Names: W key width, V value width, L latent, R turned part of an entry; BLOCK_* are powers of two that hold them.
+Names: W key width, V value width, L latent, R rotated part of an entry; BLOCK_* are powers of two that hold them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ingot.model.early_kernel import begin_early, wait
+from ingot.kernels.launch_kernel import launch_dependents, wait
 
 NOTHING = tl.constexpr(-1e30)  # the largest score of a query that has seen no key yet; finite, as ∞ − ∞ is not a number
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -105,13 +105,13 @@ def attend_kernel(
     HAS_SINKS: tl.constexpr,
     SPLITS: tl.constexpr,
     PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    DEPENDENT_LAUNCH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """Grouped-query attention."""
-    if EARLY:
-        begin_early()
+    if DEPENDENT_LAUNCH:
+        launch_dependents()
         wait()
     split = tl.program_id(0) % SPLITS
     block = (tl.num_programs(0) - 1 - tl.program_id(0)) // SPLITS  # the last queries see most keys: they start first
@@ -185,13 +185,13 @@ def latent_kernel(
     BLOCK_R: tl.constexpr,
     SPLITS: tl.constexpr,
     PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    DEPENDENT_LAUNCH: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
     """Multi-head latent attention in absorbed form: a tile of latents is read once, as keys and as values of all heads."""
-    if EARLY:
-        begin_early()
+    if DEPENDENT_LAUNCH:
+        launch_dependents()
         wait()
     split = tl.program_id(0) % SPLITS
     block = (tl.num_programs(0) - 1 - tl.program_id(0)) // SPLITS
@@ -204,11 +204,11 @@ def latent_kernel(
     position = tl.load(positions + sequence * tokens + token).to(tl.int32)
     begin, end = _share(0, tl.max(position, 0), split, SPLITS, BLOCK_N)
 
-    wide, turned = tl.arange(0, BLOCK_L), tl.arange(0, BLOCK_R)
+    wide, rotated = tl.arange(0, BLOCK_L), tl.arange(0, BLOCK_R)
     at = query + sequence * query_b + token[:, None] * query_t + head[:, None] * query_h
     asked = tl.load(at + wide[None, :] * query_e, mask=inside[:, None] & (wide < L)[None, :], other=0.0)
-    asked_turned = tl.load(
-        at + (L + turned)[None, :] * query_e, mask=inside[:, None] & (turned < R)[None, :], other=0.0
+    asked_rotated = tl.load(
+        at + (L + rotated)[None, :] * query_e, mask=inside[:, None] & (rotated < R)[None, :], other=0.0
     )
     mixed = tl.zeros((BLOCK_M, BLOCK_L), dtype=tl.float32)
     largest = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)
@@ -222,7 +222,7 @@ def latent_kernel(
         latent = _tile(entry, L, BLOCK_L).to(asked.dtype)
         found = _tile(entry + L, R, BLOCK_R).to(asked.dtype)
         score = tl.dot(asked, tl.trans(latent), input_precision=PRECISION)
-        score = tl.dot(asked_turned, tl.trans(found), score, input_precision=PRECISION) * scale
+        score = tl.dot(asked_rotated, tl.trans(found), score, input_precision=PRECISION) * scale
         seen = (key[None, :] <= position[:, None]) & (key < end)[None, :]
         weight, largest, total, shrink = _softmax_step(tl.where(seen, score, -float("inf")), largest, total)
         mixed = tl.dot(weight.to(asked.dtype), latent, mixed * shrink[:, None], input_precision=PRECISION)
@@ -241,11 +241,11 @@ def combine_kernel(
     SPLITS: tl.constexpr,
     BLOCK_S: tl.constexpr,
     SOME: tl.constexpr,
-    EARLY: tl.constexpr,
+    DEPENDENT_LAUNCH: tl.constexpr,
 ):
     """Mixtures of the splits, weighted by their sums, SOME at a time: one program for each query of each head."""
-    if EARLY:
-        begin_early()
+    if DEPENDENT_LAUNCH:
+        launch_dependents()
         wait()
     place = tl.program_id(0).to(tl.int64)
     rows = tl.num_programs(0)

@@ -1,15 +1,15 @@
-"""The kernel of store_triton.py. One program is one token: all its heads at once, [queries | keys | values] by W channels."""
+"""Triton: the kernel of write_kv.py. One program is one token: all its heads at once, [queries | keys | values] by W channels."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from ingot.model.early_kernel import begin_early, wait
+from ingot.kernels.launch_kernel import launch_dependents, wait
 
 
 @triton.jit
-def store_kernel(
+def write_kv_kernel(
     projected,
     query,
     keys,
@@ -32,10 +32,10 @@ def store_kernel(
     NORM: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     GAIN_AFTER_CAST: tl.constexpr,
-    EARLY: tl.constexpr,
+    DEPENDENT_LAUNCH: tl.constexpr,
 ):
-    if EARLY:
-        begin_early()
+    if DEPENDENT_LAUNCH:
+        launch_dependents()
         wait()
     token = tl.program_id(0).to(tl.int64)
     head = tl.arange(0, BLOCK_H)[:, None]
@@ -54,22 +54,22 @@ def store_kernel(
             partner = tl.where(channel < R, channel + R, channel - R)
             pair = channel % R
             first = channel < R
-        turns = (channel < 2 * R) & ~is_value & inside
-        y = tl.load(row + head * W + partner, mask=turns, other=0.0).to(tl.float32)
+        rotates = (channel < 2 * R) & ~is_value & inside
+        y = tl.load(row + head * W + partner, mask=rotates, other=0.0).to(tl.float32)
     if NORM:
         is_query = head < HEADS
         gain = tl.load(query_gain + channel, mask=(channel < W) & is_query, other=0.0).to(tl.float32)
         gain += tl.load(key_gain + channel, mask=(channel < W) & (head >= HEADS) & ~is_value, other=0.0).to(tl.float32)
         scale = tl.rsqrt(tl.sum(x * x, axis=1) / W + epsilon)[:, None]
         if R > 0:
-            y_gain = tl.load(query_gain + partner, mask=turns & is_query, other=0.0).to(tl.float32)
-            y_gain += tl.load(key_gain + partner, mask=turns & ~is_query, other=0.0).to(tl.float32)
+            y_gain = tl.load(query_gain + partner, mask=rotates & is_query, other=0.0).to(tl.float32)
+            y_gain += tl.load(key_gain + partner, mask=rotates & ~is_query, other=0.0).to(tl.float32)
             y = _scaled(y, scale, y_gain, GAIN_AFTER_CAST, dtype)
         x = tl.where(is_value, x, _scaled(x, scale, gain, GAIN_AFTER_CAST, dtype))
     if R > 0:
-        c = tl.load(cos + token * R + pair, mask=turns, other=1.0)
-        s = tl.load(sin + token * R + pair, mask=turns, other=0.0)
-        x = tl.where(turns, tl.where(first, x * c - y * s, x * c + y * s), x)
+        c = tl.load(cos + token * R + pair, mask=rotates, other=1.0)
+        s = tl.load(sin + token * R + pair, mask=rotates, other=0.0)
+        x = tl.where(rotates, tl.where(first, x * c - y * s, x * c + y * s), x)
     tl.store(query + token * HEADS * W + head * W + channel, x.to(dtype), mask=inside & (head < HEADS))
     page = tl.load(page_of + token)
     offset = tl.load(offset_of + token)
@@ -87,7 +87,7 @@ def store_kernel(
 
 @triton.jit
 def _scaled(x, scale, gain, GAIN_AFTER_CAST: tl.constexpr, dtype: tl.constexpr):
-    """x · scale · gain, rounded before the gain or after it (norm.py)."""
+    """x · scale · gain, rounded before the gain or after it (rms_norm.py)."""
     if GAIN_AFTER_CAST:
         return ((x * scale).to(dtype) * gain.to(dtype)).to(tl.float32)
     return (x * scale * gain).to(dtype).to(tl.float32)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype, compiled: bool) -> None:
-    from ingot.model.feed_forward.gated_triton import gated_silu
+    from ingot.kernels.swiglu_kernel import swiglu_forward
 
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(*shape, generator=generator).mul(3).to(dtype)
@@ -23,7 +23,7 @@ def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype, compil
     expected = silu(gate) * up
     expected.backward(gradient.double())
     given = projected.cuda().requires_grad_()
-    found = (torch.compile(gated_silu) if compiled else gated_silu)(given)
+    found = (torch.compile(swiglu_forward) if compiled else swiglu_forward)(given)
     found.backward(gradient.cuda())
     assert exact.grad is not None and given.grad is not None
     for ours, theirs in ((found, expected), (given.grad, exact.grad)):

@@ -1,4 +1,4 @@
-"""Layers of every kind that stores new tokens in one go, and what their own path stores."""
+"""Layers of every kind whose keys and values are written from the projection, and what the definition writes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ingot.kernels.write_kv import launch, write_kv_definition
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room
@@ -19,13 +20,14 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "partial": {"rope": {"share": 0.5}},
     "no positions": {"rope": None},
     "head norm": {"query_key_norm": "head"},
+    "norm of all heads": {"query_key_norm": "full"},
     "head norm, window": {"query_key_norm": "head", "window": 20, "query_key_value_bias": True},
 }
 
 
 @torch.no_grad()
-def check_store(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) -> None:
-    """Two rows of five and three tokens: queries, keys and values are those of `_project`, `_place` and `cache.write`."""
+def check_write(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) -> None:
+    """Two rows of five and three tokens: queries, keys and values are those of the definition."""
     shape = {"heads": 6, "key_value_heads": 2, "head_width": 24, **KINDS[kind]}
     norm = NormConfig(zero_centred=zero_centred, cast="after_gain" if zero_centred else "before_gain")
     layer = Attention(AttentionConfig.model_validate(shape), Site(width=40, layer=0, depth=1, norm=norm))
@@ -36,7 +38,7 @@ def check_store(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) 
     x = torch.randn(2, 5, 40, device=device, dtype=dtype)
     positions = torch.tensor([[7, 8, 9, 10, 11], [30, 31, 32, 33, 34]], device=device)
     results = []
-    for fused in (False, True):
+    for run in (write_kv_definition, launch):
         cache = layer.make_cache(room, dtype, torch.device(device))
         context = Context(
             positions,
@@ -44,12 +46,13 @@ def check_store(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) 
             lengths_B=torch.tensor([5, 3], device=device),
             reach=35,
         )
-        if fused:
-            query = layer._store(layer.query_key_value(x), context, cache)
+        projected = layer._projection(x)
+        given = (cache.streams["keys"], cache.streams["values"], *cache.pages_and_offsets(context))
+        options = {"cos_sin": layer._cos_sin(context), **layer._head_options()}
+        if run is launch:
+            query = run(projected.flatten(0, 1), *given, **options).unflatten(0, x.shape[:2]).transpose(1, 2)
         else:
-            query, key, value = layer._project(layer.query_key_value(x))
-            query, key = layer._place(query, key, context)
-            cache.write(context, keys=key, values=value)
+            query = run(projected, *given, **options)
         results.append([query, *(cache.streams[name][1:] for name in ("keys", "values"))])  # page 0 is nobody's
     for ours, wanted in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, wanted, atol=2e-6 if dtype == torch.float32 else 0.02, rtol=1e-5)

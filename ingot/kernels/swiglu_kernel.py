@@ -1,10 +1,4 @@
-"""Triton: silu(gate) ⊙ up and its gradient, each in one pass over [gate | up].
-
-    out = g σ(g) u        ∂u = ∂ · g σ(g)        ∂g = ∂ · u σ(g) (1 + g (1 − σ(g)))
-
-A compiler makes the same formulas of `activate` in dense.py, which is the reference, but joins ∂g and ∂u with a concatenation
-that reads its inputs twice. Values are computed in float32 and rounded once. An operator of its own, so that compiled blocks
-take it as it is. tests/model/test_gated_cuda.py compares values and gradients.
+"""Triton: the kernels of swiglu.py, as operators that compiled blocks take as they are. A program is BLOCK channels of a token.
 
 Shapes: N tokens, F inner width; gate and up are the halves of a row of 2·F.
 """
@@ -17,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from ingot.kernels.launch import on_device_of
 
 BLOCK = 1024
 
@@ -51,35 +47,35 @@ def _grid(projected: Tensor) -> tuple[int, int]:
     return projected.numel() // (2 * width), triton.cdiv(width, BLOCK)
 
 
-@torch.library.custom_op("ingot::gated_silu", mutates_args=())
-def gated_silu(projected: Tensor) -> Tensor:
+@torch.library.custom_op("ingot::swiglu", mutates_args=())
+def swiglu_forward(projected: Tensor) -> Tensor:
     """silu(gate) ⊙ up [..., F] of [gate | up] [..., 2F]."""
     projected = projected.contiguous()
     width = projected.shape[-1] // 2
     out = torch.empty(*projected.shape[:-1], width, dtype=projected.dtype, device=projected.device)
     if out.numel():
-        with torch.cuda.device(out.device):
+        with on_device_of(out):
             _forward[_grid(projected)](projected, out, width, BLOCK=BLOCK, num_warps=4)
     return out
 
 
-@torch.library.custom_op("ingot::gated_silu_backward", mutates_args=())
-def gated_silu_backward(projected: Tensor, gradient: Tensor) -> Tensor:
+@torch.library.custom_op("ingot::swiglu_backward", mutates_args=())
+def swiglu_backward(projected: Tensor, gradient: Tensor) -> Tensor:
     """The gradient of [gate | up]."""
     projected, gradient = projected.contiguous(), gradient.contiguous()
     out = torch.empty_like(projected)
     if out.numel():
-        with torch.cuda.device(out.device):
+        with on_device_of(out):
             _backward[_grid(projected)](projected, gradient, out, projected.shape[-1] // 2, BLOCK=BLOCK, num_warps=4)
     return out
 
 
-@gated_silu.register_fake
+@swiglu_forward.register_fake
 def _(projected: Tensor) -> Tensor:
     return projected.new_empty(*projected.shape[:-1], projected.shape[-1] // 2)
 
 
-@gated_silu_backward.register_fake
+@swiglu_backward.register_fake
 def _(projected: Tensor, gradient: Tensor) -> Tensor:
     return projected.new_empty(projected.shape)
 
@@ -90,7 +86,7 @@ def _remember(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
 
 def _differentiate(ctx: Any, gradient: Tensor) -> Tensor:
     (projected,) = ctx.saved_tensors
-    return gated_silu_backward(projected, gradient)
+    return swiglu_backward(projected, gradient)
 
 
-gated_silu.register_autograd(_differentiate, setup_context=_remember)
+swiglu_forward.register_autograd(_differentiate, setup_context=_remember)

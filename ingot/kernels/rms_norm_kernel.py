@@ -1,12 +1,7 @@
-"""Triton: a residual sum and the norm of it, and the gradient of both, in one pass over memory each.
+"""Triton: the kernels of rms_norm.py and their launch. A program is one row; backward it has ROWS of them.
 
-    forward      t = x + y                     h = norm(t)                                (norm.py; rounded where that one rounds)
-    backward     ∂x = ∂y = ∂t + s·(g·∂h − t̂·mean(g·∂h·t̂))      ∂g = Σ ∂h·t̂         t̂ = t·s,  s = (mean(t²) + ε)^-½
-
-Without y, t is x itself: what remains is the norm, and the sum of the two gradients that x gets. A compiler fuses most of this
-too, but the sums over rows that ∂g needs cost it twice the time. Arithmetic is in float32, and only results are rounded. In the
-backward pass a program takes every so many rows and makes one partial sum of ∂g; these are added in a fixed order, so each run
-gives the same. tests/model/test_norm_residual_cuda.py compares values and gradients.
+Without y, t is x itself and is not written. Compiled code and code that wants gradients call operators (`ingot::add_rms_norm`);
+in decoding the kernel is launched directly, before the kernel ahead of it has ended (launch.py).
 
 Shapes: N rows, D width, P programs.
 """
@@ -19,6 +14,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from ingot.kernels.launch import dependent_launch, on_device_of
+from ingot.kernels.launch_kernel import launch_dependents, wait
 
 ROWS, STAGES = 16, 3  # of a program in the backward pass: all its rows, and those on their way
 PARTIALS, COLUMNS, WARPS = 512, 16, 16  # that a program adds up at once: narrow, so that there are many of them
@@ -35,8 +33,12 @@ def _forward(
     epsilon,
     BLOCK: tl.constexpr,
     ADDS: tl.constexpr,
-    ROUNDS_FIRST: tl.constexpr,
+    ROUND_FIRST: tl.constexpr,
+    DEPENDENT_LAUNCH: tl.constexpr,
 ):
+    if DEPENDENT_LAUNCH:
+        launch_dependents()
+        wait()
     place = tl.program_id(0).to(tl.int64) * width + tl.arange(0, BLOCK)
     inside = tl.arange(0, BLOCK) < width
     dtype = x.dtype.element_ty
@@ -47,7 +49,7 @@ def _forward(
     value = value.to(tl.float32)
     factor = tl.load(gain + tl.arange(0, BLOCK), mask=inside, other=0.0)
     value = value * tl.rsqrt(tl.sum(value * value, axis=0) / width + epsilon)
-    if ROUNDS_FIRST:
+    if ROUND_FIRST:
         value, factor = value.to(dtype).to(tl.float32), factor.to(dtype)
     tl.store(normed + place, (value * factor.to(tl.float32)).to(dtype), mask=inside)
 
@@ -66,14 +68,14 @@ def _backward(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     PASSES: tl.constexpr,
-    ROUNDS_FIRST: tl.constexpr,
+    ROUND_FIRST: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     column = tl.arange(0, BLOCK)
     inside = column < width
     dtype = total.dtype.element_ty
     factor = tl.load(gain + column, mask=inside, other=0.0)
-    if ROUNDS_FIRST:
+    if ROUND_FIRST:
         factor = factor.to(dtype)
     factor = factor.to(tl.float32)
     sums = tl.zeros([BLOCK], tl.float32)
@@ -85,7 +87,7 @@ def _backward(
         square, product = tl.sum(value * value, axis=0), tl.sum(given * factor * value, axis=0)
         scale = tl.rsqrt(square / width + epsilon)
         value = value * scale
-        sums += given * (value.to(dtype).to(tl.float32) if ROUNDS_FIRST else value)
+        sums += given * (value.to(dtype).to(tl.float32) if ROUND_FIRST else value)
         given = scale * (given * factor - value * (scale * product / width))
         if PASSES:
             given += tl.load(of_total + place, mask=here, other=0.0).to(tl.float32)
@@ -104,15 +106,27 @@ def _add_partials(partials, out, width, count, PARTIALS: tl.constexpr, COLUMNS: 
     tl.store(out + column, total.to(out.dtype.element_ty), mask=column < width)
 
 
-@torch.library.custom_op("ingot::add_norm", mutates_args=())
-def add_norm_forward(
-    x: Tensor, y: Tensor | None, gain: Tensor, epsilon: float, rounds_first: bool
+def run(x: Tensor, gain: Tensor, epsilon: float, round_first: bool) -> Tensor:
+    """The norm of x."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return rms_norm_forward(x, gain, epsilon, round_first)
+    return _launch(x, None, gain, epsilon, round_first, dependent_launch(x))[1]
+
+
+def run_add(x: Tensor, y: Tensor, gain: Tensor, epsilon: float, round_first: bool) -> tuple[Tensor, Tensor]:
+    """The sum and its norm."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return add_rms_norm_forward(x, y, gain, epsilon, round_first)
+    return _launch(x, y, gain, epsilon, round_first, dependent_launch(x))
+
+
+def _launch(
+    x: Tensor, y: Tensor | None, gain: Tensor, epsilon: float, round_first: bool, options: dict[str, bool]
 ) -> tuple[Tensor, Tensor]:
-    """t, of size 0 if there is no y, and h."""
     x, width = x.contiguous(), x.shape[-1]
-    total, normed = _room(x, y), torch.empty_like(x)
+    total, normed = x if y is None else torch.empty_like(x), torch.empty_like(x)
     if x.numel():
-        with torch.cuda.device_of(x):
+        with on_device_of(x):
             _forward[(x.numel() // width,)](
                 x,
                 x if y is None else y.contiguous(),
@@ -123,15 +137,30 @@ def add_norm_forward(
                 epsilon,
                 BLOCK=triton.next_power_of_2(width),
                 ADDS=y is not None,
-                ROUNDS_FIRST=rounds_first,
+                ROUND_FIRST=round_first,
                 num_warps=_warps(width),
+                **options,
             )
     return total, normed
 
 
-@torch.library.custom_op("ingot::add_norm_backward", mutates_args=())
-def add_norm_backward(
-    total: Tensor, of_total: Tensor | None, of_normed: Tensor, gain: Tensor, epsilon: float, rounds_first: bool
+@torch.library.custom_op("ingot::rms_norm", mutates_args=())
+def rms_norm_forward(x: Tensor, gain: Tensor, epsilon: float, round_first: bool) -> Tensor:
+    """The norm of x, with a gradient."""
+    return _launch(x, None, gain, epsilon, round_first, {"DEPENDENT_LAUNCH": False})[1]
+
+
+@torch.library.custom_op("ingot::add_rms_norm", mutates_args=())
+def add_rms_norm_forward(
+    x: Tensor, y: Tensor, gain: Tensor, epsilon: float, round_first: bool
+) -> tuple[Tensor, Tensor]:
+    """The sum and its norm, with gradients."""
+    return _launch(x, y, gain, epsilon, round_first, {"DEPENDENT_LAUNCH": False})
+
+
+@torch.library.custom_op("ingot::rms_norm_backward", mutates_args=())
+def rms_norm_backward(
+    total: Tensor, of_total: Tensor | None, of_normed: Tensor, gain: Tensor, epsilon: float, round_first: bool
 ) -> tuple[Tensor, Tensor]:
     """∂x and ∂g from ∂t, if t is used, and ∂h."""
     total, of_normed = total.contiguous(), of_normed.contiguous()
@@ -141,7 +170,7 @@ def add_norm_backward(
         return out, torch.zeros_like(gain)
     programs, of_gain = triton.cdiv(rows, ROWS), torch.empty_like(gain)
     partials = torch.empty(programs, width, dtype=torch.float32, device=total.device)
-    with torch.cuda.device_of(total):
+    with on_device_of(total):
         _backward[(programs,)](
             total,
             total if of_total is None else of_total.contiguous(),
@@ -155,7 +184,7 @@ def add_norm_backward(
             BLOCK=triton.next_power_of_2(width),
             ROWS=ROWS,
             PASSES=of_total is not None,
-            ROUNDS_FIRST=rounds_first,
+            ROUND_FIRST=round_first,
             STAGES=STAGES,
             num_warps=_warps(width),
         )
@@ -165,45 +194,47 @@ def add_norm_backward(
     return out, of_gain
 
 
-def _room(x: Tensor, y: Tensor | None) -> Tensor:
-    return x.new_empty(0) if y is None else torch.empty_like(x)
-
-
 def _warps(width: int) -> int:
     return 4 if width <= 2048 else 8
 
 
-@add_norm_forward.register_fake
-def _(x: Tensor, y: Tensor | None, gain: Tensor, epsilon: float, rounds_first: bool) -> tuple[Tensor, Tensor]:
-    return _room(x, y), x.new_empty(x.shape)
+@rms_norm_forward.register_fake
+def _(x: Tensor, gain: Tensor, epsilon: float, round_first: bool) -> Tensor:
+    return x.new_empty(x.shape)
 
 
-@add_norm_backward.register_fake
+@add_rms_norm_forward.register_fake
+def _(x: Tensor, y: Tensor, gain: Tensor, epsilon: float, round_first: bool) -> tuple[Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape)
+
+
+@rms_norm_backward.register_fake
 def _(
-    total: Tensor, of_total: Tensor | None, of_normed: Tensor, gain: Tensor, epsilon: float, rounds_first: bool
+    total: Tensor, of_total: Tensor | None, of_normed: Tensor, gain: Tensor, epsilon: float, round_first: bool
 ) -> tuple[Tensor, Tensor]:
     return total.new_empty(total.shape), torch.empty_like(gain)
 
 
-class AddNorm(torch.autograd.Function):
-    """Around the operators, because an operator cannot give back what it was given: t, where that is x."""
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, gain, *ctx.rules = inputs
+    ctx.save_for_backward(x, gain)
 
-    @staticmethod
-    def forward(
-        context: Any, x: Tensor, y: Tensor | None, gain: Tensor, epsilon: float, rounds_first: bool
-    ) -> tuple[Tensor, Tensor]:
-        total, normed = add_norm_forward(x, y, gain, epsilon, rounds_first)
-        if y is None:
-            total = x.view_as(x)
-        context.save_for_backward(total, gain)
-        context.adds, context.rules = y is not None, (epsilon, rounds_first)
-        if not torch.compiler.is_compiling():  # a compiler knows by itself what is used
-            context.set_materialize_grads(False)
-        return total, normed
 
-    @staticmethod
-    def backward(context: Any, of_total: Tensor | None, of_normed: Tensor | None) -> tuple[Tensor | None, ...]:
-        total, gain = context.saved_tensors
-        of_normed = torch.zeros_like(total) if of_normed is None else of_normed
-        out, of_gain = add_norm_backward(total, of_total, of_normed, gain, *context.rules)
-        return out, out if context.adds else None, of_gain, None, None
+def _keep_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, _, gain, *ctx.rules = inputs
+    ctx.save_for_backward(output[0], gain)
+
+
+def _differentiate(ctx: Any, of_normed: Tensor) -> tuple[Tensor | None, ...]:
+    x, gain = ctx.saved_tensors
+    return *rms_norm_backward(x, None, of_normed, gain, *ctx.rules), None, None
+
+
+def _differentiate_sum(ctx: Any, of_total: Tensor, of_normed: Tensor) -> tuple[Tensor | None, ...]:
+    total, gain = ctx.saved_tensors
+    of_x, of_gain = rms_norm_backward(total, of_total, of_normed, gain, *ctx.rules)
+    return of_x, of_x, of_gain, None, None
+
+
+rms_norm_forward.register_autograd(_differentiate, setup_context=_keep)
+add_rms_norm_forward.register_autograd(_differentiate_sum, setup_context=_keep_sum)

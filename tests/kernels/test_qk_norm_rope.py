@@ -1,6 +1,6 @@
 """Heads from the joint projection in one kernel, values and gradients, against the layer's own operations in float64.
 
-On a GPU, or in Triton's interpreter on a CPU: TRITON_INTERPRET=1 python -m pytest tests/model/positions/test_place_cuda.py
+On a GPU, or in Triton's interpreter on a CPU: TRITON_INTERPRET=1 python -m pytest tests/kernels/test_qk_norm_rope.py
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
+from ingot.kernels import qk_norm_rope as operation
+from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig
 from ingot.model.context import Context
-from ingot.model.mixers import attention
-from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import NormConfig
-from ingot.model.positions.rope import rotate
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.model.positions import place_triton  # noqa: E402
+from ingot.kernels import qk_norm_rope_kernel  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EPSILON = 1e-5
@@ -81,7 +80,9 @@ def test_values_and_gradients(
     given = projected.to(DEVICE).requires_grad_()
     given_gains = None if gains is None else gains.to(DEVICE).requires_grad_()
     interleaved = pairing == "interleaved"
-    found = place_triton.place_heads(given, cos.to(DEVICE), sin.to(DEVICE), given_gains, heads, 2, EPSILON, interleaved)
+    found = qk_norm_rope_kernel.qk_norm_rope_forward(
+        given, cos.to(DEVICE), sin.to(DEVICE), given_gains, heads, 2, EPSILON, interleaved
+    )
     torch.autograd.backward(found, [each.to(DEVICE) for each in incoming])
     assert given.grad is not None and exact.grad is not None
     for ours, theirs in zip((*found, given.grad), (*wanted, exact.grad), strict=True):
@@ -102,7 +103,7 @@ def test_the_operator_as_torch_wants_it(normed: bool) -> None:
     projected = torch.randn(2, 3, 8 * 32, generator=generator).bfloat16().to(DEVICE).requires_grad_()
     cos, sin = (torch.randn(1, 1, 3, 16, generator=generator).to(DEVICE) for _ in range(2))
     gains = torch.ones(2, 32, device=DEVICE, requires_grad=True) if normed else None
-    torch.library.opcheck(place_triton.place_heads, (projected, cos, sin, gains, 4, 2, EPSILON, False))
+    torch.library.opcheck(qk_norm_rope_kernel.qk_norm_rope_forward, (projected, cos, sin, gains, 4, 2, EPSILON, False))
 
 
 def gradients(x: Tensor, block: Block) -> list[Tensor]:
@@ -136,11 +137,11 @@ def test_a_layer_with_it_equals_one_without(
     torch._dynamo.reset()
     for with_it in (True, False):
 
-        def can(config: AttentionConfig, projected: Tensor, with_it: bool = with_it) -> bool:
+        def allowed(projected: Tensor, cos_sin: object, width: int, with_it: bool = with_it) -> bool:
             taken.append(with_it)
             return with_it  # the interpreter's tensors are on the CPU
 
-        monkeypatch.setattr(attention, "place_can", can)
+        monkeypatch.setattr(operation, "kernel_allowed", allowed)
         block, given = copy.deepcopy(exact).float().to(DEVICE), x.detach().float().to(DEVICE).requires_grad_()
         context = Context(positions.to(DEVICE))
         assert block.mixer is not None

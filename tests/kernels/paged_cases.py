@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ingot.model.mixers.attend_plain import attend_plain
+from ingot.kernels.attend_plain import attend_plain
+from ingot.kernels.attention_options import AttentionOptions
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,8 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"scale": 0.3, "window": self.window, "chunk": self.chunk, "softcap": self.softcap}
+    def options(self, sinks_H: Tensor | None) -> AttentionOptions:
+        return AttentionOptions(0.3, self.window, self.chunk, self.softcap, sinks_H)
 
 
 @dataclass
@@ -51,7 +50,7 @@ class Pages:
     sinks_H: Tensor | None
     expected_BHTV: Tensor  # float64; the last `padding` tokens mean nothing
 
-    def arguments(self) -> tuple[Tensor, ...]:
+    def arguments(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         return self.query_BHTW, self.keys_NKPW, self.values_NKPV, self.table_BR, self.positions_BT
 
 
@@ -116,9 +115,7 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
         key_BKSW,
         value_BKSV,
         visible,
-        scale=case.options["scale"],
-        softcap=case.softcap,
-        sinks_H=None if sinks_H is None else sinks_H.double(),
+        case.options(None if sinks_H is None else sinks_H.double()),
     )
     positions_BT[:, real:] = pages * page - 1 if case.padding else positions_BT[:, real:]
     return Pages(

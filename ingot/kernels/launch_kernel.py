@@ -1,4 +1,4 @@
-"""Triton: the two things that a kernel which starts early does (early.py)."""
+"""Triton: the steps of a kernel that is launched before the one ahead of it has ended (launch.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from triton.language.extra import cuda
 
 
 @triton.jit
-def begin_early():
+def launch_dependents():
     """Let the next kernel start as soon as all programs of this one have."""
     cuda.gdc_launch_dependents()
 
@@ -20,9 +20,9 @@ def wait():
 
 
 @triton.jit
-def fetch(place):
-    """Ask for the lines of memory around these addresses to be brought to the second cache. Reads nothing, so it may come
+def prefetch(address):
+    """Ask for the cache lines around these addresses to be brought to the second-level cache. Reads nothing, so it may come
     before `wait`."""
     tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [place.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [address.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
     )
