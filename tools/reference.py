@@ -70,7 +70,9 @@ def table(config: type[BaseModel]) -> str:
     if issubclass(config, KindsByName):
         for name, kind in config.kinds.builtin().items():
             rows.append(f"| `{name}` | {type_name(kind)} | its defaults | {summary(kind).splitlines()[0]} |")
-        rows.append(f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |")
+        rows.append(
+            f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |"
+        )
     return "\n".join(rows) + "\n"
 
 

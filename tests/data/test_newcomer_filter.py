@@ -52,9 +52,7 @@ def project(tmp_path: Path) -> Path:
 def recipe(project: Path, steps: str, workers: int = 1) -> Path:
     path = project / "recipe.yaml"
     source = f"sources: [{{files: {project / 'rows.jsonl'}, id: id}}]"
-    path.write_text(
-        f"stages:\n  curate:\n    {source}\n    workers: {workers}\n    steps: {steps}\n", encoding="utf-8"
-    )
+    path.write_text(f"stages:\n  curate:\n    {source}\n    workers: {workers}\n    steps: {steps}\n", encoding="utf-8")
     return path
 
 
