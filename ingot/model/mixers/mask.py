@@ -10,8 +10,8 @@ zeros (attend.py). Documents and chunks are contiguous, so what query i sees is 
 and first never decreases along a row. That one number per query is the whole mask: no backend needs a T×T matrix except
 `dense`, the definition that the tests compare with.
 
-Where the tokens of a row are divided over ranks (across.py), queries are this rank's and keys those of the whole row; i and
-first_i still count from the beginning of the row.
+Where the tokens of a row are divided over ranks (context_parallel.py), queries are this rank's and keys those of the whole row;
+i and first_i still count from the beginning of the row.
 
 Shapes: B rows, T tokens, S keys: T, or those of the whole row.
 """
