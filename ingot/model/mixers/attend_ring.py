@@ -7,8 +7,8 @@ merges: with o and l the output and log-sum-exp so far, and those of the new key
 
 so that no rank ever holds more than two ranks' keys, whatever the length of the row. Backward, keys and values go around again
 with the sums of their gradients: each rank adds what its queries give, and after a full round the sums are home. The products are
-those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (context_parallel.py), and a block of queries looks
-only at the part of a piece that its mask leaves.
+those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (context_parallel.py), and a block of queries
+looks only at the part of a piece that its mask leaves.
 
 Shapes: B rows, H query heads, K key heads, G = H/K, T tokens of a rank, W key width, V value width.
 """
