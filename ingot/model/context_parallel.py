@@ -60,7 +60,7 @@ class ContextParallel:
         return x
 
     def pieces(self, rank: int, length: int) -> tuple[range, range]:
-        """The places of a rank's tokens in rows of `length`."""
+        """The indices of a rank's tokens in rows of `length`."""
         size = length // (2 * self.size)
         early, late = rank * size, (2 * self.size - 1 - rank) * size
         return range(early, early + size), range(late, late + size)

@@ -115,7 +115,9 @@ class Transformer(nn.Module):
             if caches is None and block.mixer is not None:
                 block.mixer.prepare(context)
         for block, cache in zip(chosen, caches or [None] * len(chosen), strict=True):
-            x_BTD = block(x_BTD, context, cache)
+            # training may have compiled its blocks; sampling is held by captured graphs, and its shapes change
+            run = block if caches is None else block.forward
+            x_BTD = run(x_BTD, context, cache)
             block.report(context)
         context.reported = True
         return x_BTD if norm is None else norm(x_BTD)

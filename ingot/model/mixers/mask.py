@@ -2,7 +2,7 @@
 
     visible(query i, key j)  =  j ≤ i   and   i − j < window   and   ⌊p_i/chunk⌋ = ⌊p_j/chunk⌋   and   document(i) = document(j)
 
-with p the place inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
+with p the position inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
 zeros (attend.py). Documents and chunks are contiguous, so what query i sees is always an interval:
 
     first_i ≤ j ≤ i,      first_i = max(start of the document, start of the chunk, i − window + 1)
@@ -32,7 +32,7 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class Span:
-    """A document's place in the flattened batch: tokens[start:end]."""
+    """Where a document lies in the flattened batch: tokens[start:end]."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Mask:
     """What a layer adds to "earlier tokens of the same document". Equal masks share their work within a pass."""
 
     window: int | None = None  # keys that a query sees, itself included
-    chunk: int | None = None  # a query sees only the keys of its own chunk of this many places
+    chunk: int | None = None  # a query sees only the keys of its own chunk of this many positions
 
     @classmethod
     def within(cls, length: int, window: int | None, chunk: int | None) -> Mask:
