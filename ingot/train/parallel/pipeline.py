@@ -142,10 +142,10 @@ class PipelinePasses(Passes):
         if entering is not None:
             entering.requires_grad_()
         with self.precision():
-            left = run_model(model, batch, record, self.across, stage=stage, entering_BTD=entering)
+            left = run_model(model, batch, record, self.context_parallel, stage=stage, entering_BTD=entering)
             if stage == model.stages - 1:
                 token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
-                further = record, objective.wants, token_factors, self.across
+                further = record, objective.wants, token_factors, self.context_parallel
                 scored = score_states(model, left, batch, objective.temperature, *further)
         if stage == model.stages - 1:
             loss = objective.loss(scored, record, batch, denominators, tokens, sums)
