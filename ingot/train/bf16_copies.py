@@ -78,7 +78,7 @@ class Bf16Copies:
 
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:
-    """The names of the parameters of one module that are to be rounded."""
+    """The names of the parameters of one module that get a copy."""
     if not isinstance(module, Linear | Experts) or module.rounding is not None:
         return ()
     return ("weight",) if isinstance(module, Linear) else (module.first, "down")

@@ -63,7 +63,7 @@ class TrainingConfig(Config):
     )
     graphs: Literal["auto", "off", "on"] = Field(
         "auto",
-        description="CUDA graphs: record a step's passes once and replay them; auto: on one GPU, for passes so short that "
+        description="CUDA graphs: capture a step's passes once and replay them; auto: on one GPU, for passes so short that "
         "launching kernels would be what takes time",
     )
     activations: ActivationsConfig = Field(ActivationsConfig(), description="what is kept for the backward pass")
@@ -163,7 +163,7 @@ class PretrainConfig(LanguageConfig):
     )
     verify_shards: bool = Field(
         True,
-        description="read all shards at every start and compare their checksums; turn it off for terabytes: sizes are "
+        description="read all shards at every start and compare their checksums; set it to false for terabytes: sizes are "
         "compared, and ids checked when they are read, all the same",
     )
     rope_base: float | None = Field(None, gt=1, description="new θ of the rotary positions, to extend the context")

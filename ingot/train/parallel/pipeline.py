@@ -168,7 +168,7 @@ class PipelinePasses(Passes):
         return torch.zeros_like(entering) if entering.grad is None else entering.grad
 
     def _empty(self, batch: Batch, parts: int) -> Tensor:
-        """Room for the states of this rank's tokens: 1/`parts` of every row."""
+        """A buffer for the states of this rank's tokens: 1/`parts` of every row."""
         rows, length = batch.tokens.shape
         return torch.empty(rows, length // parts, self.model.config.width, dtype=self.dtype, device=self.device)
 
@@ -205,7 +205,7 @@ class Post:
         return tensor
 
     def exchange(self, slot: Sequence[Action | None], made: Tensor | None, empty: Callable[[int], Tensor]) -> None:
-        """Send what this rank made in a slot, and make room (`empty(micro)`) for what others made for it."""
+        """Send what this rank made in a slot, and receive into buffers (`empty(micro)`) what others made for it."""
         operations = []
         for rank, action in enumerate(slot):
             target = None if action is None else action.feeds(self.stages)
@@ -213,20 +213,20 @@ class Post:
                 assert made is not None
                 operations.append(self._operation(distributed.isend, made.contiguous(), target.stage))
             elif target is not None and target.stage % self.ranks == self.rank:
-                room = empty(target.micro)
-                self.coming[target] = room, self.started
-                operations.append(self._operation(distributed.irecv, room, rank))
+                buffer = empty(target.micro)
+                self.coming[target] = buffer, self.started
+                operations.append(self._operation(distributed.irecv, buffer, rank))
         self._start(*operations)
 
     def send(self, stage: int, x: Tensor) -> None:
         """To the rank of a stage."""
         self._start(self._operation(distributed.isend, x.contiguous(), stage))
 
-    def receive(self, stage: int, room: Tensor) -> Tensor:
-        """From the rank of a stage, into `room`."""
-        self._start(self._operation(distributed.irecv, room, stage))
+    def receive(self, stage: int, buffer: Tensor) -> Tensor:
+        """From the rank of a stage, into `buffer`."""
+        self._start(self._operation(distributed.irecv, buffer, stage))
         self.wait()
-        return room
+        return buffer
 
     def swap(self, rank: int, tensor: Tensor) -> Tensor:
         """The tensor of another rank that calls this at the same time."""
