@@ -8,7 +8,7 @@ progress. The others wait for its orders:
     end            there is nothing more to do
 
 Outside such a stage there is no process group, so that whatever a stage of one process does, it does as if it were alone. Every
-wait ends: the main rank writes a heartbeat to the store, and a process that sees none for SILENCE gives up; collectives of a stage
+wait ends: the main rank writes a heartbeat to the store, and a process that sees none for SILENCE gives up; a stage's collectives
 have a deadline (TIMEOUT); a process that fails ends at once, and the launcher then ends the others.
 """
 
