@@ -59,7 +59,7 @@ class PipelinePasses(Passes):
     ) -> None:
         super().__init__(model, objective, device, dtype, layout)
         self.rank, self.ranks = layout.rank("pipeline"), layout.size("pipeline")
-        self.post = Post(layout, model.stages)
+        self.transfers = Transfers(layout, model.stages)
         self._reports: tuple[list[Any], list[Any]] | None = None  # what layers of all stages report
         if objective.measure_noise:
             raise RecipeError(
@@ -78,7 +78,7 @@ class PipelinePasses(Passes):
         kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}  # by stage and micro: in, out, loss
 
         def compute(action: Action) -> Tensor | None:
-            place, given = (action.stage, action.micro), self.post.take(action)
+            place, given = (action.stage, action.micro), self.transfers.take(action)
             if action.forward:
                 kept[place] = self._forward(action.stage, given, here[action.micro], denominators, tokens, sums)
                 return kept[place][1].detach()
@@ -88,8 +88,8 @@ class PipelinePasses(Passes):
         for slot in timetable(self.ranks, stages_per_rank(self.layout.config), len(here)):
             action = slot[self.rank]
             made = None if action is None else compute(action)
-            self.post.exchange(slot, made, lambda micro: self._empty(here[micro], self.layout.size("context")))
-        self.post.wait()
+            self.transfers.exchange(slot, made, lambda micro: self._empty(here[micro], self.layout.size("context")))
+        self.transfers.wait()
         self._add_ends()
         return sums
 
@@ -97,12 +97,12 @@ class PipelinePasses(Passes):
         batch, x_BTD = batch.to(self.device), None
         for stage in self.model.layers:
             if stage > 0:
-                x_BTD = self.post.receive(stage - 1, self._empty(batch, 1))
+                x_BTD = self.transfers.receive(stage - 1, self._empty(batch, 1))
             with self.precision():
                 x_BTD = run_model(self.model, batch, stage=stage, entering_BTD=x_BTD)
             if stage < self.model.stages - 1:
-                self.post.send(stage + 1, x_BTD)
-        self.post.wait()
+                self.transfers.send(stage + 1, x_BTD)
+        self.transfers.wait()
         if self.rank < self.ranks - 1:
             nothing = torch.zeros(0, device=self.device)
             return Scored(nothing, dict.fromkeys(batch.streams, nothing))
@@ -181,10 +181,10 @@ class PipelinePasses(Passes):
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             own = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad
-            own += self.post.swap(self.ranks - 1 - self.rank, own)
+            own += self.transfers.swap(self.ranks - 1 - self.rank, own)
 
 
-class Post:
+class Transfers:
     """What travels between the ranks of a pipeline. Exchanges land in the order in which they were started."""
 
     def __init__(self, layout: Layout, stages: int) -> None:
