@@ -119,7 +119,7 @@ def score_states(
     scale, softcap = model.config.logit_scale, model.config.logit_softcap
     weight, exact = model.head_weight_VD, torch.promote_types(states.dtype, torch.float32)
     a, b = token_factors.factors(streams, exact)
-    copy = model.head_part.weight_in_use
+    copy = model.head_part.weight_copy
     loss, logprobs, log_normalisers = linear_cross_entropy(chosen, weight, targets, a, b, scale, softcap, copy)
     listed = []
     for further, further_targets, weights in ahead:

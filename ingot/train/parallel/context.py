@@ -1,10 +1,9 @@
 """Context parallelism in a training step: each rank of the `context` axis computes some tokens of every row.
 
 Which tokens, and how activations travel, is in model/context_parallel.py; attention sees the keys of whole rows (or passes them
-around a ring, mixers/attend_ring.py), mixers that go through a row token by token are given whole rows. Here is what a step needs
-besides:
+around a ring, mixers/attend_ring.py), recurrent mixers get whole rows. Here is what else a step needs:
 
-    make_context_parallel    who the ranks are, and whether the model's layers can do it
+    make_context_parallel    the ranks that share rows, and whether the model's layers support it
     split                    this rank's share of a batch: what is scored here; the shares of all ranks add up to the loss
 
 The ranks of a `context` group read the same rows, so a step's counts are counted from whole rows on each of them.
