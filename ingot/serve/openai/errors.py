@@ -6,6 +6,7 @@
 | 400    | context_length_exceeded    | the prompt leaves no room for an answer                               |
 | 400    | invalid_schema             | a JSON schema, regular expression or tool that llguidance refuses     |
 | 401    | invalid_api_key            | the key is missing or wrong                                           |
+| 403    | host_not_allowed           | the Host header is not a name of this server                          |
 | 404    | model_not_found, not_found | another model's name, or an address that does not exist               |
 | 405    | method_not_allowed         | GET where POST is wanted, or the other way round                      |
 | 413    | body_too_large             | the body is larger than the server reads                              |
@@ -30,7 +31,7 @@ from ingot.inference.structure.errors import StructureError
 from ingot.workspace.errors import IngotError
 
 CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
-TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):

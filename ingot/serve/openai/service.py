@@ -14,6 +14,7 @@ from ingot.inference.runner import EngineRunner
 from ingot.inference.sampling import Constraint
 from ingot.inference.structure.constraint import compile_grammar, kept_constraint
 from ingot.inference.structure.errors import StructureError
+from ingot.serve.hosts import Hosts
 from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.metrics import Metrics
 from ingot.serve.openai.structures import Structure
@@ -33,6 +34,7 @@ class Service:
     tokenizer: Tokenizer
     name: str
     key: str | None = None
+    hosts: Hosts | None = None  # the names that it answers to; None: any
     deadline: float | None = 600.0  # seconds after which an answer is cut off
     body_limit: int = 16 * 2**20  # bytes
     metrics: Metrics = field(default_factory=Metrics)
