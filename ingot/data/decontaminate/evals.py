@@ -20,12 +20,14 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ingot.data.read.streams import whole, whole_lines
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from ingot.data.decontaminate.config import DecontaminateStep, EvalFiles
+    from ingot.data.decontaminate.config import EvalFiles
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 HOLE = re.compile(r"\{[^{}\s]*\}")
 
@@ -154,11 +156,11 @@ def file_rows(system: AbstractFileSystem, path: str) -> Iterator[tuple[int, Any]
         with system.open(path, "rb") as file:
             yield from enumerate(pyarrow.parquet.read_table(file).to_pylist(), start=1)
         return
-    with system.open(path, "rb", compression="infer") as file:
+    with system.open(path, "rb") as file:
         if not lower.endswith(ROWS):
-            yield 1, decoded(file.read(), "the text")
+            yield 1, decoded(whole(file, path), "the text")
             return
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(whole_lines(file, path), start=1):
             if line.strip():
                 try:
                     yield number, json.loads(decoded(line, f"row {number}"))
