@@ -2,7 +2,7 @@
 
 A server on loopback can be reached by every web site that the user has open. A site whose name is made to point to this machine
 (DNS rebinding) sends requests whose answers its own scripts may read. They carry the site's name in the Host header, so a server
-on loopback answers only to names of this machine. A public server has a key, which the site does not know; it answers to any name.
+on loopback answers only to names of this machine. A public server has a key, which the site does not know: any name will do.
 """
 
 from __future__ import annotations
