@@ -96,7 +96,7 @@ class Step(Kind, ABC):
     """Thresholds: fields that only `decide` reads. Changing one computes no column again."""
 
     version: ClassVar[int] = 1
-    """Raised by whoever changes what `annotate` computes: stored columns of the old version are not used again."""
+    """Raise it when `annotate` computes something else: stored columns of the old version are not used again."""
 
     rate: ClassVar[float | None] = None
     """Megabytes of text a second on one core of a 2.6 GHz ARM server, for `--dry-run`; None: not known."""

@@ -8,4 +8,4 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]  # UTF-8
 Words = NDArray[np.uint32]  # signatures, tables of characters
 Hashes = NDArray[np.uint64]
-Places = NDArray[np.int64]  # places of documents, offsets, row numbers
+Offsets = NDArray[np.int64]  # places of documents, offsets, row numbers

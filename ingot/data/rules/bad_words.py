@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Places
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.characters import WORD, code_point
 from ingot.data.text.phrases import Phrases, next_place, stands_at
 
@@ -36,7 +36,7 @@ def _stands(data: Bytes, at: int, begin: int, stop: int, table: Bytes, phrases: 
 
 
 @loop
-def find(data: Bytes, offsets: Places, table: Bytes, phrases: Phrases, separated: bool, counts: Places) -> None:
+def find(data: Bytes, offsets: Offsets, table: Bytes, phrases: Phrases, separated: bool, counts: Offsets) -> None:
     """Count the places in each text where a phrase stands."""
     for text in range(len(offsets) - 1):
         begin, stop = offsets[text], offsets[text + 1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Places
+from ingot.data.text.arrays import Bytes, Marks, Offsets
 from ingot.data.text.characters import TERMINAL, code_point
 from ingot.data.text.white_space import blank
 
 
 @loop
-def look_at_lines(data: Bytes, starts: Places, ends: Places, table: Bytes, blanks: Marks, punctuated: Marks) -> None:
+def look_at_lines(data: Bytes, starts: Offsets, ends: Offsets, table: Bytes, blanks: Marks, punctuated: Marks) -> None:
     """For each line whether it is blank and whether its last character ends a sentence."""
     for line in range(len(starts)):
         blanks[line] = blank(data, starts[line], ends[line], table)

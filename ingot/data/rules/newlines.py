@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Places
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.lines import next_newline
 from ingot.data.text.spans import copy_span
 
 
 @loop
-def shorten(data: Bytes, offsets: Places, most: int, result: Bytes, result_offsets: Places) -> int:
+def shorten(data: Bytes, offsets: Offsets, most: int, result: Bytes, result_offsets: Offsets) -> int:
     """Write the texts without the newlines beyond `most` in a row; the number of bytes."""
     size = 0
     for text in range(len(offsets) - 1):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Hashes, Places
+from ingot.data.text.arrays import Hashes, Offsets
 
 
 @loop
-def repetitions(hashes: Hashes, offsets: Places, longest: int, result: Places) -> None:
+def repetitions(hashes: Hashes, offsets: Offsets, longest: int, result: Offsets) -> None:
     """The most repetitions in each text."""
     for text in range(len(offsets) - 1):
         first, last = offsets[text], offsets[text + 1]
