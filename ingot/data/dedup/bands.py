@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Offsets
 from ingot.data.dedup.between import RECORDS, Partition, write_by_shard
 from ingot.data.dedup.hashing import first_equal
 from ingot.data.dedup.minhash import band_keys, signatures_of
@@ -27,6 +26,7 @@ from ingot.data.dedup.union_find import components
 from ingot.data.engine.exchange import partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.text.arrays import Offsets
 from ingot.data.text.texts import Texts
 
 BAND = np.dtype([("key", "<u8"), ("place", "<i8")])

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Offsets
 from ingot.data.engine.exchange import read_partition, write_partitioned
 from ingot.data.engine.shard import Shard, shard_and_row
 from ingot.data.engine.work import Done
 from ingot.data.step import Step
+from ingot.data.text.arrays import Offsets
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Offsets
 from ingot.data.dedup.between import Output, nullable, rows_of, write_columns
+from ingot.data.text.arrays import Offsets
 
 MEMBER = np.dtype(
     [("place", "<i8"), ("kept", "<i8"), ("cluster", "<i8"), ("size", "<i8"), ("similarity", "<f4")]  # to the kept one

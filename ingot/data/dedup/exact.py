@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Hashes
 from ingot.data.dedup.between import RECORDS, Partition, outputs_of, parts_of, task_options, write_by_shard
 from ingot.data.dedup.clusters import choose, write_member_columns
 from ingot.data.dedup.hashing import first_equal, hash_pieces
@@ -25,6 +24,7 @@ from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.step import Rule
 from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.arrays import Hashes
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:

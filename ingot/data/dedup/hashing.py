@@ -13,8 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from ingot.data.dedup.arrays import Bytes, Hashes, Offsets, Words
 from ingot.data.native import PRIME_1, finish, join, kernel, load_8, load_last, loop
+from ingot.data.text.arrays import Bytes, Hashes, Offsets, Words
 from ingot.data.text.characters import code_point, width
 
 SEED_HIGH, SEED_LOW = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)  # digits of pi

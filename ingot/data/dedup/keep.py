@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Bytes, Hashes, Offsets
 from ingot.data.dedup.config import KeepConfig
 from ingot.data.native import hash_span, kernel
+from ingot.data.text.arrays import Bytes, Hashes, Offsets
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Bytes, Offsets
 from ingot.data.dedup.between import (
     RECORDS,
     Output,
@@ -39,6 +38,7 @@ from ingot.data.engine.work import Work
 from ingot.data.native import load_8, loop
 from ingot.data.step import Rule, numbers
 from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:

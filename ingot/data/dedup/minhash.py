@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.dedup.arrays import Hashes, Offsets, Words
 from ingot.data.native import finish, join, kernel
+from ingot.data.text.arrays import Hashes, Offsets, Words
 
 FAMILY_SEED = 20231  # the hash family is part of the method, not of a run
 LARGEST = np.uint32(0xFFFFFFFF)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Offsets
 from ingot.data.dedup.between import (
     RECORDS,
     Output,
@@ -25,6 +24,7 @@ from ingot.data.dedup.kmeans import centroids_of, nearest
 from ingot.data.engine.exchange import write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.steps.semantic_dedup import SemanticDedupStep
+from ingot.data.text.arrays import Offsets
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.dedup.arrays import Offsets
 from ingot.data.native import kernel
+from ingot.data.text.arrays import Offsets
 
 
 @kernel

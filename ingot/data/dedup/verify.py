@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Hashes, Offsets
 from ingot.data.dedup.bands import CANDIDATE
 from ingot.data.dedup.between import RECORDS, Output, Partition, rows_of, write_by_shard
 from ingot.data.dedup.clusters import MEMBER, choose
@@ -34,6 +33,7 @@ from ingot.data.dedup.union_find import find, flatten, union
 from ingot.data.engine.exchange import write_partitioned
 from ingot.data.native import kernel
 from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.text.arrays import Hashes, Offsets
 from ingot.data.text.texts import Texts
 
 VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])
