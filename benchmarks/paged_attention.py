@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from ingot.model.mixers.attend_latent_triton import attend_latent_triton
+from ingot.model.mixers.attend_paged_triton import Tile, attend_paged_triton
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ingot.model.mixers import attend_latent_triton as latent_module
 from ingot.model.mixers import attend_paged_triton as paged_module
-from ingot.model.mixers.attend_latent_triton import attend_latent_triton
-from ingot.model.mixers.attend_paged_triton import Tile, attend_paged_triton
 
 BANDWIDTH = 4.3e12  # bytes per second
 PAGE = 16
@@ -104,10 +104,7 @@ def contiguous(streams: Tensor, table: Tensor, keys: int) -> Tensor:
 
 def compare(shape: Shape, rows: int, keys: int, device: str) -> None:
     query, key_pages, value_pages, table, positions = make(shape, rows, keys, 1, device)
-    if device == "cuda":
-        attend = attend_paged_triton
-    else:
-        from ingot.model.mixers.attend_paged_numba import attend_paged_numba as attend
+    attend = attend_paged_triton
     scale = shape.width**-0.5
     ours = seconds(partial(attend, query, key_pages, value_pages, table, positions, scale=scale), device)
     key, value = (contiguous(streams, table, keys) for streams in (key_pages, value_pages))

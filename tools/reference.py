@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ingot.recipe.stages import STAGES
-from ingot.workspace.kinds import Kinds
+from ingot.workspace.kinds import Kinds, KindsByName
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 HEAD = """# Options
@@ -67,6 +67,12 @@ def table(config: type[BaseModel]) -> str:
     for name, field in config.model_fields.items():
         cells = (f"`{name}`", type_name(field.annotation), default(field), field.description or "")
         rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    if issubclass(config, KindsByName):
+        for name, kind in config.kinds.builtin().items():
+            rows.append(f"| `{name}` | {type_name(kind)} | its defaults | {summary(kind).splitlines()[0]} |")
+        rows.append(
+            f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |"
+        )
     return "\n".join(rows) + "\n"
 
 
@@ -115,9 +121,19 @@ def nested_configs(annotation: object) -> list[type[BaseModel]]:
         annotation.model_fields.values() if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ()
     )
     for field in fields:
-        for config in _configs_in(field.annotation):
+        kinds = [kind for part in (field.annotation, *field.metadata) for kind in _kinds_in(part)]
+        for config in [*_configs_in(field.annotation), *kinds]:
             found += [each for each in (config, *nested_configs(config)) if each not in found]
+    if isinstance(annotation, type) and issubclass(annotation, KindsByName):
+        found += [kind for kind in annotation.kinds.builtin().values() if kind not in found]
     return found
+
+
+def _kinds_in(annotation: object) -> list[type[BaseModel]]:
+    """The built-in kinds of a table that a type is annotated with; any other comes from the user's own file."""
+    if isinstance(annotation, Kinds):
+        return list(annotation.builtin().values())
+    return [kind for argument in typing.get_args(annotation) for kind in _kinds_in(argument)]
 
 
 def _configs_in(annotation: object) -> list[type[BaseModel]]:

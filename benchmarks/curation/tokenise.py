@@ -22,7 +22,8 @@ from ingot.data.text.texts import Texts
 from ingot.tokens.bpe.alphabet import BYTE_OF_CHARACTER
 from ingot.tokens.bpe.exact import exact_encoder
 from ingot.tokens.config import TokenizeConfig, TokenizerConfig
-from ingot.tokens.tokenize import STAGE, loaded
+from ingot.tokens.tokenize import loaded
+from ingot.tokens.tokenize import run as run_stage
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.workspace.progress import Progress
@@ -110,7 +111,7 @@ def _to_shards(tokenizer: Tokenizer, corpus: pyarrow.Table, folder: Path, size: 
 
     def run() -> None:
         loaded.cache_clear()  # the tokenizer is loaded and its cache filled each time
-        STAGE.run(config, inputs, stage)
+        run_stage(config, inputs, stage)
 
     return row("tokenise to shards", rate(run, size, rounds), goal=GOAL)
 

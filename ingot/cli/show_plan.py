@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ingot.planner.placement import Placement
     from ingot.planner.plan import Plan, PlannedStage
-    from ingot.planner.published import Published
 
 BAR = 40
 WIDE = 100  # columns of a terminal; a narrower one has no room for what stages take
@@ -33,6 +32,8 @@ COLOURS = {
 }
 WHOLE = ("sampler", "reference", "teacher", "cache")
 """Of stages that sample: what every process has whole (recipe/beside.py)."""
+UNEXPLAINED = 0.95
+"""Of the published speed: below it, a plan says that what it names does not explain the whole difference."""
 GIB = 1024**3
 
 
@@ -120,7 +121,8 @@ def _card(stage: PlannedStage, made: Plan) -> Table:
             card.add_row("speed", Text(_speed(placement)))
             card.add_row("takes", Text(_price(stage, made.price)))
             if made.published is not None and stage is max(made.stages, key=lambda one: one.cost.tokens or 0):
-                card.add_row("published", Text(_published(placement, made.published)))
+                card.add_row("published", Text(made.published.text))
+                card.add_row("compared", Text(_compared(made)))
         if placement.fits:
             card.add_row("options", Text(placement.options(), style="cyan"))
     if stage.problem is not None:
@@ -197,9 +199,18 @@ def _price(stage: PlannedStage, price: float | None) -> str:
     return text if price is None else f"{text} · {stage.gpu_hours * price:,.0f} at {price:g} each"
 
 
-def _published(placement: Placement, run: Published) -> str:
-    """What the report said and, on the same device, how this plan compares; MFU by the count that the plan uses."""
-    if run.speed is None or run.gpu != placement.gpu or not placement.tokens_per_second or placement.mfu is None:
-        return run.text
-    ratio = placement.tokens_per_second / run.speed
-    return f"{run.text}. By the count used here its MFU is {placement.mfu / ratio:.0%}; this plan is {ratio:.2f} times as fast"
+def _compared(made: Plan) -> str:
+    """How far the estimate is from the published run, and why; MFU by the count that the plan uses."""
+    found = made.comparison
+    if found is None:
+        return "no ratio: the published run was on another device, or its speed was not published"
+    lines = [
+        f"this estimate is {found.ratio:.2f} of the published speed "
+        f"({found.tokens_per_second:,.0f} / {found.published_tokens_per_second:,.0f} tokens/s per GPU; "
+        f"by the count used here the published MFU is {found.published_mfu:.0%}): {found.reason}"
+    ]
+    for number, one in enumerate(found.explained):
+        lines.append(f"{one.ratio:.2f} with {'also ' if number else ''}{one.practice}")
+    if found.explained and found.explained[-1].ratio < UNEXPLAINED:
+        lines.append("the rest is not explained")
+    return "\n".join(lines)

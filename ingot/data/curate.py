@@ -37,7 +37,7 @@ from ingot.data.warm import load, warm_up
 from ingot.data.write import PART, Removal, documents_phase, part_bytes, publish, removed_phase
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import atomic_folder, write_json, write_jsonl
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 WORK = "curation"
 
@@ -259,6 +259,3 @@ def copy(folder: StageFolder, target: str) -> None:
             except OSError as error:
                 fix = "make the place writable, or change copy_to, and run again: what was curated is kept"
                 raise DataError(f"the results cannot be copied: {error}", place=target, fix=fix) from error
-
-
-STAGE = Stage(kind="curate", config=CurateConfig, needs={}, makes=("documents",), run=run)

@@ -1,4 +1,4 @@
-"""One step of decoding: rows in, logits out. On a GPU it is a CUDA graph, captured once for each size of the batch.
+"""One step of decoding: rows in, logits out. On a GPU it is a captured CUDA graph, one for each batch size.
 
 A step of a small model is hundreds of kernels of a few microseconds each; starting them one by one takes far longer than running
 them. A graph starts all of them at once. Its sizes are padded (SIZES), so there are few graphs; they share their memory, because
@@ -15,7 +15,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ingot.inference.forward import states
 from ingot.inference.rows import Rows
 from ingot.model.block import Block
 from ingot.model.feed_forward.mixture import MixtureOfExperts
@@ -59,11 +58,10 @@ class Decoder:
 
     def _run(self, size: int, reach: int) -> Tensor:
         rows = self.rows
-        states_B1D = states(
-            self.model,
+        states_B1D = self.model.hidden(
             rows.tokens_B[:size, None],
             rows.positions_B[:size, None],
-            self.caches,
+            caches=self.caches,
             slots=rows.slots_B[:size],
             pages=rows.pages_BR[:size],
             reach=reach,

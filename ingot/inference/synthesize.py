@@ -13,7 +13,7 @@ from ingot.data.synthesize.config import SynthesizeConfig
 from ingot.data.synthesize.flow import synthesize
 from ingot.data.synthesize.writer import Endpoint, Prompt, Settings, Writer
 from ingot.workspace.errors import ArtifactError, RecipeError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 SLOTS = 16
 
@@ -75,18 +75,8 @@ def run(config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolde
         writer = CheckpointWriter(inputs["checkpoint"])
     elif config.needs_writer:
         raise RecipeError(
-            "nobody writes: there is neither an endpoint nor a checkpoint",
+            "there is neither an endpoint nor a checkpoint to write the documents",
             place="synthesize",
             fix="give `endpoint: {url, model}`, or `inputs: {checkpoint: STAGE or PATH}`",
         )
     return {"tasks": synthesize(config, inputs["documents"], folder, writer)}
-
-
-STAGE = Stage(
-    kind="synthesize",
-    config=SynthesizeConfig,
-    needs={"documents": "documents", "checkpoint": "checkpoint"},
-    optional=("checkpoint",),
-    makes=("documents",),
-    run=run,
-)

@@ -38,7 +38,7 @@ class Embedding(nn.Embedding):
     """A row per token."""
 
     weight_in_use: Tensor | None = None  # a copy for the head, where that is the embedding
-    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/: on_cpu.py, rounded.py have others
+    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/rounded.py has another
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:

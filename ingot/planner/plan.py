@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,14 @@ from ingot.recipe.folders import input_names
 from ingot.recipe.recipe import FromPath, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import list_work
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.hardware import cpu_name
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
+    from ingot.planner.compare import Comparison
     from ingot.planner.placement import Placement
 
 ASSUMED_FLOPS_PER_CORE = 15e9
@@ -79,6 +82,7 @@ class Plan:
     stages: tuple[PlannedStage, ...]
     price: float | None = None
     published: Published | None = None
+    comparison: Comparison | None = None  # the estimate beside the published run, on the same device
     absent: tuple[str, ...] = ()  # inputs given as paths that do not exist yet
 
     def as_json(self) -> dict[str, Any]:
@@ -127,9 +131,30 @@ def make_plan(
             )
         )
     known = published(recipe.name) if gpu is not None else None
+    comparison = compare_with(known, stages, recipe, models, machine) if known is not None else None
     sources = [source for stage in recipe.stages for _, source in stage.sources() if isinstance(source, FromPath)]
     absent = tuple(dict.fromkeys(str(source.path) for source in sources if not source.path.exists()))
-    return Plan(recipe.name, recipe.seed, str(runs / recipe.name), machine, tuple(stages), price, known, absent)
+    folder = str(runs / recipe.name)
+    return Plan(recipe.name, recipe.seed, folder, machine, tuple(stages), price, known, comparison, absent)
+
+
+def compare_with(
+    run: Published,
+    stages: Sequence[PlannedStage],
+    recipe: Recipe,
+    models: Mapping[str, ModelConfig | None],
+    machine: Machine,
+) -> Comparison | None:
+    """The stage with most tokens beside the published run; None where they cannot be compared."""
+    from ingot.planner.compare import compare
+    from ingot.planner.shape import shape_of
+
+    stage = max(stages, key=lambda one: one.cost.tokens or 0)
+    config, model = recipe.stage(stage.name).config, models.get(stage.name)
+    if stage.placement is None or model is None or not isinstance(config, PretrainConfig):
+        return None
+    product = machine.flops_per_second if machine.measured else None
+    return compare(stage.name, config, shape_of(model), stage.placement, run, product)
 
 
 def place(

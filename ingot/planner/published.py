@@ -2,13 +2,19 @@
 
 A recipe is matched by its name. Reports count MFU in their own ways (most count attention as if it were not causal), so
 the number to compare is tokens per second and device; `mfu` is as published. A run that gives only its hours includes its
-restarts and waits.
+restarts and waits. `reason` says why the estimate differs from the run as far as that is known, and `practices` are those of the
+run that our trainer does not have: compare.py computes what each of them is worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ingot.planner.speed import Practice
+
+NOT_MODELLED = "the estimate leaves out stragglers, checkpoints, failures and restarts"
+"""Why an estimate is too fast."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,8 @@ class Published:
     mfu: str | None = None
     gpu_hours: float | None = None
     tokens: float | None = None
+    reason: str = NOT_MODELLED
+    practices: tuple[Practice, ...] = ()
 
     @property
     def speed(self) -> float | None:
@@ -58,7 +66,14 @@ PUBLISHED: Mapping[str, Published] = {
         tokens=11.2e12,
     ),
     "deepseek-v3": Published(
-        "DeepSeek-V3", "h800", "arXiv 2412.19437, table 1", gpus=2048, gpu_hours=2.664e6, tokens=14.8e12
+        "DeepSeek-V3",
+        "h800",
+        "arXiv 2412.19437, table 1",
+        gpus=2048,
+        gpu_hours=2.664e6,
+        tokens=14.8e12,
+        reason="the published trainer did what ours does not (arXiv 2412.19437, section 3)",
+        practices=(Practice.FLOAT8_EXPERTS, Practice.HIDDEN_EXCHANGES, Practice.PRODUCTS_KEPT),
     ),
     "llama-3.1-405b": Published(
         "Llama 3.1 405B",
@@ -68,6 +83,7 @@ PUBLISHED: Mapping[str, Published] = {
         mfu="38 to 43 %",
         gpu_hours=30.84e6,
         tokens=15.6e12,
+        reason="the published trainer reached more than ours is expected to; what makes the difference is not known",
     ),
 }
 

@@ -28,7 +28,7 @@ from ingot.train.device import choose_device
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 
 class TeacherGraded(SampledSource):
@@ -88,12 +88,3 @@ def run(config: DistillConfig, inputs: Mapping[str, Path], folder: StageFolder) 
     divergence = [row["teacher_divergence"] for row in processes.once(folder.metrics.read)]
     part = max(1, len(divergence) // 5)
     return {"first_divergence": sum(divergence[:part]) / part, "last_divergence": sum(divergence[-part:]) / part}
-
-
-STAGE = Stage(
-    kind="distill",
-    config=DistillConfig,
-    needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
-    makes=("checkpoint",),
-    run=run,
-)

@@ -22,7 +22,7 @@ from ingot.train.loop import Trainer
 from ingot.train.terms import CrossEntropy, Preference
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_jsonl
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 
 def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
@@ -57,6 +57,3 @@ def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -
     terms = [Preference(config.beta, config.length_normalised), CrossEntropy(coefficient=config.anchor)]
     last = Trainer(model, terms, source, config, folder, fill=fill, layout=layout).run()
     return {"pairs": len(pairs), **{name: last[name] for name in ("loss", "preference_accuracy", "margin")}}
-
-
-STAGE = Stage(kind="prefer", config=PreferConfig, needs={"checkpoint": "checkpoint"}, makes=("checkpoint",), run=run)

@@ -29,7 +29,7 @@ from ingot.tokens.tokenizer import THINK_START, Tokenizer
 from ingot.train.loop import Trainer
 from ingot.train.terms import PolicyGradient, ReferenceDivergence
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 STD_EPSILON = 1e-4
 
@@ -119,6 +119,3 @@ def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> di
     rewards = [row["reward"] for row in processes.once(folder.metrics.read)]
     part = max(1, len(rewards) // 5)
     return {"first_reward": sum(rewards[:part]) / part, "last_reward": sum(rewards[-part:]) / part}
-
-
-STAGE = Stage(kind="rl", config=RlConfig, needs={"checkpoint": "checkpoint"}, makes=("checkpoint",), run=run)

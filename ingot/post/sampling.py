@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from ingot.envs.mix import TaskMix
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Trajectory
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer

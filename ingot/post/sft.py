@@ -19,7 +19,7 @@ from ingot.post.processes import begin
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 
 def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
@@ -42,6 +42,3 @@ def run(config: SftConfig, inputs: Mapping[str, Path], folder: StageFolder) -> d
     )
     last = Trainer(model, language_terms(model, config), source, config, folder, fill=fill, layout=layout).run()
     return {"conversations": len(conversations), "loss": last["loss"], "tokens": last["tokens"]}
-
-
-STAGE = Stage(kind="sft", config=SftConfig, needs={"checkpoint": "checkpoint"}, makes=("checkpoint",), run=run)

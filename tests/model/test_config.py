@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
+from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.model.layers import expand_layers, spell_layers
-from ingot.model.mixers.config import AttentionConfig, MlaConfig
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.mla import MlaConfig
 from ingot.model.positions.config import YarnScaling
 from tests.model.tiny import config, mixed_config
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,15 +11,17 @@ import yaml
 
 from ingot.model.config import ModelConfig
 from ingot.model.count import count
+from ingot.planner.compare import compare
 from ingot.planner.hardware import GPUS, Reached, find_gpu, reached
 from ingot.planner.memory import memory
 from ingot.planner.placement import TIE, best, devices, judge, why_none
 from ingot.planner.published import PUBLISHED
 from ingot.planner.shape import Matrix, shape_of
-from ingot.planner.speed import KERNEL_SHARE, product_seconds, step_speed
-from ingot.train.config import ActivationsConfig, PretrainConfig
+from ingot.planner.speed import HIDDEN, KERNEL_SHARE, Practice, product_seconds, step_speed
+from ingot.train.config import ActivationsConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import find_indivisible
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
 
 from .test_memory import ONE, llama, stage
@@ -137,6 +140,40 @@ def test_published_runs(system: str, ratio: float) -> None:
     found = best(model, shape_of(model), config, gpus, gpu, reached(gpu), flops)
     assert found is not None and found.tokens_per_second is not None and run.speed is not None
     assert found.tokens_per_second / run.speed == pytest.approx(ratio, abs=0.03)
+    compared = compare("pretrain", config, shape_of(model), found, run)
+    assert compared is not None and compared.ratio == found.tokens_per_second / run.speed
+    assert compared.published_mfu == pytest.approx(run.speed * flops / gpu.bfloat16)
+    assert [one.practice for one in compared.explained] == list(run.practices)
+    assert compared.reason
+    if system == "deepseek-v3":  # what their trainer did explains most of the difference, each practice a part of it
+        ratios = [compared.ratio, *(one.ratio for one in compared.explained)]
+        assert ratios == sorted(ratios) and len(set(ratios)) == 4
+        assert ratios[-1] == pytest.approx(0.83, abs=0.03)
+
+
+def test_practices_by_hand() -> None:
+    """Float8 experts speed up grouped products only; hidden exchanges take the time that computing leaves them."""
+    model, gpu = mixture(), GPUS["h200"]
+    shape, kernels = shape_of(model), reached(GPUS["h200"])
+    config, mesh = stage(model, 1, 8192, batch_tokens=16 * 8192), MeshConfig(shard=8, expert=8)
+    ours = step_speed(shape, config, mesh, gpu, kernels)
+    hidden = step_speed(shape, config, mesh, gpu, kernels, {Practice.HIDDEN_EXCHANGES})
+    assert hidden.compute == ours.compute
+    assert ours.communication - hidden.communication == pytest.approx(min(ours.communication, HIDDEN * ours.compute))
+    faster = replace(kernels, grouped=kernels.grouped * kernels.float8 / kernels.bfloat16)
+    assert step_speed(shape, config, mesh, gpu, kernels, {Practice.FLOAT8_EXPERTS}) == step_speed(
+        shape, config, mesh, gpu, faster
+    )
+    dense = llama()
+    plain = shape_of(dense), stage(dense, 1, 4096), MeshConfig(shard=8), gpu, kernels
+    assert step_speed(*plain, {Practice.FLOAT8_EXPERTS, Practice.HIDDEN_EXCHANGES}) == step_speed(*plain)
+
+
+def test_another_device_is_not_compared() -> None:
+    model, gpu = ModelConfig.model_validate({"preset": "smollm3-3b"}), GPUS["h200"]
+    config, shape = stage(model, 1, 4096, batch_tokens=576 * 4096), shape_of(model)
+    placed = judge(shape, config, MeshConfig(shard=8), gpu, reached(gpu), 1)
+    assert placed.fits and compare("pretrain", config, shape, placed, PUBLISHED["smollm3-3b"]) is None
 
 
 def test_published_numbers_agree_with_themselves() -> None:

@@ -197,3 +197,49 @@ def test_what_is_printed_fits_a_terminal(
     words = " ".join(out.split())
     assert "7,700 tokens/s per H100, 43 % MFU as published (arXiv 2512.13961)" in words
     assert "mesh: { shard: 512 }" in words
+
+
+DEEPSEEK = """
+name: deepseek-v3
+inputs: {tokenizer: given, shards: given}
+stages:
+  pretrain:
+    tokens: 10T
+    batch_tokens: 62914560
+    sequence_length: 4096
+    micro_batch_tokens: 4096
+    precision: float8
+    float8_scaling: row
+    activations: {keep: blocks}
+    mesh: {shard: 128, pipeline: 16, expert: 8, reshard_after_forward: false}
+    phases: [{until: 1.0, weights: {all: 1}}]
+    model: {preset: deepseek-v3}
+"""
+
+
+def test_a_plan_says_how_far_it_is_from_the_published_run(
+    real: Path, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a ratio, with the reason and what the published trainer's practices explain, in the output and in JSON."""
+    recipe = load_recipe(write(DEEPSEEK, "deepseek.yaml"))
+    made = make_plan(recipe, gpu="h800")
+    written = json.loads(json.dumps(made.as_json()))["comparison"]
+    assert written["stage"] == "pretrain"
+    assert written["published_tokens_per_second"] == pytest.approx(14.8e12 / 2.664e6 / 3600)
+    assert written["ratio"] == pytest.approx(written["tokens_per_second"] / written["published_tokens_per_second"])
+    assert written["ratio"] == pytest.approx(0.48, abs=0.02)
+    assert [one["practice"].split()[0] for one in written["explained"]] == ["experts", "exchanges", "results"]
+    monkeypatch.setenv("COLUMNS", "120")
+    show_plan(made)
+    words = " ".join(capsys.readouterr().out.split())
+    assert "compared this estimate is 0.48 of the published speed (743 / 1,543 tokens/s per GPU;" in words
+    assert "the published trainer did what ours does not (arXiv 2412.19437, section 3)" in words
+    for one in written["explained"]:
+        assert f"{one['ratio']:.2f} with" in words
+    assert "the rest is not explained" in words
+
+    elsewhere = make_plan(recipe, gpu="h100")
+    assert elsewhere.published is not None and elsewhere.comparison is None
+    show_plan(elsewhere)
+    words = " ".join(capsys.readouterr().out.split())
+    assert "compared no ratio: the published run was on another device" in words

@@ -13,8 +13,8 @@ from collections.abc import Sequence as SequenceOf
 
 import pytest
 
-from ingot.envs.config import KINDS, TaskMixConfig
-from ingot.envs.task import Task
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.task import TASKS, Task
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.engine import Engine
@@ -81,7 +81,7 @@ def test_the_ratio_stays_one(
 ) -> None:
     """All task kinds, several steps; also with a real learning rate, because each step samples from its own weights."""
     config = make_config(
-        tasks=TaskMixConfig(weights=dict.fromkeys(KINDS, 1.0)),
+        tasks=TaskMixConfig(weights=dict.fromkeys(TASKS.names(), 1.0)),
         sequence_length=400,
         optimizer={"lr": learning_rate},
         temperature=temperature,

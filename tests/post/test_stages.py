@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ingot.checkpoints.checkpoint import load_model
+from ingot.envs.mix import TaskMix
 from ingot.envs.rollout import rollout
-from ingot.envs.tasks.mix import TaskMix
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig

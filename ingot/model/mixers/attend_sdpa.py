@@ -23,19 +23,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
-from ingot.model.mixers.attend_square import attend_square, square_can
 from ingot.model.mixers.mask import Mask, Span
 
+OPTIONS = frozenset(("scale", "window", "chunk"))  # that this backend understands
 ALIKE = 0.9  # squares share a call if the shortest has at least this share of the longest's length …
 SHORT = 16  # … or if all are this short
 BLOCKS = (64, 512)  # fewest and most queries of a banded block: between them, as many as the window
 
 
 def attend_sdpa(
-    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
+    query_BHTW: Tensor,
+    key_BKTW: Tensor,
+    value_BKTV: Tensor,
+    mask: Mask,
+    context: Context,
+    options: AttentionOptions,
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; undefined at padding."""
+    scale = options.scale
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     if context.documents_BT is None and mask == Mask():
         return first_channels(_fused(query, key, value, None, scale), value_BKTV.shape[-1])
@@ -67,8 +74,6 @@ def first_channels(x: Tensor, width: int) -> Tensor:
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, band: Tensor | None, scale: float) -> Tensor:
     """One call of the kernel: causal, or under the mask `band`."""
-    if band is None and square_can(query, key, value):
-        return attend_square(query, key, value, scale=scale)
     group = query.shape[1] // key.shape[1]
     if group > 1 and query.device.type == "cuda" and (query.dtype.itemsize > 2 or band is not None):
         # grouped heads in float32 or under a mask have no fused kernel there: all scores would be made at once

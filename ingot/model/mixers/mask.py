@@ -109,3 +109,16 @@ class Mask:
         first = self.first(context)[:, None, :, None]
         key_S = torch.arange(context.whole.positions_BT.shape[1], device=first.device)
         return (key_S >= first) & (key_S <= context.index_T[:, None])
+
+
+def mean_keys(length: int, window: int | None = None, chunk: int | None = None) -> float:
+    """How many keys a query sees on average in a text of this length: what the cost of attention grows with."""
+    span = min(chunk or length, length)
+    whole, rest = divmod(length, span)
+    return (whole * _pairs(span, window) + _pairs(rest, window)) / length
+
+
+def _pairs(span: int, window: int | None) -> float:
+    """Queries times the keys they see, in a span where only the window hides keys."""
+    reach = min(window or span, span)
+    return reach * span - reach * reach / 2

@@ -74,6 +74,19 @@ class RopeConfig(Config):
         """How many channels of a head turn."""
         return int(self.share * head_width)
 
+    def describe(self) -> str:
+        """Base, pairing, rotated share and scaling in a few words, for `ingot model show`."""
+        words = [f"RoPE θ {self.base:.4g}".replace("e+0", "e").replace("e+", "e")]
+        words += [f"{self.share:g} of the head"] if self.share < 1 else []
+        words += ["interleaved"] if self.pairing == "interleaved" else []
+        scaling = self.scaling
+        if scaling is not None:
+            stretch = (
+                scaling.context / scaling.original_context if isinstance(scaling, LongRopeScaling) else scaling.factor
+            )
+            words.append(f"{scaling.kind} ×{stretch:g}")
+        return " ".join(words)
+
     @model_validator(mode="after")
     def _lists_match(self) -> RopeConfig:
         scaling = self.scaling

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ingot.model.across import Across
-from ingot.model.mixers.mla import Mla
+from ingot.model.mixers.mixer import Mixer
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.parallel.layout import Layout
@@ -35,11 +35,11 @@ def make_across(model: Transformer, layout: Layout | None, terms: Sequence[LossT
                 fix="set mesh.context to 1",
             )
     for part in model.modules():
-        if isinstance(part, Mla) and part.config.sparse is not None and part.config.sparse.loss:
+        if isinstance(part, Mixer) and part.undivided_loss:
             raise RecipeError(
-                "the loss of a sparse attention's indexer is not divided over context ranks: it would be counted on each",
-                place=f"layer {part.site.layer}: mixer.sparse.loss",
-                fix="set mesh.context to 1 in the stage that trains the indexer",
+                "a mixer has a loss over whole rows, which context ranks do not divide: it would be counted on each",
+                place=part.undivided_loss,
+                fix='set mesh.context to 1, or freeze the indexer that it trains: train_only: ["!*.indexer.*"]',
             )
     mesh = layout.mesh["context"]
     return Across(mesh.get_group(), mesh.get_local_rank(), mesh.size(), ring=layout.config.context_method == "ring")

@@ -25,7 +25,6 @@ from ingot.model.across import Across
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.count import count
-from ingot.model.mixers.config import MlaConfig
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.config import MeshConfig
@@ -159,8 +158,7 @@ def _inseparable(config: ModelConfig) -> list[list[int]]:
     pieces: list[list[int]] = []
     for layer in range(config.depth):
         mixer = config.block(layer).mixer
-        shared = isinstance(mixer, MlaConfig) and mixer.sparse is not None and mixer.sparse.shared
-        if pieces and shared:
+        if pieces and mixer is not None and mixer.needs_layer_before:
             pieces[-1].append(layer)
         else:
             pieces.append([layer])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.data.engine.pool import Pool
 from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.work import Work
@@ -56,5 +56,5 @@ def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: Pool) -> None:
     for engine, workers in (("local", 1), ("ray", 2)):
         folders[engine] = stage_at(tmp_path / engine / "stage")
         config = CurateConfig.model_validate({**options, "engine": engine, "workers": workers})
-        STAGE.run(config, {}, folders[engine])
+        run_stage(config, {}, folders[engine])
     assert results(folders["ray"]) == results(folders["local"])
