@@ -138,6 +138,10 @@ class Step(Kind, ABC):
         """What the columns depend on: every option except the thresholds, and the files outside."""
         return content_hash([without_paths(self.model_dump(mode="json", exclude=set(self.decides))), self.files()])
 
+    @abstractmethod
+    def annotate(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the columns: of documents (`PerDocument`), or of shards (`AcrossDocuments`)."""
+
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         """What breaks a threshold, in the order in which reasons are given; `columns` has at least what was written.
 
