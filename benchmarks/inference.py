@@ -48,7 +48,7 @@ Row = dict[str, Any]
 def make_ours(
     device: str, dtype: torch.dtype, *, width: int = 576, depth: int = 30, inner: int = 1536, key_share: int = 3
 ) -> Transformer:
-    heads = {"heads": width // 64, "key_value_heads": width // 64 // key_share, "head_width": 64}
+    heads: Row = {"heads": width // 64, "key_value_heads": width // 64 // key_share, "head_width": 64}
     heads |= {"query_key_norm": "head"} if device == "cpu" else {}
     config = {
         "vocabulary_size": VOCABULARY,
@@ -178,13 +178,14 @@ def continuous(bench: Bench) -> Iterator[Row]:
     config = GenerationConfig(
         max_new_tokens=new, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=-1, pad_token_id=0
     )
-    rates = []
-    for _ in range(1 if bench.quick else ROUNDS + 1):  # the first round warms up
-        found: list[Any] = []
-        seconds = bench.seconds(
-            lambda found=found: found.append(bench.peer.generate_batch(inputs=prompts(), generation_config=config))
-        )
-        rates.append(sum(len(each.generated_tokens) for each in found[0].values()) / seconds)
+    made = list[int]()
+
+    def peer() -> None:
+        answers = bench.peer.generate_batch(inputs=prompts(), generation_config=config).values()
+        made.append(sum(len(each.generated_tokens) for each in answers))
+
+    seconds = [bench.seconds(peer) for _ in range(1 if bench.quick else ROUNDS + 1)]  # the first round warms up
+    rates = [tokens / each for tokens, each in zip(made, seconds, strict=True)]
     yield compared(f"{size} prompts, continuous batching", size * new, [ours, size * new / max(rates)])
 
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from ingot.model.mixers.attend_latent_triton import attend_latent_triton
+from ingot.model.mixers.attend_paged_triton import Tile, attend_paged_triton
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ingot.model.mixers import attend_latent_triton as latent_module
 from ingot.model.mixers import attend_paged_triton as paged_module
-from ingot.model.mixers.attend_latent_triton import attend_latent_triton
-from ingot.model.mixers.attend_paged_triton import Tile, attend_paged_triton
 
 BANDWIDTH = 4.3e12  # bytes per second
 PAGE = 16

@@ -68,7 +68,7 @@ def train_peer(name: str, config: ModelConfig, rows: int, length: int, steps: in
         torch.cuda.synchronize()
         began = time.perf_counter()
         with nullcontext() if name.endswith("bf16") else torch.autocast("cuda", torch.bfloat16):
-            loss = run(input_ids=ids, labels=ids, use_cache=False).loss  # type: ignore[no-untyped-call]
+            loss = run(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -15,10 +15,10 @@ import yaml
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.cli import main
-from ingot.train.config import PretrainConfig
 from ingot.train.guards.heartbeat import read_heartbeats
 from ingot.train.guards.watchdog import LOG
 from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder

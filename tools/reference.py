@@ -70,7 +70,9 @@ def table(config: type[BaseModel]) -> str:
     if issubclass(config, KindsByName):
         for name, kind in config.kinds.builtin().items():
             rows.append(f"| `{name}` | {type_name(kind)} | its defaults | {summary(kind).splitlines()[0]} |")
-        rows.append(f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |")
+        rows.append(
+            f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |"
+        )
     return "\n".join(rows) + "\n"
 
 
@@ -99,7 +101,8 @@ def type_name(annotation: object) -> str:
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return " or ".join([type_name(arguments[0])] + ["`file.py:Name`"] * any(isinstance(a, Kinds) for a in arguments))
+        kinds = [kind for table in arguments[1:] if isinstance(table, Kinds) for kind in table.builtin().values()]
+        return " or ".join([*map(type_name, kinds), "`file.py:Name`"]) if kinds else type_name(arguments[0])
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list):
@@ -136,6 +139,9 @@ def _kinds_in(annotation: object) -> list[type[BaseModel]]:
 def _configs_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
+    tables = [table for table in typing.get_args(annotation) if isinstance(table, Kinds)]
+    if tables:
+        return [kind for table in tables for kind in table.builtin().values()]
     return [config for argument in typing.get_args(annotation) for config in _configs_in(argument)]
 
 

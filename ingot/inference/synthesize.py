@@ -75,7 +75,7 @@ def run(config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolde
         writer = CheckpointWriter(inputs["checkpoint"])
     elif config.needs_writer:
         raise RecipeError(
-            "nobody writes: there is neither an endpoint nor a checkpoint",
+            "there is neither an endpoint nor a checkpoint to write the documents",
             place="synthesize",
             fix="give `endpoint: {url, model}`, or `inputs: {checkpoint: STAGE or PATH}`",
         )

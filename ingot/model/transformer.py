@@ -21,7 +21,6 @@ from ingot.model.mixers.cache import Cache, Room
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
 from ingot.model.norm import RmsNorm
-from ingot.model.norm_residual import Unsummed, add_norm, add_norm_can
 from ingot.model.quantise import quantise_weights
 from ingot.model.record import Record
 from ingot.workspace.errors import ArtifactError
@@ -110,20 +109,14 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The residual stream after these blocks, all that one pass goes through, and after the last norm if it is given."""
         chosen = [cast(Block, block) for block in blocks]
-        if caches is None:
-            for block in chosen:
-                if block.mixer is not None:
-                    block.mixer.prepare(context)
-        joins = caches is None and bool(chosen) and all(block.joins(x_BTD) for block in chosen)
-        joins = joins and (norm is None or add_norm_can(norm, x_BTD))
-        stream = Unsummed(x_BTD) if joins else x_BTD
-        for number, block in enumerate(chosen):
-            stream = block(stream, context, None if caches is None else caches[number])
+        for block in chosen:
+            if caches is None and block.mixer is not None:
+                block.mixer.prepare(context)
+        for block, cache in zip(chosen, caches or [None] * len(chosen), strict=True):
+            x_BTD = block(x_BTD, context, cache)
             block.report(context)
         context.reported = True
-        if not isinstance(stream, Unsummed):
-            return stream if norm is None else norm(stream)
-        return stream.total() if norm is None else add_norm(stream, norm)[1]
+        return x_BTD if norm is None else norm(x_BTD)
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """The tokens' embeddings, scaled."""

@@ -31,7 +31,8 @@ from ingot.planner.sampler_memory import MASTER, NOTHING, Beside, beside
 from ingot.post.config import DistillConfig
 from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
 from ingot.tokens.config import TokenizerConfig
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 UTILISATION = 0.5
 """Share of the matrix product speed that a training step of a small model reaches."""

@@ -1,8 +1,8 @@
 """The one table of stage kinds: where each one's config and code live, what it needs and what it makes.
 
-Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone,
-without torch. `version` is part of a stage's hash: raise it when the same config begins to mean other work, and results of
-the old meaning are no longer reused.
+Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone, which
+import torch only where a stage holds a model. `version` is part of a stage's hash: raise it when the same config begins to mean
+other work, and results of the old meaning are no longer reused.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ STAGES: Table = {
         ),
         StageKind(
             "pretrain",
-            config_path="ingot.train.config:PretrainConfig",
+            config_path="ingot.train.pretrain_config:PretrainConfig",
             run_path="ingot.train.pretrain:run",
             does="Train a model on token shards, from the start or from a checkpoint.",
             needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},

@@ -3,7 +3,7 @@
 log p(target) = logit(target) − logsumexp(logits), in float32. Only positions that some stream scores reach the head (in
 SFT that is half of them); they pass through it in chunks. Two ways:
 
-* with a `plan` (plan.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
+* with `token_factors` (token_factors.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
 * without: the chunks' logits are recomputed in the backward pass, so that any function of the log-probabilities can be
   differentiated (policy gradients, preferences).
 
@@ -27,8 +27,8 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.places import whole_rows
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.context import split
-from ingot.train.plan import Plan
 from ingot.train.terms import Ahead, Scored
+from ingot.train.token_factors import TokenFactors
 
 CHUNK_LOGITS = 1 << 26  # logits held at once: 256 MiB in float32
 
@@ -66,7 +66,7 @@ def score(
     temperature: float = 1.0,
     record: Record | None = None,
     wants: Collection[str] = (),
-    plan: Plan | None = None,
+    token_factors: TokenFactors | None = None,
     across: Across | None = None,
 ) -> Scored:
     """Run the model over a batch and return the scored tokens' log-probabilities with their streams.
@@ -75,7 +75,7 @@ def score(
     further fields of Scored that some term of the loss reads. With `across` only this rank's tokens of the rows are scored.
     """
     states = run_model(model, batch, record, across)
-    return score_states(model, states, batch, temperature, record, wants, plan, across)
+    return score_states(model, states, batch, temperature, record, wants, token_factors, across)
 
 
 def run_model(
@@ -97,7 +97,7 @@ def score_states(
     temperature: float = 1.0,
     record: Record | None = None,
     wants: Collection[str] = (),
-    plan: Plan | None = None,
+    token_factors: TokenFactors | None = None,
     across: Across | None = None,
 ) -> Scored:
     """The second half of `score`: from the states after the last norm on."""
@@ -107,19 +107,19 @@ def score_states(
     streams = {name: picked.pick(stream) for name, stream in batch.streams.items()}
     chosen, targets = picked.pick(states), picked.pick(batch.targets)
     rows = None if batch.sources is None else picked.rows(targets)
-    if plan is None:
+    if token_factors is None:
         scores = _head(model, chosen, targets, temperature, "log_normalisers" in wants)
         normalisers = scores[1] if "log_normalisers" in wants else None
         steps = tuple(Ahead(_head(model, s, t, 1.0, False)[0], w) for s, t, w in ahead)
         return Scored(scores[0], streams, normalisers, steps, rows)
     scale, softcap = model.config.logit_scale, model.config.logit_softcap
     weight, exact = model.head_weight_VD, torch.promote_types(states.dtype, torch.float32)
-    a, b = plan.factors(streams, exact)
+    a, b = token_factors.factors(streams, exact)
     copy = model.head_part.weight_in_use
     loss, logprobs, log_normalisers = linear_cross_entropy(chosen, weight, targets, a, b, scale, softcap, copy)
     listed = []
     for further, further_targets, weights in ahead:
-        factor = plan.ahead(weights, len(ahead), exact)
+        factor = token_factors.ahead(weights, len(ahead), exact)
         found = linear_cross_entropy(further, weight, further_targets, factor, None, scale, softcap, copy)
         loss = loss + found[0]
         listed.append(Ahead(found[1], weights))

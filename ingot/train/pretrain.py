@@ -24,11 +24,11 @@ from ingot.tokens.loader import MixtureLoader, validation_batches
 from ingot.tokens.pack_index import Counts, PackIndex
 from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
-from ingot.train.config import PretrainConfig
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.train.parallel.layout import world_size
 from ingot.train.plateau import PlateauWatch
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.state import load_run
 from ingot.train.source import Source
 from ingot.train.start import fill_model, start_checkpoint, start_model
@@ -39,7 +39,7 @@ from ingot.workspace.stage import StageFolder
 class ShardSource(Source):
     """Steps of the mixture, cut into micro-batches of whole rows; moves to the next phase when a plateau is reached.
 
-    Steps are made ahead as if none were reached: whoever moves to the next phase has those made anew (Feed.restart).
+    Steps are made ahead as if none were reached: moving to the next phase makes them anew (Feed.restart).
     """
 
     ahead = True

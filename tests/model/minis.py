@@ -18,8 +18,8 @@ from ingot.model.config import ModelConfig
 from ingot.model.presets.preset import presets
 from ingot.tokens.config import VALIDATION, TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import PretrainConfig
 from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.train.pretraining import write_shards

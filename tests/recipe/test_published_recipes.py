@@ -30,7 +30,7 @@ from ingot.recipe.graph import SHARDS_INDEX
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import FromStage, Recipe
 from ingot.tokens.shards import INDEX_FILE
-from ingot.train.config import PretrainConfig
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.start import changed_model
 from ingot.workspace.errors import RecipeError
 

@@ -25,8 +25,8 @@ from ingot.tokens.shards import SourceWriter, write_index
 from ingot.tokens.tokenize import bytes_of_tokens
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import PretrainConfig
 from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.interrupt import stop_on_signals
 from ingot.workspace.progress import Progress

@@ -19,12 +19,13 @@ from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import Shards
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import Plateau, PretrainConfig
+from ingot.train.config import Plateau
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain import ShardSource
 from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.state import load_run
 from ingot.train.start import start_checkpoint, start_model
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted, RecipeError

@@ -1,20 +1,4 @@
-"""Scores to ranks inside topics: the step `ventiles`.
-
-The documents of a topic, ordered by score, are cut into `buckets` shares of equal weight (tokens):
-
-    bucket = floor(buckets × (weight of the documents before it) / (weight of the topic))
-
-Equal scores are ordered by place, so that every document has one bucket. A classifier's raw score means another thing
-in every topic (a recipe is never an encyclopaedia); the rank does not. Olmo 3 upsamples by topic and ventile.
-
-Exact, through files, in bounded memory:
-    measure   by shard: weight and number of documents by (topic, 16 high bits of the score)
-    spread    by shard: records to partitions, which are runs of (topic, high bits) with at most so many records
-    rank      by partition: sort, add up weights from the partition's start, cut; records back to their shards
-    gather    by shard: the column in the order of the documents
-
-Invariant: a bucket depends on the documents only, not on shards, partitions or workers.
-"""
+"""The tasks of the step `ventiles`; steps/ventiles.py says what they are for and in which order they run."""
 
 from __future__ import annotations
 
@@ -26,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.config import VentilesStep
 from ingot.data.engine.exchange import PARTITION_BYTES, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard, shard_and_row
 from ingot.data.native import hash_span, kernel
-from ingot.data.step import AcrossDocuments, numbers
+from ingot.data.step import numbers
+from ingot.data.steps.ventiles import VentilesStep
 from ingot.data.text.texts import Texts
-from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
-    from ingot.data.engine.work import Work
+    pass
 
 RECORD = np.dtype([("topic", "<u8"), ("order", "<u8"), ("place", "<i8"), ("weight", "<i8")])
 RESULT = np.dtype([("place", "<i8"), ("bucket", "<i2")])
@@ -215,28 +198,3 @@ def gather(folder: Path, part: Part, column: str) -> dict[str, Any]:
         pyarrow.table({column: pyarrow.array(buckets, mask=~known)}), folder / "columns.parquet"
     )
     return {"documents": int(known.sum())}
-
-
-class Ventiles(AcrossDocuments[VentilesStep]):
-    """Fills the bucket column; removes nothing."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        config = self.config
-        measured = work.run("ventiles-measure", measure, shards, config, version=self.version)
-        files = tuple(done.file("cells.npy") for done in measured)
-        one = Part(0, files, Path(), None, content_hash([done.key for done in measured]))
-        [added] = work.run("ventiles-add", add_up, [one], config, version=self.version)
-        cells = added.file("cells.npy")
-        items = [Spread(shard, cells, content_hash([shard.key, added.key])) for shard in shards]
-        spreads = work.run("ventiles-spread", spread, items, config, version=self.version)
-        files, key = tuple(done.file("records") for done in spreads), content_hash([done.key for done in spreads])
-        parts = [
-            Part(number, files, cells, None, content_hash([key, number]))
-            for number in range(added.report["partitions"])
-        ]
-        options = {"buckets": config.buckets, "shards": max((shard.number for shard in shards), default=0) + 1}
-        ranked = work.run("ventiles-rank", rank, parts, options, version=self.version)
-        files, key = tuple(done.file("buckets") for done in ranked), content_hash([done.key for done in ranked])
-        ends = [Part(shard.number, files, cells, shard, content_hash([key, shard.key])) for shard in shards]
-        done = work.run("ventiles-gather", gather, ends, config.column, version=self.version)
-        return [each.file("columns.parquet") for each in done]

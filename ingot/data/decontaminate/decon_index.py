@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.counting import Counts, corpus_weights
 from ingot.data.decontaminate.evals import Eval, evals
 from ingot.data.decontaminate.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
 from ingot.data.decontaminate.tokens import Tokens, is_space, tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
+
+if TYPE_CHECKING:
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 HOT = 2000
 

@@ -26,7 +26,8 @@ from ingot.workspace.errors import DataError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from ingot.data.decontaminate.config import DecontaminateStep, EvalFiles
+    from ingot.data.decontaminate.config import EvalFiles
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 HOLE = re.compile(r"\{[^{}\s]*\}")
 

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from ingot.data.dedup.arrays import Places
 from ingot.data.dedup.between import RECORDS, Part, write_by_shard
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.dedup.hashing import first_equal
 from ingot.data.dedup.minhash import band_keys, signatures_of
 from ingot.data.dedup.shingles import blocks, shingles_of
 from ingot.data.dedup.union_find import components
 from ingot.data.engine.exchange import partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
+from ingot.data.steps.near_dedup import NearDedupStep
 from ingot.data.text.texts import Texts
 
 BAND = np.dtype([("key", "<u8"), ("place", "<i8")])

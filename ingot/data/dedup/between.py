@@ -72,10 +72,10 @@ def outputs_of(done: Sequence[Done], shards: Sequence[Shard]) -> list[Output]:
     return [Output(shard, part) for shard, part in zip(shards, parts_of(done, len(shards), shards), strict=True)]
 
 
-def task_options(step: Step[Any]) -> dict[str, Any]:
+def task_options(step: Step) -> dict[str, Any]:
     """What the tasks of a step need to know, and what makes their results other ones: options, files outside, version."""
-    config = step.config.model_dump(mode="json", exclude=set(step.config.decides))
-    return {"config": config, "outside": step.config.outside(), "version": step.version}
+    config = step.model_dump(mode="json", exclude=set(step.decides))
+    return {"config": config, "outside": step.files(), "version": step.version}
 
 
 def write_by_shard(path: Path, records: NDArray[np.void], shards: Sequence[int]) -> None:

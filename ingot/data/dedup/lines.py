@@ -32,13 +32,13 @@ from ingot.data.dedup.between import (
     write_by_shard,
     write_columns,
 )
-from ingot.data.dedup.config import ExactDedupStep
 from ingot.data.dedup.hashing import first_equal, hash_pieces
 from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.native import load_8, loop
-from ingot.data.step import AcrossDocuments, Rule, numbers
+from ingot.data.step import Rule, numbers
+from ingot.data.steps.exact_dedup import ExactDedupStep
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
@@ -54,30 +54,30 @@ NEWLINES = np.uint64(10) * ONES
 BLANK = np.uint8(32)  # no larger byte is white space in ASCII
 
 
-class ExactPieces(AcrossDocuments[ExactDedupStep]):
-    """`exact_dedup` of paragraphs or lines."""
+def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
+    """For each shard a file with the columns."""
+    # a record takes as much room as a line of 32 bytes, and shorter ones are left alone by default
+    count = partitions_for(sum(shard.bytes for shard in shards))
+    options = task_options(step) | {"partitions": count}
+    pieces = work.run("exact_pieces", hash_shard_pieces, shards, options)
+    repeats = work.run("exact_repeats", find_repeats, parts_of(pieces, count, shards))
+    outputs = [
+        replace(output, also=done.file("repeats.npy"))
+        for output, done in zip(outputs_of(repeats, shards), pieces, strict=True)
+    ]
+    return [done.file("columns.parquet") for done in work.run("exact_cuts", cut_repeats, outputs)]
 
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        # a record takes as much room as a line of 32 bytes, and shorter ones are left alone by default
-        count = partitions_for(sum(shard.bytes for shard in shards))
-        options = task_options(self) | {"partitions": count}
-        pieces = work.run("exact_pieces", hash_shard_pieces, shards, options)
-        repeats = work.run("exact_repeats", find_repeats, parts_of(pieces, count, shards))
-        outputs = [
-            replace(output, also=done.file("repeats.npy"))
-            for output, done in zip(outputs_of(repeats, shards), pieces, strict=True)
-        ]
-        return [done.file("columns.parquet") for done in work.run("exact_cuts", cut_repeats, outputs)]
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        share = numbers(columns, "repeated_share")
-        broken = (share > self.config.max_removed) | (share >= 1)
-        spans: list[list[tuple[int, int]]] = [[] for _ in broken]
-        for row in np.flatnonzero(broken).tolist():
-            flat = columns.column("_repeated_spans")[row].as_py()
-            spans[row] = list(zip(flat[::2], flat[1::2], strict=True))
-        limit = f"> {self.config.max_removed:g}" if self.config.max_removed < 1 else "(nothing is left)"
-        return [Rule(f"share of repeated {self.config.scope}s", broken, share, limit, spans=spans)]
+def decide(step: ExactDedupStep, columns: pyarrow.Table) -> list[Rule]:
+    """A document that loses too much goes whole."""
+    share = numbers(columns, "repeated_share")
+    broken = (share > step.max_removed) | (share >= 1)
+    spans: list[list[tuple[int, int]]] = [[] for _ in broken]
+    for row in np.flatnonzero(broken).tolist():
+        flat = columns.column("_repeated_spans")[row].as_py()
+        spans[row] = list(zip(flat[::2], flat[1::2], strict=True))
+    limit = f"> {step.max_removed:g}" if step.max_removed < 1 else "(nothing is left)"
+    return [Rule(f"share of repeated {step.scope}s", broken, share, limit, spans=spans)]
 
 
 @loop

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ingot.data.dedup.arrays import Bytes, Hashes, Places
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.native import finish, kernel
+from ingot.data.steps.near_dedup import NearDedupStep
 from ingot.data.text.characters import code_point, width
 from ingot.data.text.normalise import normalise
 from ingot.data.text.texts import Texts

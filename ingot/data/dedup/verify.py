@@ -28,12 +28,12 @@ from ingot.data.dedup.arrays import Hashes, Places
 from ingot.data.dedup.bands import CANDIDATE
 from ingot.data.dedup.between import RECORDS, Output, Part, rows_of, write_by_shard
 from ingot.data.dedup.clusters import MEMBER, choose
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.dedup.minhash import band_keys, signatures_of
 from ingot.data.dedup.shingles import blocks, shingles_of, sorted_sets
 from ingot.data.dedup.union_find import find, flatten, union
 from ingot.data.engine.exchange import write_partitioned
 from ingot.data.native import kernel
+from ingot.data.steps.near_dedup import NearDedupStep
 from ingot.data.text.texts import Texts
 
 VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])

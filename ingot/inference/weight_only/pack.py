@@ -25,8 +25,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ingot.inference.weight_only.multiply import packed_linear
-from ingot.inference.weight_only.scheme import Packed, group_for, pack_4, pack_8, pack_symmetric, unpack
+from ingot.inference.weight_only.scheme import group_for, pack_4, pack_8, pack_symmetric
+from ingot.kernels.packed_linear import Packed, packed_linear, unpack
 from ingot.model.config import QuantisationConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear

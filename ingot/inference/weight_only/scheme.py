@@ -1,4 +1,4 @@
-"""How weights become integers, and weights again.
+"""How weights become integers (kernels/packed_linear.py: and weights again).
 
     8 bits, symmetric, one scale per output:      q = clamp(round(w / s), −127, 127),    s = max|w| / 127,         ŵ = s·q
     4 bits, asymmetric, per group of G inputs:    u = clamp(round((w − m) / s), 0, 15),  s = (max w − m) / 15,     ŵ = s·u + m
@@ -17,22 +17,14 @@ half of the bytes meets neighbouring inputs. Shapes: O outputs, I inputs, J = I 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
+
+from ingot.kernels.packed_linear import Packed
 
 LARGEST_8, LARGEST_4 = 127, 15
 TINY = torch.finfo(torch.float32).tiny  # weights that are all equal have scale 0
 SMALLEST_GROUP = 32
-
-
-class Packed(NamedTuple):
-    """The integers [O, I] int8 and scales [O]; or [O, I/2] uint8, scales [O, J] and minimums [O, J]."""
-
-    integers: Tensor
-    scales: Tensor
-    minimums: Tensor | None = None
 
 
 def group_for(inputs: int, most: int) -> int | None:
@@ -62,16 +54,6 @@ def pack_4(weight_OI: Tensor, group: int) -> Packed:
 def pack_symmetric(integers_OJG: Tensor, scales_OJ: Tensor) -> Packed:
     """Integers from −7 to 7 that were chosen before, in the form of 4 bits."""
     return Packed(_join(integers_OJG + 7), scales_OJ, -7 * scales_OJ)
-
-
-def unpack(packed: Packed, dtype: torch.dtype) -> Tensor:
-    """ŵ [O, I]."""
-    integers, scales, minimums = packed
-    if minimums is None:
-        return (integers * scales[:, None]).to(dtype)
-    octets_OJH = integers.unflatten(1, (scales.shape[1], -1))
-    integers_OJG = torch.cat((octets_OJH & 15, octets_OJH >> 4), dim=2)
-    return torch.addcmul(minimums[..., None], integers_OJG, scales[..., None]).flatten(1).to(dtype)
 
 
 def _join(integers_OJG: Tensor) -> Tensor:

@@ -23,18 +23,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.mask import Mask, Span
 
+OPTIONS = frozenset(("scale", "window", "chunk"))  # that this backend understands
 ALIKE = 0.9  # squares share a call if the shortest has at least this share of the longest's length …
 SHORT = 16  # … or if all are this short
 BLOCKS = (64, 512)  # fewest and most queries of a banded block: between them, as many as the window
 
 
 def attend_sdpa(
-    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
+    query_BHTW: Tensor,
+    key_BKTW: Tensor,
+    value_BKTV: Tensor,
+    mask: Mask,
+    context: Context,
+    options: AttentionOptions,
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; undefined at padding."""
+    scale = options.scale
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     if context.documents_BT is None and mask == Mask():
         return first_channels(_fused(query, key, value, None, scale), value_BKTV.shape[-1])

@@ -83,13 +83,8 @@ class MixerConfig(Config):
         return False
 
     @property
-    def undivided_loss(self) -> str:
-        """The option that weighs a loss of its own over whole rows, which context parallelism cannot divide; empty: none."""
-        return ""
-
-    @property
     def untrained(self) -> str:
-        """What of the mixer would stay at its random start however long a model trains, in words; empty: nothing."""
+        """The part of the mixer that no loss reaches, and why, in words; empty: all of it trains."""
         return ""
 
 
@@ -102,6 +97,11 @@ class Mixer(nn.Module, ABC):
     capturable = True  # a step of decoding launches the same kernels whatever the data: it can be a CUDA graph
     rows_split = False  # what it keeps lies in pages alone: one text may be several rows of a pass that continues it
     whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
+
+    @property
+    def undivided_loss(self) -> str:
+        """Which option weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it trains on none."""
+        return ""
 
     @abstractmethod
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:

@@ -79,10 +79,12 @@ class RopeConfig(Config):
         words = [f"RoPE θ {self.base:.4g}".replace("e+0", "e").replace("e+", "e")]
         words += [f"{self.share:g} of the head"] if self.share < 1 else []
         words += ["interleaved"] if self.pairing == "interleaved" else []
-        if self.scaling:
-            long = isinstance(self.scaling, LongRopeScaling)
-            factor = self.scaling.context / self.scaling.original_context if long else self.scaling.factor
-            words.append(f"{self.scaling.kind} ×{factor:g}")
+        scaling = self.scaling
+        if scaling is not None:
+            stretch = (
+                scaling.context / scaling.original_context if isinstance(scaling, LongRopeScaling) else scaling.factor
+            )
+            words.append(f"{scaling.kind} ×{stretch:g}")
         return " ".join(words)
 
     @model_validator(mode="after")

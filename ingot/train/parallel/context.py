@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ingot.model.across import Across
+from ingot.model.mixers.mixer import Mixer
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.parallel.layout import Layout
@@ -33,15 +34,12 @@ def make_across(model: Transformer, layout: Layout | None, terms: Sequence[LossT
                 place="mesh.context",
                 fix="set mesh.context to 1",
             )
-    config = model.config
-    further = () if config.multi_token is None else (config.multi_token.block,)
-    for layer, name in enumerate((*config.layer_names, *further)):
-        mixer = config.blocks[name].mixer
-        if mixer is not None and mixer.undivided_loss:
+    for part in model.modules():
+        if isinstance(part, Mixer) and part.undivided_loss:
             raise RecipeError(
-                "a loss that the mixer has over whole rows is not divided over context ranks: it would be counted on each",
-                place=f"layer {layer}: mixer.{mixer.undivided_loss}",
-                fix="set mesh.context to 1, or the weight of that loss to 0 where it is not trained",
+                "a mixer has a loss over whole rows, which context ranks do not divide: it would be counted on each",
+                place=part.undivided_loss,
+                fix='set mesh.context to 1, or freeze the indexer that it trains: train_only: ["!*.indexer.*"]',
             )
     mesh = layout.mesh["context"]
     return Across(mesh.get_group(), mesh.get_local_rank(), mesh.size(), ring=layout.config.context_method == "ring")

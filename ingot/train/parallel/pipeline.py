@@ -29,8 +29,8 @@ from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.parallel.stages import StagedTransformer, stages_per_rank
 from ingot.train.parallel.timetable import Action, timetable
 from ingot.train.passes import Objective, Passes, Sums
-from ingot.train.plan import Plan
 from ingot.train.terms import Scored
+from ingot.train.token_factors import TokenFactors
 from ingot.workspace.errors import RecipeError
 
 
@@ -144,8 +144,8 @@ class PipelinePasses(Passes):
         with self.precision():
             left = run_model(model, batch, record, self.across, stage=stage, entering_BTD=entering)
             if stage == model.stages - 1:
-                plan = Plan(objective.terms, denominators) if objective.planned else None
-                further = record, objective.wants, plan, self.across
+                token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
+                further = record, objective.wants, token_factors, self.across
                 scored = score_states(model, left, batch, objective.temperature, *further)
         if stage == model.stages - 1:
             loss = objective.loss(scored, record, batch, denominators, tokens, sums)

@@ -68,12 +68,11 @@ def _attention(part: Attention) -> Rule:
 
 
 def _mla(part: Mla) -> Rule:
-    sparse = part.config.sparse
-    if sparse is not None and sparse.loss:
+    if part.undivided_loss:
         raise RecipeError(
             "the loss of a sparse attention's indexer looks at all heads, which tensor parallelism divides",
-            place=f"layer {part.site.layer}: mixer.sparse.loss",
-            fix="set mesh.tensor to 1, or train the indexer in a stage of its own",
+            place=part.undivided_loss,
+            fix='set mesh.tensor to 1, or freeze the indexer in this stage: train_only: ["!*.indexer.*"]',
         )
     query = "query" if part.config.query_latent is None else "query_up"
     return Rule(

@@ -1,15 +1,15 @@
 """Many processes, one run: how they meet, take orders and end.
 
 torchrun (or `ingot run --processes N`, launch.py) starts the same command N times. The processes meet at a store of keys and
-values. The first one leads: it alone locks the run folder, decides what to do, runs the stages that one process does, writes and
-speaks. The others wait for its orders:
+values. The main rank alone locks the run folder, decides what to do, runs the stages of a single process, and writes files and
+progress. The others wait for its orders:
 
     stage NAME     take part in this stage: all processes form a group, run the stage, and part again
     end            there is nothing more to do
 
 Outside such a stage there is no process group, so that whatever a stage of one process does, it does as if it were alone. Every
-wait ends: the leader's heart beats in the store, and whoever finds it silent for SILENCE gives up; collectives of a stage have a
-deadline (TIMEOUT); a process that fails ends at once, and whoever started the processes then ends the others.
+wait ends: the leader's heart beats in the store, and a process that sees none for SILENCE gives up; collectives of a stage have a
+deadline (TIMEOUT); a process that fails ends at once, and the launcher then ends the others.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class World:
         distributed.init_process_group(backend, store=meeting, rank=self.rank, world_size=self.size, timeout=TIMEOUT)
         try:
             yield  # after a failure the group stays: leaving it would mean waiting for processes that may hang
-        except Interrupted:  # on which all have agreed: nobody is left in a collective
+        except Interrupted:  # on which all have agreed: no rank is left in a collective
             distributed.destroy_process_group()
             raise
         distributed.destroy_process_group()
@@ -135,7 +135,7 @@ def join_world(stop: StopSignal) -> Iterator[World]:
     left = threading.Event()
     heart = threading.Thread(target=_beat, args=(world, left, stop), daemon=True)
     heart.start()
-    patience = 0.0  # after a failure the others may hang: whoever started us ends them
+    patience = 0.0  # after a failure the others may hang: the launcher ends them
     try:
         yield world
         patience = FAREWELL_SECONDS

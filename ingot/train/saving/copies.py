@@ -35,7 +35,7 @@ class Copier:
         self._background = Background(DEADLINE.total_seconds())
 
     def start(self, ranks: Ranks) -> None:
-        """Begin a turn, unless one is under way; `ranks` is the channel of whoever calls."""
+        """Begin a turn, unless one is under way; `ranks` is the caller's channel."""
         if not ranks.once(lambda: self._background.busy):
             self._background.wait()
             self._background.start(self._try)

@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from ingot.data.classify import ventiles
-from ingot.data.classify.config import VentilesStep
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps.ventiles import VentilesStep
 
 
 def shards_of(table: pyarrow.Table, folder: Path, count: int) -> list[Shard]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, distributed
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.across import Across
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
@@ -144,7 +145,7 @@ def test_backends_agree_on_a_part_of_the_rows(window: int | None, chunk: int | N
             context = rows.part(across)
             inputs = [x.detach().requires_grad_(backend != "flex") for x in (across.own(query, 2), key, value)]
             with use_backend(backend):
-                mixed = attend(inputs[0], inputs[1], inputs[2], context, scale=0.25, window=window, chunk=chunk)
+                mixed = attend(inputs[0], inputs[1], inputs[2], context, AttentionOptions(0.25, window, chunk))
             found[backend] = [mixed.detach()]
             if backend != "flex":  # it has no gradients on a CPU
                 weights = torch.randn(mixed.shape, generator=torch.Generator().manual_seed(rank))
