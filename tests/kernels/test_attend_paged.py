@@ -24,22 +24,6 @@ interpreted = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def indices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton 3.6's interpreter makes loop bounds of arrays of one number by int(), which numpy 2.4 refuses."""
-    if find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
-        return
-    from triton.runtime import interpreter
-
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch(tensor: Any, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_definition(case: Case) -> None:
     """Pages that are copied together: rings that have wrapped, padding, windows, chunks."""
