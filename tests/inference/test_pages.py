@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingot.inference.memory import Memory, size_room
+from ingot.inference.memory import Memory, size_caches
 from ingot.inference.pages import Pool
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
@@ -139,7 +139,7 @@ def test_the_longest_snapshot_is_found_and_the_one_unused_for_longest_goes() -> 
 
 
 def memory_of(model: Transformer, slots: int, pages: int) -> Memory:
-    room = size_room(model, slots, 64, piece=64)
+    room = size_caches(model, slots, 64, piece=64)
     with torch.inference_mode():
         memory = Memory(model, slots, room)
     memory.pool = Pool(1 + pages, room.page)
