@@ -4,7 +4,7 @@ model of the wrong size can be seen before the first step.
     MFU = tokens/s · training FLOPs per token / (devices · peak FLOP/s of one)
 
 FLOPs per token are those of model/count.py at the row length of the stage; the peak is what the maker states (hardware.py). The
-expected MFU is that of the tokens/s which whoever runs the stage expects (recipe/expected.py).
+expected MFU follows from the tokens/s that the recipe expects (recipe/expected.py).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -21,6 +22,9 @@ class Config(BaseModel):
 
     how: ClassVar[frozenset[str]] = frozenset()
     """Fields that say how the work is done (where, on how many processes, how often it is saved), not what it is."""
+
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys that were options once, and what is written instead: recipe/validate.py says it to who still writes them."""
 
     def work(self) -> dict[str, Any]:
         """The configuration without `how`: what a stage's hash is made of, so that a run resumes on another layout."""

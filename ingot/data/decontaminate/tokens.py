@@ -122,8 +122,9 @@ def load_encoder(path: str) -> Encode:
     with Path(path).open("rb") as file:
         raw = whole(file, path)
     encode = _tokenizer_json(raw, path) if raw.lstrip().startswith(b"{") else _tiktoken_ranks(raw, path)
-    whole = encode([f" {CHECK}"])[0]
-    if whole != [token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens]:
+    if encode([f" {CHECK}"])[0] != [
+        token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens
+    ]:
         raise DataError(
             "this vocabulary has tokens that reach over a space",
             place=f"decontaminate: tokens: {path}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from ingot.data.read.problem import Unreadable
 from ingot.workspace.errors import DataError, IngotError
 
 CHUNK = 1 << 18
+INPUT = 1 << 15  # of compressed input at a time: what follows a member in it is copied
 WHOLE = 1 << 28  # bytes of a file or line that is held in memory as it is
 MEMORY = 1 << 28  # an .xz file may ask its reader for gigabytes; `xz -9` needs 65 MB
 WBITS = {".gz": 31, "zlib": 15, "deflate": -15}  # of zlib: which header it expects
@@ -55,6 +57,10 @@ def brotli() -> Any:
 
 def zstd() -> Any:
     """The module (in the standard library from Python 3.14 on), or how to get it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd
     try:
         from backports import zstd
     except ImportError:
@@ -128,7 +134,7 @@ def members(file: BinaryIO, compression: str) -> Iterator[tuple[int, bytes]]:
     read_until = member = file.tell()
     current: Decompressor | None = None
     given = 0
-    while data := read(file, CHUNK):
+    while data := read(file, INPUT):
         read_until += len(data)
         while data:
             if current is None:

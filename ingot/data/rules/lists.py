@@ -1,4 +1,4 @@
-"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, gzip and the like allowed, `#` begins a comment."""
+"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, `#` begins a comment, .gz allowed."""
 
 from __future__ import annotations
 

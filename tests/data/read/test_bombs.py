@@ -137,7 +137,7 @@ def test_a_list_of_words(tmp_path: Path) -> None:
 
     path = tmp_path / "words.gz"
     path.write_bytes(gzip.compress(b"word\n" * 1000))
-    assert lists.read_list(str(path)) == ["word"] * 1000
+    assert lists.read_list(str(path)) == ["word"]
     path.write_bytes(b"".join(Compressed("gz").bomb()))
     with pytest.raises(DataError, match=r"more than 268,435,456 bytes"):
         lists.read_list(str(path))
