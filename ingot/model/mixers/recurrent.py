@@ -1,7 +1,7 @@
 """What the linear-time mixers share: rows cut into chunks, and a state that is carried from token to token.
 
 Training and prefill go through a row in chunks of C tokens (matrix products inside a chunk, a short loop over chunks);
-decoding goes token by token. A row may hold several packed documents, so three masks say who may reach whom:
+decoding goes token by token. A row may hold several packed documents, so three masks say which tokens reach which:
 
     visible   token i of a chunk sees token j of it          j ≤ i, and both are in the same document
     reached   token i sees the state carried into its chunk  i is in the document that was open when the chunk began
