@@ -135,7 +135,7 @@ def test_the_longest_snapshot_is_found_and_the_one_unused_for_longest_goes() -> 
     kept.give_back(dropped[0])
     assert len(kept.forget()) == 2 and kept.find(root, [7, 8, 9], [node], 4) is None
     assert sorted(kept._spare) == [10, 11, 12] and not kept._parents
-    assert Snapshots(()).room() is None
+    assert Snapshots(()).free_slot() is None
 
 
 def memory_of(model: Transformer, slots: int, pages: int) -> Memory:
