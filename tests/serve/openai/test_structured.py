@@ -232,17 +232,22 @@ def test_at_most_one_call_where_only_one_is_wanted(babbler: Running, tokenizer: 
     assert one.usage.completion_tokens == 3  # the call's two marks and the end of the turn
 
 
-def test_which_of_two_structures_is_wrong(client: OpenAI) -> None:
+def test_which_of_two_structures_is_wrong(babbler: Running) -> None:
     """An answer or a call: the error names the field, and says what llguidance says and what to do."""
     wrong = schema_format({"type": "object", "not": {}})
     for _ in range(2):
         with pytest.raises(BadRequestError) as caught:
-            ask(client, GREETING, tools=TWO, response_format=wrong)
+            ask(babbler.client, GREETING, tools=TWO, response_format=wrong)
         assert caught.value.param == "response_format"
         assert 'Unimplemented keys: ["not"]; leave them out' in caught.value.message
     function = {"name": "f", "parameters": {"type": "object", "not": {}}}
     with pytest.raises(BadRequestError) as caught:
-        ask(client, GREETING, tools=[{"type": "function", "function": function}], response_format=schema_format(PERSON))
+        ask(
+            babbler.client,
+            GREETING,
+            tools=[{"type": "function", "function": function}],
+            response_format=schema_format(PERSON),
+        )
     assert caught.value.param == "tools"
 
 
