@@ -24,7 +24,7 @@ from ingot.tokens.tokenizer import GENERATION_CONFIG, Tokenizer
 from ingot.workspace.errors import ArtifactError
 
 COMPILERS = 2  # threads
-Found = TypeVar("Found", Constraint, Constraint | None)
+Found = TypeVar("Found")
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # that a model's files may set
 
 
