@@ -48,13 +48,14 @@ COMMON: dict[str, Any] = {
     "device": "cpu",
 }
 SAMPLING: dict[str, Any] = {"prompts_per_step": 5, "group": 3, "max_new_tokens": 12, "record_every": 1}
+GRPO = {"algorithm": "grpo", "reference_weight": 0.05, "format_reward": 0.2}
 STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
     "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 7}),
     "prefer": (
         KINDS["prefer"],
         {"prompts": 30, "samples": 5, "max_new_tokens": 12, "temperature": 2.0, "batch_pairs": 5},
     ),
-    "rl": (KINDS["rl"], SAMPLING | {"reference_weight": 0.05, "temperature": 2.0, "format_reward": 0.2}),
+    "rl": (KINDS["rl"], SAMPLING | {"algorithm": GRPO, "temperature": 2.0}),
     "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
 }
 Inputs = dict[str, dict[str, Path]]  # of every stage

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ingot.checkpoints.checkpoint import load_model
+from ingot.post.algorithms.grpo import Grpo
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.recipe.stages import StageKind
 from ingot.workspace.errors import Interrupted
@@ -32,7 +33,7 @@ SAMPLING: dict[str, Any] = {"prompts_per_step": 8, "group": 4, "max_new_tokens":
 STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
     "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 8}),
     "prefer": (KINDS["prefer"], {"prompts": 60, "samples": 4, "max_new_tokens": 4, "batch_pairs": 8}),
-    "rl": (KINDS["rl"], SAMPLING | {"reference_weight": 0.05, "temperature": 0.9}),
+    "rl": (KINDS["rl"], SAMPLING | {"algorithm": Grpo(reference_weight=0.05), "temperature": 0.9}),
     "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
 }
 
