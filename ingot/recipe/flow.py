@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ingot.train.parallel.world import World
 
 SAVED = ("steps/step-*[0-9]", "answers/*.jsonl", "reference/*.jsonl")
-"""What a training stage goes on from: checkpoints (train/saving/steps.py), and pieces of what `prefer` samples (post/kept.py)."""
+"""What a training stage resumes from: checkpoints (train/saving/steps.py), and what `prefer` has sampled (post/resumable.py)."""
 
 
 @dataclass(frozen=True)
