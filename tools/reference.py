@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ingot.recipe.stages import STAGES
-from ingot.workspace.kinds import Kinds, KindsByName
+from ingot.workspace.kinds import Kind, Kinds, KindsByName
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 HEAD = """# Options
@@ -65,7 +65,8 @@ def table(config: type[BaseModel]) -> str:
     """The fields of a config class as a Markdown table."""
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in config.model_fields.items():
-        cells = (f"`{name}`", type_name(field.annotation), default(field), field.description or "")
+        own = f"`{config.kind_name()}`" if issubclass(config, Kind) and name == config.key else ""
+        cells = (f"`{name}`", own or type_name(field.annotation), own or default(field), field.description or "")
         rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     if issubclass(config, KindsByName):
         for name, kind in config.kinds.builtin().items():
@@ -139,9 +140,8 @@ def _kinds_in(annotation: object) -> list[type[BaseModel]]:
 def _configs_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    tables = [table for table in typing.get_args(annotation) if isinstance(table, Kinds)]
-    if tables:
-        return [kind for table in tables for kind in table.builtin().values()]
+    if any(isinstance(argument, Kinds) for argument in typing.get_args(annotation)):
+        return []  # not the base class, but its kinds: see `_kinds_in`
     return [config for argument in typing.get_args(annotation) for config in _configs_in(argument)]
 
 

@@ -3,7 +3,7 @@
 Steps that look at one document at a time and follow one another make a *run*: one pass over each shard loads the text
 once and stores each step's columns in a file of their own,
 
-    annotate-STEP/KEY/columns.parquet      KEY = step, version, options but thresholds, the columns it reads, who is alive
+    annotate-STEP/KEY/columns.parquet      KEY = step, version, options but thresholds, the columns it reads, what is left
 
 as long as the shard's base, null where the step did not look. So an added step or a changed option computes one file a
 shard, a changed threshold none. Inside a run every step looks at all documents that were alive when the run began,
@@ -249,7 +249,7 @@ def annotate_across(step: Step, shards: Sequence[Shard], work: Work) -> list[Sha
         narrow = [
             replace(shard, alive=done.file(done.report["alive"])) for shard, done in zip(shards, masks, strict=True)
         ]
-    # Places hold the number of the shard: the same documents under another number are other work.
+    # Offsets hold the number of the shard: the same documents under another number are other work.
     narrow = [replace(shard, key=content_hash([shard.number, input_key(shard, step.reads())], 24)) for shard in narrow]
     found = step.annotate(narrow, work)
     spread = [

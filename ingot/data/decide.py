@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 VERDICTS = "verdicts.parquet"
-VERSION = 2  # raised by whoever changes what a task leaves
+VERSION = 2  # raise it when a task leaves something else
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class StepKinds(Kinds[Step]):
         return step_of(thing, spec) if inspect.isfunction(thing) else super().adopt(thing, spec)
 
 
-STEPS = StepKinds(Step, "data step")
+STEPS = StepKinds(Step, "data step")  # type: ignore[type-abstract]
 
 
 def read_step(options: dict[str, Any]) -> Step:

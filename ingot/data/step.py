@@ -96,7 +96,7 @@ class Step(Kind, ABC):
     """Thresholds: fields that only `decide` reads. Changing one computes no column again."""
 
     version: ClassVar[int] = 1
-    """Raised by whoever changes what `annotate` computes: stored columns of the old version are not used again."""
+    """Raise it when `annotate` computes something else: stored columns of the old version are not used again."""
 
     rate: ClassVar[float | None] = None
     """Megabytes of text a second on one core of a 2.6 GHz ARM server, for `--dry-run`; None: not known."""
@@ -137,6 +137,10 @@ class Step(Kind, ABC):
     def annotation_key(self) -> str:
         """What the columns depend on: every option except the thresholds, and the files outside."""
         return content_hash([without_paths(self.model_dump(mode="json", exclude=set(self.decides))), self.files()])
+
+    @abstractmethod
+    def annotate(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the columns: of documents (`PerDocument`), or of shards (`AcrossDocuments`)."""
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         """What breaks a threshold, in the order in which reasons are given; `columns` has at least what was written.

@@ -14,7 +14,7 @@ from ingot.inference.controls import Controls
 from ingot.inference.request import Request
 
 
-class Batch:
+class DecodingBatch:
     """`sizes` are the lengths of the contexts, with the tokens that are in flight."""
 
     def __init__(self, requests: Sequence[Request], controls: Controls, padded: int, page: int) -> None:

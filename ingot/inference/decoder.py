@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ingot.inference.rows import Rows
+from ingot.inference.rows import DecodingRows
 from ingot.model.block import Block
 from ingot.model.feed_forward.mixture import MixtureOfExperts
 from ingot.model.mixers.cache import Cache, Room
@@ -28,7 +28,7 @@ class Decoder:
     """Runs the model over the leading rows."""
 
     def __init__(
-        self, model: Transformer, caches: Sequence[Cache | None], rows: Rows, room: Room, *, graphs: bool
+        self, model: Transformer, caches: Sequence[Cache | None], rows: DecodingRows, room: Room, *, graphs: bool
     ) -> None:
         self.model, self.caches, self.rows, self.room = model, caches, rows, room
         self.uses_graphs = graphs and all(_can_be_captured(block) for block in model.blocks)

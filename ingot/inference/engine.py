@@ -30,7 +30,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ingot.inference.batch import Batch
+from ingot.inference.batch import DecodingBatch
 from ingot.inference.controls import Controls
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw
@@ -38,7 +38,7 @@ from ingot.inference.in_flight import InFlight
 from ingot.inference.memory import Memory, size_chunk, size_room
 from ingot.inference.prefill import read_chunks
 from ingot.inference.request import Completion, Request, check_prompt
-from ingot.inference.rows import Rows
+from ingot.inference.rows import DecodingRows
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
@@ -93,14 +93,14 @@ class Engine:
         room = size_room(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
         with torch.inference_mode():
             self._memory = Memory(model, slots, room, drafts=drafts)
-            self._rows = Rows(slots, room, self._memory.nobody, self._device)
+            self._rows = DecodingRows(slots, room, self._memory.nobody, self._device)
         self._decoder = Decoder(model, self._memory.caches, self._rows, room, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
         self._waiting: deque[Request] = deque()
         self._reading: list[Request] = []
         self._active: list[Request] = []  # in the order of arrival
-        self._batch: Batch | None = None  # None: it must be made anew
+        self._batch: DecodingBatch | None = None  # None: it must be made anew
         self._flight: InFlight | None = None
         self._timed = 0  # requests with a deadline
         self._numbers = 0
@@ -345,7 +345,7 @@ class Engine:
         if not self._overlaps:
             self._land()
 
-    def _form(self) -> Batch:
+    def _form(self) -> DecodingBatch:
         """Make the batch anew out of the active requests."""
         requests, padded = list(self._active), self._decoder.padded(len(self._active))
         self._decoder.prepare(padded)
@@ -358,10 +358,10 @@ class Engine:
             self._vocabulary,
             [(request.prompt, request.tokens) for request in requests],
         )
-        self._batch = Batch(requests, controls, padded, self._memory.room.page)
+        self._batch = DecodingBatch(requests, controls, padded, self._memory.room.page)
         return self._batch
 
-    def _reserve(self, batch: Batch) -> bool:
+    def _reserve(self, batch: DecodingBatch) -> bool:
         """A page for every row that is about to need one; false if there are too few."""
         added = []
         for row in batch.short():
@@ -384,7 +384,7 @@ class Engine:
         self._batch = None
         self._stats.preemptions += 1
 
-    def _launch(self, batch: Batch) -> InFlight:
+    def _launch(self, batch: DecodingBatch) -> InFlight:
         through = batch.through()
         if through:
             self._rows.kill(through)
@@ -423,7 +423,7 @@ class Engine:
         for request in ended:
             self._end(request)
 
-    def _speculate(self, speculator: Speculator, batch: Batch) -> None:
+    def _speculate(self, speculator: Speculator, batch: DecodingBatch) -> None:
         """Give every request the tokens that it would get in the next steps, as far as drafts foresee them (speculate/)."""
         drafts = speculator.propose(batch)
         if speculator.module is None and not any(drafts):

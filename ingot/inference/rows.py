@@ -20,7 +20,7 @@ from ingot.inference.request import Request
 from ingot.model.mixers.cache import NOBODY, Room
 
 
-class Rows:
+class DecodingRows:
     """Tensors for `count` rows; `nobody` is the slot of rows without a request."""
 
     def __init__(self, count: int, room: Room, nobody: int, device: torch.device) -> None:

@@ -69,7 +69,7 @@ class Snapshots:
         self._spare.append(slot)
 
     def keep(self, name: Name, snapshot: Snapshot) -> None:
-        """Remember a snapshot whose slot came from `room`."""
+        """Remember a snapshot whose slot came from `free_slot`."""
         self._kept[name] = snapshot
         self._parents[name[0]] += 1
 

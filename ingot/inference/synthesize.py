@@ -1,6 +1,6 @@
 """The `synthesize` stage: documents written by a served model, by a checkpoint, or by a program (ingot/data/synthesize).
 
-It stands in this room because a checkpoint answers through the sampling engine; everything else about it is in data/.
+The stage is here because a checkpoint answers through the sampling engine; everything else about it is in data/.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CheckpointWriter:
         self.name = f"checkpoint {weights_checksum(self.model)}"
 
     def answers(self, prompts: Sequence[Prompt], settings: Settings) -> Iterator[tuple[int, str | None]]:
-        """A prompt that leaves no room for an answer in the model's context gets none."""
+        """A prompt that fills the model's context gets no answer."""
         from ingot.inference.engine import Engine
         from ingot.inference.sampling import Sampling
         from ingot.tokens.chat import Message

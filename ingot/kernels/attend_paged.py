@@ -59,12 +59,12 @@ def read_pages(stream_NKPW: Tensor, table_BR: Tensor, reach: int) -> Tensor:
 
 def page_positions(page: int, table_BR: Tensor, positions_BT: Tensor, reach: int) -> Tensor:
     """The positions [B or 1, S] of what `read_pages` gives; negative where a ring has never been written."""
-    places = table_BR.shape[1] * page
-    if reach <= places:
+    length = table_BR.shape[1] * page
+    if reach <= length:
         return torch.arange(reach, device=positions_BT.device)[None]
-    # padding counts: it is not in the ring, but what lies in its place is too old for any query to see
+    # padding counts: it is not in the ring, but what lies in its slot is too old for any query to see
     last_B1 = positions_BT[:, :1] + positions_BT.shape[1] - 1
-    return last_B1 - (last_B1 - torch.arange(places, device=positions_BT.device)) % places
+    return last_B1 - (last_B1 - torch.arange(length, device=positions_BT.device)) % length
 
 
 def visible_past(positions_BT: Tensor, keys_BS: Tensor, options: AttentionOptions) -> Tensor:

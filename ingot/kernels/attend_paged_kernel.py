@@ -55,16 +55,16 @@ def _softmax_step(score, largest, total):
 
 @triton.jit
 def _store(
-    mixed, largest, total, out, sums, place, inside, V: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr
+    mixed, largest, total, out, sums, index, inside, V: tl.constexpr, BLOCK_V: tl.constexpr, SPLITS: tl.constexpr
 ):
-    """The queries' mixtures a/l, and with splits m + log₂ l. `place` counts (split, sequence, token, head)."""
+    """The queries' mixtures a/l, and with splits m + log₂ l. `index` counts (split, sequence, token, head)."""
     some = total > 0
     wide = tl.arange(0, BLOCK_V)
     mixed = mixed / tl.where(some, total, 1.0)[:, None]
     if SPLITS > 1:
-        tl.store(sums + place, tl.where(some, largest + tl.log2(total), -float("inf")), mask=inside)
+        tl.store(sums + index, tl.where(some, largest + tl.log2(total), -float("inf")), mask=inside)
         inside &= some
-    at = out + place[:, None] * V + wide[None, :]
+    at = out + index[:, None] * V + wide[None, :]
     tl.store(at, mixed.to(out.dtype.element_ty), mask=inside[:, None] & (wide < V)[None, :])
 
 
@@ -157,8 +157,8 @@ def attend_kernel(
         weight, value = weight.to(asked.dtype), value.to(asked.dtype)
         mixed = tl.dot(weight, value, mixed * shrink[:, None], input_precision=PRECISION)
 
-    place = ((split * tl.num_programs(2) + sequence) * tokens + token) * heads + head
-    _store(mixed, largest, total, out, sums, place, inside, V, BLOCK_V, SPLITS)
+    index = ((split * tl.num_programs(2) + sequence) * tokens + token) * heads + head
+    _store(mixed, largest, total, out, sums, index, inside, V, BLOCK_V, SPLITS)
 
 
 @triton.jit
@@ -227,8 +227,8 @@ def latent_kernel(
         weight, largest, total, shrink = _softmax_step(tl.where(seen, score, -float("inf")), largest, total)
         mixed = tl.dot(weight.to(asked.dtype), latent, mixed * shrink[:, None], input_precision=PRECISION)
 
-    place = ((split * tl.num_programs(1) + sequence) * tokens + token) * heads + head
-    _store(mixed, largest, total, out, sums, place, inside, L, BLOCK_L, SPLITS)
+    index = ((split * tl.num_programs(1) + sequence) * tokens + token) * heads + head
+    _store(mixed, largest, total, out, sums, index, inside, L, BLOCK_L, SPLITS)
 
 
 @triton.jit
@@ -247,19 +247,19 @@ def combine_kernel(
     if DEPENDENT_LAUNCH:
         launch_dependents()
         wait()
-    place = tl.program_id(0).to(tl.int64)
+    index = tl.program_id(0).to(tl.int64)
     rows = tl.num_programs(0)
     split, wide = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_V)
-    shares = tl.load(sums + split * rows + place, mask=split < SPLITS, other=-float("inf"))
+    shares = tl.load(sums + split * rows + index, mask=split < SPLITS, other=-float("inf"))
     largest = tl.maximum(tl.max(shares, 0), NOTHING)
     total = tl.sum(tl.exp2(shares - largest), 0)
     mixed = tl.zeros((BLOCK_V,), dtype=tl.float32)
     for start in range(0, SPLITS, SOME):
         some = start + tl.arange(0, SOME)
-        share = tl.load(sums + some * rows + place, mask=some < SPLITS, other=-float("inf"))
+        share = tl.load(sums + some * rows + index, mask=some < SPLITS, other=-float("inf"))
         weight = tl.exp2(share - largest)
         there = (weight > 0)[:, None] & (wide < V)[None, :]  # a split without keys has written no mixture
-        part = tl.load(parts + (some[:, None] * rows + place) * V + wide[None, :], mask=there, other=0.0)
+        part = tl.load(parts + (some[:, None] * rows + index) * V + wide[None, :], mask=there, other=0.0)
         mixed += tl.sum(part * weight[:, None], 0)
     mixed /= tl.where(total > 0, total, 1.0)
-    tl.store(out + place * V + wide, mixed.to(out.dtype.element_ty), mask=wide < V)
+    tl.store(out + index * V + wide, mixed.to(out.dtype.element_ty), mask=wide < V)

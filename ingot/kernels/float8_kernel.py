@@ -40,10 +40,10 @@ def _cast_tile(
     value = value.to(tl.float32) * tl.div_rn(
         1.0, tl.load(scale)
     )  # a division for every value would be what takes the time
-    rounded = tl.clamp(value, -LIMIT, LIMIT).to(out.dtype.element_ty)
-    tl.store(out + long_row[:, None] * columns + column[None, :], rounded, mask=inside)
-    turned = (column[:, None] < columns) & (row[None, :] < rows)
-    tl.store(transposed + long_column[:, None] * rows + row[None, :], tl.trans(rounded), mask=turned)
+    cast = tl.clamp(value, -LIMIT, LIMIT).to(out.dtype.element_ty)
+    tl.store(out + long_row[:, None] * columns + column[None, :], cast, mask=inside)
+    inside_transposed = (column[:, None] < columns) & (row[None, :] < rows)
+    tl.store(transposed + long_column[:, None] * rows + row[None, :], tl.trans(cast), mask=inside_transposed)
 
 
 @torch.library.custom_op("ingot::cast_both", mutates_args=())

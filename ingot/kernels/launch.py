@@ -17,11 +17,12 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+HAS_TRITON = find_spec("triton") is not None
 
-@cache
+
 def has_triton() -> bool:
-    """Whether Triton is installed."""
-    return find_spec("triton") is not None
+    """Whether Triton is installed. A constant: compiled blocks ask, and the compiler cannot look for modules."""
+    return HAS_TRITON
 
 
 def on_device_of(tensor: Tensor) -> AbstractContextManager[object]:

@@ -104,23 +104,23 @@ def _section(
     for each in range(SHARE):
         head = group * SHARE + each
         inside = (token < left) & (head < COUNT)
-        place = token * F + head * W
+        index = token * F + head * W
         heads = part + token * token_stride + head * head_stride
         if BACKWARD:
             first, second = _load_pairs(heads, inside, W, R, INTERLEAVED)
             if R > 0:
                 first, second = first * cosine + second * sine, second * cosine - first * sine
             if NORM:
-                first_x, second_x = _load_pairs(projected + place, inside, W, R, INTERLEAVED)
+                first_x, second_x = _load_pairs(projected + index, inside, W, R, INTERLEAVED)
                 scale = _scale(first_x, second_x, epsilon, W)
                 first_x, second_x = first_x * scale, second_x * scale
                 first_sum, second_sum = first_sum + first * first_x, second_sum + second * second_x
                 first, second = first * first_gain, second * second_gain
                 mean = tl.sum(first * first_x + second * second_x, axis=1, keep_dims=True) / W
                 first, second = scale * (first - first_x * mean), scale * (second - second_x * mean)
-            _store_pairs(changed + place, first, second, inside, W, R, INTERLEAVED)
+            _store_pairs(changed + index, first, second, inside, W, R, INTERLEAVED)
         else:
-            first, second = _load_pairs(projected + place, inside, W, R, INTERLEAVED)
+            first, second = _load_pairs(projected + index, inside, W, R, INTERLEAVED)
             if NORM:
                 scale = _scale(first, second, epsilon, W)
                 first, second = first * scale * first_gain, second * scale * second_gain

@@ -39,19 +39,19 @@ def _forward(
     if DEPENDENT_LAUNCH:
         launch_dependents()
         wait()
-    place = tl.program_id(0).to(tl.int64) * width + tl.arange(0, BLOCK)
+    index = tl.program_id(0).to(tl.int64) * width + tl.arange(0, BLOCK)
     inside = tl.arange(0, BLOCK) < width
     dtype = x.dtype.element_ty
-    value = tl.load(x + place, mask=inside, other=0.0)
+    value = tl.load(x + index, mask=inside, other=0.0)
     if ADDS:
-        value = (value.to(tl.float32) + tl.load(y + place, mask=inside, other=0.0).to(tl.float32)).to(dtype)
-        tl.store(total + place, value, mask=inside)
+        value = (value.to(tl.float32) + tl.load(y + index, mask=inside, other=0.0).to(tl.float32)).to(dtype)
+        tl.store(total + index, value, mask=inside)
     value = value.to(tl.float32)
     factor = tl.load(gain + tl.arange(0, BLOCK), mask=inside, other=0.0)
     value = value * tl.rsqrt(tl.sum(value * value, axis=0) / width + epsilon)
     if ROUND_FIRST:
         value, factor = value.to(dtype).to(tl.float32), factor.to(dtype)
-    tl.store(normed + place, (value * factor.to(tl.float32)).to(dtype), mask=inside)
+    tl.store(normed + index, (value * factor.to(tl.float32)).to(dtype), mask=inside)
 
 
 @triton.jit
@@ -81,17 +81,17 @@ def _backward(
     sums = tl.zeros([BLOCK], tl.float32)
     for step in tl.range(0, ROWS, num_stages=STAGES):
         row = tl.program_id(0).to(tl.int64) * ROWS + step
-        place, here = row * width + column, inside & (row < rows)
-        value = tl.load(total + place, mask=here, other=0.0).to(tl.float32)
-        given = tl.load(of_normed + place, mask=here, other=0.0).to(tl.float32)
+        index, here = row * width + column, inside & (row < rows)
+        value = tl.load(total + index, mask=here, other=0.0).to(tl.float32)
+        given = tl.load(of_normed + index, mask=here, other=0.0).to(tl.float32)
         square, product = tl.sum(value * value, axis=0), tl.sum(given * factor * value, axis=0)
         scale = tl.rsqrt(square / width + epsilon)
         value = value * scale
         sums += given * (value.to(dtype).to(tl.float32) if ROUND_FIRST else value)
         given = scale * (given * factor - value * (scale * product / width))
         if PASSES:
-            given += tl.load(of_total + place, mask=here, other=0.0).to(tl.float32)
-        tl.store(out + place, given.to(dtype), mask=here)
+            given += tl.load(of_total + index, mask=here, other=0.0).to(tl.float32)
+        tl.store(out + index, given.to(dtype), mask=here)
     tl.store(partials + tl.program_id(0).to(tl.int64) * width + column, sums, mask=inside)
 
 

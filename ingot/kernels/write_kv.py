@@ -3,7 +3,7 @@
     q = rotate(norm(q)),   k = rotate(norm(k)) → its page,   v → its page
 
 for every new token (qk_norm_rope.py). A decoding step of a small model is nothing but launches of small operations: the kernel
-(write_kv_kernel.py) takes the place of the splits, norms, rotations, casts and scattered writes of every layer.
+(write_kv_kernel.py) replaces the splits, norms, rotations, casts and scattered writes of every layer.
 
 Shapes: B rows, T new tokens, N = B·T, F = (H + 2K)·W, H query heads, K key heads, W head width, R rotated pairs, P tokens of a
 page.

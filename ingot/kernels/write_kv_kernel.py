@@ -74,15 +74,15 @@ def write_kv_kernel(
     page = tl.load(page_of + token)
     offset = tl.load(offset_of + token)
     # [page, head, offset, channel]
-    place = page * KEYS * P * W + offset * W + channel
+    index = page * KEYS * P * W + offset * W + channel
     key_head = head - HEADS
     tl.store(
-        keys + place + key_head * P * W,
+        keys + index + key_head * P * W,
         x.to(keys.dtype.element_ty),
         mask=inside & (key_head >= 0) & (key_head < KEYS),
     )
     value_head = key_head - KEYS
-    tl.store(values + place + value_head * P * W, x.to(values.dtype.element_ty), mask=inside & (value_head >= 0))
+    tl.store(values + index + value_head * P * W, x.to(values.dtype.element_ty), mask=inside & (value_head >= 0))
 
 
 @triton.jit

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Embedding, Linear
 from ingot.model.mixers.cache import Cache, Room
 from ingot.model.mixers.mixer import Site
@@ -82,7 +82,7 @@ class Transformer(nn.Module):
         reach: int | None = None,
         record: Record | None = None,
         places: Places | None = None,
-        across: Across | None = None,
+        context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after the last norm. With caches, `slots` [B] says which slot each row continues.
 
@@ -90,13 +90,15 @@ class Transformer(nn.Module):
         `lengths` [B] is the number of real tokens of each row, if some are padded at the end. `reach` (one more than the
         largest position) bounds the keys that are read; giving it saves asking the device. A `record` collects the
         parts' losses and the routers' loads. `places` says where documents begin, so that the device need not be asked.
-        With `across` the inputs are whole rows, and the states those of this rank's tokens.
+        With `context_parallel` the inputs are whole rows, and the states those of this rank's tokens.
         """
         if positions_BT is None:
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
-        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(across)
+        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(
+            context_parallel
+        )
         return self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches, self.norm)
 
     @staticmethod
@@ -113,7 +115,9 @@ class Transformer(nn.Module):
             if caches is None and block.mixer is not None:
                 block.mixer.prepare(context)
         for block, cache in zip(chosen, caches or [None] * len(chosen), strict=True):
-            x_BTD = block(x_BTD, context, cache)
+            # training may have compiled its blocks; sampling is held by captured graphs, and its shapes change
+            run = block if caches is None else block.forward
+            x_BTD = run(x_BTD, context, cache)
             block.report(context)
         context.reported = True
         return x_BTD if norm is None else norm(x_BTD)

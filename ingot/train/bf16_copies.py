@@ -43,7 +43,7 @@ class Bf16Copies:
         found = [(module, name) for module in modules for name in _matrices(module)]
         if head:  # the loss of fused_head.py reads it; others cast the head themselves
             found.append((model.head_part, "weight"))
-        self.places = [(module, f"{name}_in_use") for module, name in found]
+        self.places = [(module, f"{name}_copy") for module, name in found]
         self.weights = [module.get_parameter(name) for module, name in found]
         self.copies = [torch.empty_like(weight, dtype=dtype, requires_grad=False) for weight in self.weights]
         for (module, _), weight, copy in zip(found, self.weights, self.copies, strict=True):
@@ -78,7 +78,7 @@ class Bf16Copies:
 
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:
-    """The names of the parameters of one module that are to be rounded."""
+    """The names of the parameters of one module that get a copy."""
     if not isinstance(module, Linear | Experts) or module.rounding is not None:
         return ()
     return ("weight",) if isinstance(module, Linear) else (module.first, "down")

@@ -59,7 +59,7 @@ class TrainingConfig(Config):
     )
     graphs: Literal["auto", "off", "on"] = Field(
         "auto",
-        description="CUDA graphs: record a step's passes once and replay them; auto: on one GPU, for passes so short that "
+        description="CUDA graphs: capture a step's passes once and replay them; auto: on one GPU, for passes so short that "
         "launching kernels would be what takes time",
     )
     activations: ActivationsConfig = Field(ActivationsConfig(), description="what is kept for the backward pass")

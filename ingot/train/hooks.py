@@ -1,4 +1,4 @@
-"""What happens around the update of an optimizer step, beside the loop: each thing is a hook with two moments.
+"""Hooks around the update of an optimizer step: what the loop itself does not need to know.
 
     gradients  →  before_update(step)  →  optimizer  →  after_update(step)
 

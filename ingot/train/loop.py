@@ -11,7 +11,6 @@ a step is taken at all (finite, no spike) is decided on the device too, as a fac
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device, choose_precision
 from ingot.train.feed import Feed, Prepared
 from ingot.train.freeze import freeze_others
+from ingot.train.garbage import collect, no_automatic_collection
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
 from ingot.train.graphs import Graphs, wants_graphs
 from ingot.train.guards.guards import Guards, Rewind
@@ -50,7 +50,6 @@ from ingot.workspace.stage import StageFolder
 
 AfterStep = Callable[[int, dict[str, Any]], dict[str, float]]  # (step, its metrics) -> more metrics
 Rate = Callable[[int], float]  # step -> share of the peak learning rate, if it is more than the schedule of the config
-COLLECT_EVERY = 100  # steps between collections of Python's garbage, which otherwise come whenever they like
 
 
 @dataclass
@@ -125,18 +124,10 @@ class Trainer:
         if first == 0 and self.config.guards.spike == "rewind":
             self._save(0, {})  # so that there always is something to go back to
         self._open_feed(first)
-        gc.collect()
-        gc.disable()  # a collection in the middle of a step makes all ranks wait for one
-        freezes = gc.get_freeze_count() == 0  # else the caller froze, and unfreezes
-        if freezes:
-            gc.freeze()  # modules and model stay: collections need not look at them every time
         try:
-            with self.saver:
+            with no_automatic_collection(), self.saver:
                 last = self._train_to_end(first)
         finally:
-            if freezes:
-                gc.unfreeze()
-            gc.enable()
             self.heartbeat.beat("end")
             self.feed.close()
         self.saver.finish(self.model)
@@ -190,8 +181,7 @@ class Trainer:
                     self._save(step + 1, last)
             if not finished and stop:
                 raise Interrupted
-            if step % COLLECT_EVERY == 0:
-                gc.collect()
+            collect(step)
         return last
 
     def _step(self, step: int) -> Pending:
@@ -211,9 +201,8 @@ class Trainer:
         norm = total_norm(norms_P, self.layout, [name not in self.passes.counted_elsewhere for name in gradients])
         values = {**sums.parts, **self._losses_by_source(sums), "gradient_norm": norm, "step_tokens": tokens}
         taken = self.guards.admit(sums.parts["loss"], norm)
-        values |= self.guards.measured | self._update(
-            OptimizerStep(step, len(prepared.batches), tokens, sums, norm, taken)
-        )
+        values |= self.guards.measured
+        values |= self._update(OptimizerStep(step, len(prepared.batches), tokens, sums, norm, taken))
         if self.layout is not None:
             values["stop"] = self.layout.any(self.folder.stop.requested, self.device)
         plain = {"learning_rate": self.config.optimizer.lr * share}

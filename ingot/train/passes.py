@@ -23,7 +23,7 @@ from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
 from ingot.train.logprobs import score
-from ingot.train.parallel.context import make_across
+from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.terms import LossTerm, Scored
@@ -133,7 +133,7 @@ class Passes:
         layout: Layout | None = None,
     ) -> None:
         self.model, self.objective, self.device, self.dtype = model, objective, device, dtype
-        self.layout, self.across = layout, make_across(model, layout, objective.terms)
+        self.layout, self.context_parallel = layout, make_context_parallel(model, layout, objective.terms)
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
         alone = layout is None and dtype.itemsize == 2
         self.copies = Bf16Copies(model, dtype, head=objective.known_factors) if alone else None
@@ -168,7 +168,7 @@ class Passes:
         token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
         with self.precision():
             scored = score(
-                self.model, batch, objective.temperature, record, objective.wants, token_factors, self.across
+                self.model, batch, objective.temperature, record, objective.wants, token_factors, self.context_parallel
             )
         objective.loss(scored, record, batch, denominators, tokens, sums).backward()
         sums.record.add_loads(record)

@@ -43,7 +43,7 @@ class PretrainConfig(LanguageConfig):
     )
     verify_shards: bool = Field(
         True,
-        description="read all shards at every start and compare their checksums; turn it off for terabytes: sizes are "
+        description="read all shards at every start and compare their checksums; set it to false for terabytes: sizes are "
         "compared, and ids checked when they are read, all the same",
     )
     rope_base: float | None = Field(None, gt=1, description="new θ of the rotary positions, to extend the context")

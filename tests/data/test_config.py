@@ -15,7 +15,7 @@ from ingot.data.outside import STEPS
 from ingot.data.read.config import FilesSource, PythonSource
 from ingot.data.steps.gopher_quality import GopherQualityStep
 from ingot.data.steps.near_dedup import NearDedupStep
-from ingot.workspace.config import content_hash
+from ingot.workspace.config import Config, content_hash
 
 QUALITY = {"step": "quality"}
 SPLIT = {"step": "split"}
@@ -107,7 +107,8 @@ def test_errors(values: dict[str, Any], part: str) -> None:
 
 
 def test_every_field_is_documented() -> None:
-    for config in (CurateConfig, FilesSource, PythonSource, *STEPS.builtin().values()):
+    configs: list[type[Config]] = [CurateConfig, FilesSource, PythonSource, *STEPS.builtin().values()]
+    for config in configs:
         for name, field in config.model_fields.items():
             assert field.description, f"{config.__name__}.{name}"
 

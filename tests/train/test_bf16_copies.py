@@ -85,7 +85,7 @@ def test_a_step_leaves_the_model_as_it_was() -> None:
     passes = passes_of(model)
     names = set(model.state_dict())
     before, _ = run(model, passes, 1)
-    assert all("weight_in_use" not in vars(module) for module in model.modules())
+    assert all("weight_copy" not in vars(module) for module in model.modules())
     assert set(model.state_dict()) == names
     with torch.no_grad():
         model.blocks[0].get_parameter("feed_forward.down.weight").mul_(3)

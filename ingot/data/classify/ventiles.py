@@ -89,7 +89,7 @@ def merged(tables: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Spreading:
     """How records are spread: cells in order, the partition of each, and the weight before it in its topic."""
 
     cells: NDArray[np.void]
@@ -98,7 +98,7 @@ class Plan:
     total: NDArray[np.int64]
 
     @classmethod
-    def of(cls, cells: NDArray[np.void], most: int) -> Plan:
+    def of(cls, cells: NDArray[np.void], most: int) -> Spreading:
         """Fill partitions with cells in order, at most `most` records each (a single cell may have more)."""
         partition = np.zeros(len(cells), np.int64)
         number = held = 0
@@ -129,7 +129,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Part:
+class Partition:
     """A partition (or a shard's results) of several files."""
 
     number: int
@@ -146,30 +146,30 @@ def measure(folder: Path, shard: Shard, config: VentilesStep) -> dict[str, Any]:
     return {"documents": len(records)}
 
 
-def add_up(folder: Path, part: Part, config: VentilesStep) -> dict[str, Any]:
+def add_up(folder: Path, part: Partition, config: VentilesStep) -> dict[str, Any]:
     """The cells of all shards."""
     cells = merged([np.load(path) for path in part.files])
     np.save(folder / "cells.npy", cells)
-    plan = Plan.of(cells, PARTITION_BYTES // RECORD.itemsize)
+    plan = Spreading.of(cells, PARTITION_BYTES // RECORD.itemsize)
     return {"partitions": int(plan.partition[-1]) + 1 if len(cells) else 1, "topics": len(np.unique(cells["topic"]))}
 
 
-def plan_of(path: Path) -> Plan:
+def spreading_of(path: Path) -> Spreading:
     """The plan that every task makes from the same cells."""
-    return Plan.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
+    return Spreading.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
 
 
 def spread(folder: Path, item: Spread, config: VentilesStep) -> dict[str, Any]:
     """By shard: its records, by partition."""
-    records, plan = records_of(item.shard, config), plan_of(item.cells)
+    records, plan = records_of(item.shard, config), spreading_of(item.cells)
     count = int(plan.partition[-1]) + 1 if len(plan.partition) else 1
     write_partitioned(folder / "records", records, plan.partition[plan.find(records)], count)
     return {"documents": len(records)}
 
 
-def rank(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
+def rank(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
     """By partition: the bucket of every record, by shard."""
-    records, plan = read_partition(part.files, part.number, RECORD), plan_of(part.cells)
+    records, plan = read_partition(part.files, part.number, RECORD), spreading_of(part.cells)
     records = records[np.lexsort((records["place"], records["order"], records["topic"]))]
     cell = plan.find(records)
     running = np.cumsum(records["weight"]) - records["weight"]  # inside the partition
@@ -183,7 +183,7 @@ def rank(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
     return {"documents": len(records)}
 
 
-def gather(folder: Path, part: Part, column: str) -> dict[str, Any]:
+def gather(folder: Path, part: Partition, column: str) -> dict[str, Any]:
     """By shard: the column, null where there was no score."""
     import pyarrow
     import pyarrow.parquet

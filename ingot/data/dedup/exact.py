@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Hashes
-from ingot.data.dedup.between import RECORDS, Part, outputs_of, parts_of, task_options, write_by_shard
+from ingot.data.dedup.between import RECORDS, Partition, outputs_of, parts_of, task_options, write_by_shard
 from ingot.data.dedup.clusters import choose, write_member_columns
 from ingot.data.dedup.hashing import first_equal, hash_pieces
 from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
@@ -25,6 +24,7 @@ from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.step import Rule
 from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.arrays import Hashes
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[
     return {"documents": len(documents)}
 
 
-def group_documents(folder: Path, part: Part, options: None) -> dict[str, Any]:
+def group_documents(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """Find equal hashes and the copy that stays; records only for documents that have a copy."""
     records = part.read(HASHED)
     first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Bytes, Places
 from ingot.data.dedup.between import (
     RECORDS,
     Output,
-    Part,
+    Partition,
     outputs_of,
     parts_of,
     rows_of,
@@ -39,6 +38,7 @@ from ingot.data.engine.work import Work
 from ingot.data.native import load_8, loop
 from ingot.data.step import Rule, numbers
 from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ def after_newline(data: Bytes, at: int, end: int) -> int:
 @loop
 def cut_pieces(
     data: Bytes,
-    offsets: Places,
+    offsets: Offsets,
     paragraphs: bool,
     minimum: int,
-    rows: Places,
-    starts: Places,
-    stops: Places,
-    firsts: Places,
-    lasts: Places,
+    rows: Offsets,
+    starts: Offsets,
+    stops: Offsets,
+    firsts: Offsets,
+    lasts: Offsets,
 ) -> int:
     """Find pieces of at least `minimum` bytes; the number of them.
 
@@ -164,12 +164,12 @@ def characters_in(data: Bytes, start: int, stop: int) -> int:
 @loop
 def cut_out(
     data: Bytes,
-    offsets: Places,
-    rows: Places,
-    starts: Places,
-    stops: Places,
+    offsets: Offsets,
+    rows: Offsets,
+    starts: Offsets,
+    stops: Offsets,
     kept: Bytes,
-    kept_offsets: Places,
+    kept_offsets: Offsets,
     spans: NDArray[np.int32],
 ) -> int:
     """Copy the texts without the bytes [start, stop) of their row; fill in the same spans in characters of the text."""
@@ -196,7 +196,7 @@ def cut_out(
     return size
 
 
-def pieces_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Places, ...]:
+def pieces_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Offsets, ...]:
     """Row, start, stop, first and last (bytes of `texts.data`) of every piece of at least `minimum` bytes."""
     room = texts.bytes // minimum + 1
     columns = tuple(np.empty(room, np.int64) for _ in range(5))
@@ -230,7 +230,7 @@ def filled(dtype: np.dtype[np.void], *columns: NDArray[Any]) -> NDArray[np.void]
     return records
 
 
-def find_repeats(folder: Path, part: Part, options: None) -> dict[str, Any]:
+def find_repeats(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """Every piece of a partition that is not the first of its kind."""
     records = part.read(PIECE)  # in the order of the shards, so that the first to come is the first document
     first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Places
 from ingot.data.dedup.between import (
     RECORDS,
     Output,
-    Part,
+    Partition,
     nullable,
     rows_of,
     write_by_shard,
@@ -25,6 +24,7 @@ from ingot.data.dedup.kmeans import centroids_of, nearest
 from ingot.data.engine.exchange import write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.steps.semantic_dedup import SemanticDedupStep
+from ingot.data.text.arrays import Offsets
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def assign(folder: Path, embedded: Embedded, options: dict[str, Any]) -> dict[st
     return {"documents": len(records)}
 
 
-def compare(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
-    """Who goes because of whom, cluster by cluster."""
+def compare(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
+    """Which document goes for which, cluster by cluster."""
     config = SemanticDedupStep.model_validate(options["config"])
     records = part.read(record(options["width"]))
     order = keep.best_first(records)
@@ -118,7 +118,7 @@ def compare(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]
     return {"removed": len(found)}
 
 
-def remove_later(vectors: Vectors, minimum: float) -> tuple[Places, Vectors]:
+def remove_later(vectors: Vectors, minimum: float) -> tuple[Offsets, Vectors]:
     """For each row the most similar earlier row that stays, if its cosine is at least `minimum` (else -1); the cosine."""
     reason = np.full(len(vectors), -1, np.int64)
     similarity = np.zeros(len(vectors), np.float32)

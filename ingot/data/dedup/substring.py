@@ -59,7 +59,7 @@ class ShardItem:
 
 
 @dataclass(frozen=True)
-class PartItem:
+class PartitionItem:
     """One partition of what the tasks of a phase wrote."""
 
     part: int
@@ -70,8 +70,8 @@ class PartItem:
         return content_hash([self.part, [done.key for done in self.inputs]])
 
 
-def parts_of(count: int, inputs: Sequence[Done]) -> list[PartItem]:
-    return [PartItem(part, tuple(inputs)) for part in range(count)]
+def parts_of(count: int, inputs: Sequence[Done]) -> list[PartitionItem]:
+    return [PartitionItem(part, tuple(inputs)) for part in range(count)]
 
 
 def find(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def find(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, An
     return {"anchors": len(anchors.hashes), "echoes": len(anchors.echoes)}
 
 
-def select_repeated(folder: Path, item: PartItem, options: dict[str, Any]) -> dict[str, Any]:
+def select_repeated(folder: Path, item: PartitionItem, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `repeated`."""
     seen = read_partition([done.file("seen") for done in item.inputs], item.part, SEEN)
     hashes, inverse = np.unique(seen["hash"], return_inverse=True)
@@ -109,7 +109,7 @@ def collect(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str,
     return {"contexts": len(contexts)}
 
 
-def strike(folder: Path, item: PartItem, options: dict[str, Any]) -> dict[str, Any]:
+def strike(folder: Path, item: PartitionItem, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `strikes`."""
     length = options["min_bytes"]
     contexts = read_partition([done.file("contexts") for done in item.inputs], item.part, context_type(length))

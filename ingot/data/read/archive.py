@@ -53,7 +53,7 @@ class Member(tarfile.TarInfo):
     """A member of a tar archive; tarfile holds long names in memory, however long they are."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> Member:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
         """The header of a member."""
         member = super().frombuf(buf, encoding, errors)
         if member.type in NAMES and member.size > MAX_NAMES:
@@ -104,7 +104,7 @@ def zip_content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """The bytes of a member, as many as it says that it has."""
     parts = []
     with archive.open(member) as content:
-        content.MIN_READ_SIZE = ZIP_READ
+        content.MIN_READ_SIZE = ZIP_READ  # type: ignore[attr-defined]
         while part := content.read(ZIP_READ):
             parts.append(part)
     return b"".join(parts)

@@ -14,7 +14,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
@@ -228,8 +228,8 @@ def fastwarc(content: Content) -> Iterator[Any]:
         from fastwarc.warc import ArchiveIterator
     except ImportError:
         raise IngotError("reading WARC files needs fastwarc", fix='pip install "ingot[data]"') from None
-    options = {"parse_http": False, "stream_detect": False, "max_header_len": MAX_HEADER}
-    return iter(ArchiveIterator(content, quirks_mode=content.newlines, **options))
+    options: dict[str, Any] = {"parse_http": False, "stream_detect": False, "max_header_len": MAX_HEADER}
+    return iter(ArchiveIterator(cast(BinaryIO, content), quirks_mode=content.newlines, **options))
 
 
 def headers_of(found: Any) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Places
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.sentences import count_sentences
 from ingot.data.text.spans import copy_span
@@ -75,21 +75,21 @@ def _ends_a_sentence(data: Bytes, start: int, stop: int) -> bool:
 @loop
 def c4(
     data: Bytes,
-    offsets: Places,
-    line_starts: Places,
-    line_ends: Places,
-    line_offsets: Places,
+    offsets: Offsets,
+    line_starts: Offsets,
+    line_ends: Offsets,
+    line_offsets: Offsets,
     table: Bytes,
     phrases: Phrases,
     citations: Phrases,
     rules: tuple[bool, ...],
     limits: tuple[int, ...],
     result: Bytes,
-    result_offsets: Places,
-    banned: Places,
-    sentences: Places,
-    removed_lines: Places,
-    removed_citations: Places,
+    result_offsets: Offsets,
+    banned: Offsets,
+    sentences: Offsets,
+    removed_lines: Offsets,
+    removed_citations: Offsets,
 ) -> int:
     """Rewrite every text into `result`. `rules` and `limits` in the order of C4.annotate; phrases: lorem ipsum,
     javascript, then the policies."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ingot.data.native import kernel, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Places, Sizes
+from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets, Sizes
 from ingot.data.text.blocks import EIGHT, first_equal
 from ingot.data.text.characters import LETTER, PLAIN
 from ingot.data.text.white_space import strip
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @loop
-def count_signs(data: Bytes, offsets: Places, hashes: Places, ellipses: Places) -> None:
+def count_signs(data: Bytes, offsets: Offsets, hashes: Offsets, ellipses: Offsets) -> None:
     """`#`, and `...` or `…`, as str.count finds them: from the left, without overlap."""
     for text in range(len(offsets) - 1):
         dots = 0
@@ -45,7 +45,7 @@ def count_signs(data: Bytes, offsets: Places, hashes: Places, ellipses: Places) 
 
 
 @loop
-def look_at_lines(data: Bytes, starts: Places, ends: Places, table: Bytes, bullets: Marks, trailing: Marks) -> None:
+def look_at_lines(data: Bytes, starts: Offsets, ends: Offsets, table: Bytes, bullets: Marks, trailing: Marks) -> None:
     """For each line whether it begins with a bullet and whether it ends in an ellipsis, white space apart."""
     for line in range(len(starts)):
         at, end = strip(data, starts[line], ends[line], table)
@@ -62,16 +62,16 @@ def look_at_lines(data: Bytes, starts: Places, ends: Places, table: Bytes, bulle
 
 @kernel
 def count_words(
-    words: Places,
+    words: Offsets,
     hashes: Hashes,
     characters: Sizes,
     flags: Bytes,
     wanted: Hashes,
     distinct: bool,
-    plain: Places,
-    plain_characters: Places,
-    with_letter: Places,
-    stop_words: Places,
+    plain: Offsets,
+    plain_characters: Offsets,
+    with_letter: Offsets,
+    stop_words: Offsets,
 ) -> None:
     """Words that are not symbols alone and their characters, words with a letter, and words with a wanted hash (each hash
     once if `distinct`); text t has the words words[t] … words[t + 1] - 1."""

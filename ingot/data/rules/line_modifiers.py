@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Places, Sizes
+from ingot.data.text.arrays import Bytes, Offsets, Sizes
 from ingot.data.text.characters import SPACE, UPPER, WORD, code_point, pass_over, width
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.spans import copy_span
@@ -87,25 +87,25 @@ def _cut_phrase(data: Bytes, start: int, stop: int, phrases: Phrases, phrase: in
 @loop
 def modify(
     data: Bytes,
-    line_starts: Places,
-    line_ends: Places,
+    line_starts: Offsets,
+    line_ends: Offsets,
     line_characters: Sizes,
-    line_offsets: Places,
+    line_offsets: Offsets,
     table: Bytes,
     names: Phrases,
     phrases: Phrases,
-    order: Places,
-    where: Places,
+    order: Offsets,
+    where: Offsets,
     max_upper_case: float,
     max_numeric: float,
     counters: bool,
     min_words: int,
     max_phrase_words: int,
     result: Bytes,
-    result_offsets: Places,
-    removed_lines: Places,
-    removed_words: Places,
-    all_words: Places,
+    result_offsets: Offsets,
+    removed_lines: Offsets,
+    removed_words: Offsets,
+    all_words: Offsets,
 ) -> int:
     """Rewrite every text into `result`; its size."""
     size = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Places, Sizes
+from ingot.data.text.arrays import Bytes, Marks, Offsets, Sizes
 from ingot.data.text.characters import UPPER, WORD, code_point, width
 from ingot.data.text.phrases import Phrases, find_phrases
 from ingot.data.text.sentences import sentence_end
@@ -18,8 +18,8 @@ TECHNICAL_SHARE = 0.2
 @loop
 def _odd_words(
     data: Bytes,
-    word_starts: Places,
-    word_ends: Places,
+    word_starts: Offsets,
+    word_ends: Offsets,
     word_characters: Sizes,
     word: int,
     stop: int,
@@ -67,16 +67,16 @@ def _abnormal_or_technical(data: Bytes, start: int, stop: int, length_counts: bo
 @loop
 def count(
     data: Bytes,
-    offsets: Places,
-    word_starts: Places,
-    word_ends: Places,
+    offsets: Offsets,
+    word_starts: Offsets,
+    word_ends: Offsets,
     word_characters: Sizes,
-    word_offsets: Places,
+    word_offsets: Offsets,
     table: Bytes,
     chosen: Marks,
     phrases: Phrases,
-    sentences: Places,
-    questionable: Places,
+    sentences: Offsets,
+    questionable: Offsets,
 ) -> None:
     """The sentences of each text, and the questionable ones; chosen[n] says whether rule n is used."""
     for text in range(len(offsets) - 1):

@@ -61,7 +61,7 @@ class BadWordsStep(PerDocument):
         import pyarrow.compute
 
         from ingot.data.native import hash_span
-        from ingot.data.rules.bad_words import DRAW_SEED, WITHOUT_SPACES, find
+        from ingot.data.rules.kernels import DRAW_SEED, WITHOUT_SPACES, find
         from ingot.data.text.characters import character_flags
         from ingot.data.text.texts import Texts
 

@@ -53,8 +53,8 @@ class FineWebStep(PerDocument):
         import numpy as np
         import pyarrow
 
-        from ingot.data.rules.fineweb import look_at_lines
         from ingot.data.rules.gopher_quality import per
+        from ingot.data.rules.kernels import look_at_lines
         from ingot.data.rules.repeats import seen_before
         from ingot.data.text.characters import character_flags
         from ingot.data.text.lines import lines_of

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FixTextStep(PerDocument):
-    """Repair texts that were decoded with the wrong charset (`cafÃ©`), and take out characters that nobody sees."""
+    """Repair texts that were decoded with the wrong charset (`cafÃ©`), and take out invisible characters."""
 
     rate = 46
 

@@ -1,7 +1,7 @@
 """Near duplicates by MinHash: the phases in order, and the rule.
 
-    band keys -> buckets -> components      bands.py: who may be alike
-    shingle sets -> clusters                verify.py: who is, and who stays
+    band keys -> buckets -> components      bands.py: which documents may be alike
+    shingle sets -> clusters                verify.py: which are, and which stays
     columns                                 clusters.py: a file for each shard
 
 Invariant: the clusters do not depend on how the documents are cut into shards; no phase joins the whole corpus in
@@ -70,7 +70,7 @@ class NearDedupStep(KeepConfig):
         default=0.7,
         ge=0,
         le=1,
-        description="true similarity of the shingle sets that makes a pair; null: not verified, whoever meets is joined",
+        description="true similarity of the shingle sets that makes a pair; null: not verified, documents that meet are joined",
     )
     text_cap: int | None = Field(
         default=None,

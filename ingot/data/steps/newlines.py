@@ -26,7 +26,7 @@ class NewlinesStep(PerDocument):
         import numpy as np
         import pyarrow
 
-        from ingot.data.rules.newlines import shorten
+        from ingot.data.rules.kernels import shorten
         from ingot.data.text.texts import Texts
 
         texts = Texts.of(documents.column("text"))

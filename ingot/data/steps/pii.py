@@ -1,6 +1,6 @@
 """Personal data masked as FineWeb does: e-mail addresses, public IPv4 addresses and, if asked, phone numbers.
 
-What is found is replaced by examples that mean nobody, in turn; the turn begins anew in each document. E-mail addresses and
+What is found is replaced by reserved examples, in turn; the turn begins anew in each document. E-mail addresses and
 IP addresses are found with the regular expressions of datatrove; a phone number is a North American one (Dolma). The
 expressions look only at runs of bytes that can hold a match.
 """
@@ -91,7 +91,7 @@ class PiiStep(PerDocument):
             "18.104.22.168",
         ],
         min_length=1,
-        description="put in place of IP addresses, in turn (nobody answered there when FineWeb chose them)",
+        description="put in place of IP addresses, in turn (no host answered there when FineWeb chose them)",
     )
     phone_replacements: list[str] = Field(
         default=["555-0100"], min_length=1, description="put in place of phone numbers, in turn"

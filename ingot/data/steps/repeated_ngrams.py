@@ -38,7 +38,7 @@ class RepeatedNgramsStep(PerDocument):
         import numpy as np
         import pyarrow
 
-        from ingot.data.rules.repeated_ngrams import repetitions
+        from ingot.data.rules.kernels import repetitions
         from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 

@@ -41,7 +41,7 @@ class UpsampleStep(AcrossDocuments):
     In each topic a truncated power-exponential curve over the documents from worst to best is solved for the topic's
     token target (Olmo 3, arXiv 2512.13961, A.2.4; see curve.py). A document gets the whole part of its rate as copies
     and one more with the probability of the rest, decided by a hash of its id. Documents with 0 copies are removed;
-    whoever writes token shards writes a document `copies` times.
+    the tokenize stage writes a document `copies` times.
     """
 
     targets: dict[str, PositiveFloat] = Field(
@@ -119,12 +119,12 @@ class UpsampleStep(AcrossDocuments):
         import numpy as np
 
         from ingot.data.engine.exchange import partitions_for
-        from ingot.data.upsample.upsample import SCORE, PartItem, rank, send_scores, topic_number
+        from ingot.data.upsample.upsample import SCORE, PartitionItem, rank, send_scores, topic_number
 
         parts = partitions_for(sum(item.shard.rows for item in items) * SCORE.itemsize)
         options = {"config": self.model_dump(mode="json"), "parts": parts}
         sent = work.run("upsample-scores", send_scores, items, options, version=self.version)
-        parted = [PartItem(part, tuple(sent)) for part in range(parts)]
+        parted = [PartitionItem(part, tuple(sent)) for part in range(parts)]
         found: dict[str, Any] = {}
         for done in work.run("upsample-rank", rank, parted, self.buckets, version=self.version):
             found |= done.report["topics"]

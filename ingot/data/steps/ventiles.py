@@ -52,23 +52,23 @@ class VentilesStep(AcrossDocuments):
         return (self.column,)
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.classify.ventiles import Part, Spread, add_up, gather, measure, rank, spread
+        from ingot.data.classify.ventiles import Partition, Spread, add_up, gather, measure, rank, spread
 
         measured = work.run("ventiles-measure", measure, shards, self, version=self.version)
         files = tuple(done.file("cells.npy") for done in measured)
-        one = Part(0, files, Path(), None, content_hash([done.key for done in measured]))
+        one = Partition(0, files, Path(), None, content_hash([done.key for done in measured]))
         [added] = work.run("ventiles-add", add_up, [one], self, version=self.version)
         cells = added.file("cells.npy")
         items = [Spread(shard, cells, content_hash([shard.key, added.key])) for shard in shards]
         spreads = work.run("ventiles-spread", spread, items, self, version=self.version)
         files, key = tuple(done.file("records") for done in spreads), content_hash([done.key for done in spreads])
         parts = [
-            Part(number, files, cells, None, content_hash([key, number]))
+            Partition(number, files, cells, None, content_hash([key, number]))
             for number in range(added.report["partitions"])
         ]
         options = {"buckets": self.buckets, "shards": max((shard.number for shard in shards), default=0) + 1}
         ranked = work.run("ventiles-rank", rank, parts, options, version=self.version)
         files, key = tuple(done.file("buckets") for done in ranked), content_hash([done.key for done in ranked])
-        ends = [Part(shard.number, files, cells, shard, content_hash([key, shard.key])) for shard in shards]
+        ends = [Partition(shard.number, files, cells, shard, content_hash([key, shard.key])) for shard in shards]
         done = work.run("ventiles-gather", gather, ends, self.column, version=self.version)
         return [each.file("columns.parquet") for each in done]

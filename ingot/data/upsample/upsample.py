@@ -43,7 +43,7 @@ class ShardItem:
 
 
 @dataclass(frozen=True)
-class PartItem:
+class PartitionItem:
     """Some of the topics: one partition of what the shards wrote."""
 
     part: int
@@ -124,7 +124,7 @@ def send_scores(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[
     return {"topics": list(by_topic)}
 
 
-def rank(folder: Path, item: PartItem, buckets: int) -> dict[str, Any]:
+def rank(folder: Path, item: PartitionItem, buckets: int) -> dict[str, Any]:
     """By topic: the scores at which its buckets begin, all but the first, and the tokens in each bucket."""
     records = read_partition([done.file("scores") for done in item.inputs], item.part, SCORE)
     topics = {}

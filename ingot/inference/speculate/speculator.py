@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ingot.inference.batch import Batch
+from ingot.inference.batch import DecodingBatch
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw_positions
 from ingot.inference.in_flight import InFlight
@@ -107,7 +107,7 @@ class Speculator:
         """There will be passes of so many rows. What the rows hold is lost."""
         self._verifier.prepare(size)
 
-    def propose(self, batch: Batch) -> list[list[int]]:
+    def propose(self, batch: DecodingBatch) -> list[list[int]]:
         """The drafts of every row, with pages to read them into."""
         drafts = [self._drafter.propose(request, self._most(request)) for request in batch.requests]
         fitting = self._take_pages(batch, [len(draft) for draft in drafts])
@@ -120,7 +120,7 @@ class Speculator:
         within = [border - request.size for border in self._borders if border >= request.size]
         return min(self._tokens, request.limit - len(request.tokens) - 1, *within)
 
-    def _take_pages(self, batch: Batch, wanted: Sequence[int]) -> list[int]:
+    def _take_pages(self, batch: DecodingBatch, wanted: Sequence[int]) -> list[int]:
         """Pages for so many drafts of each row, while there are any to spare; how many drafts each row has pages for."""
         added, fitting = [], []
         for row, (request, count) in enumerate(zip(batch.requests, wanted, strict=True)):
@@ -137,7 +137,7 @@ class Speculator:
 
     # ---- the pass
 
-    def verify(self, batch: Batch, drafts: Sequence[Sequence[int]], version: int) -> Verified:
+    def verify(self, batch: DecodingBatch, drafts: Sequence[Sequence[int]], version: int) -> Verified:
         """Read last tokens and drafts, and draw at every position."""
         count, rows, verifier = len(batch), self._rows, self._verifier
         tokens_BT = verifier.load([request.last for request in batch.requests], drafts)
@@ -156,7 +156,7 @@ class Speculator:
 
     # ---- after it
 
-    def settle(self, batch: Batch, verified: Verified, kept: Sequence[int]) -> None:
+    def settle(self, batch: DecodingBatch, verified: Verified, kept: Sequence[int]) -> None:
         """The rows have got `kept` tokens each: move on, to caches of all tokens but the last, and draft again."""
         if self._saved.needed:
             self._reread(verified, kept)

@@ -11,7 +11,7 @@ queries. The returned `Packing` lists it all.
 A packed model cannot be trained: its integers have no gradients. The engine shares the learner's module as a rule; give it a
 copy to quantise (`copy.deepcopy(model)`).
 
-Its state dict and its checksum speak of the integers and scales, which depend on the weights alone: learner and sampler
+Its state dict and its checksum are those of the integers and scales, which depend on the weights alone: learner and sampler
 that pack the same weights have the same checksum.
 """
 

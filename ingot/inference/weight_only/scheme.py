@@ -8,7 +8,7 @@ Neither is further from w than s/2 (plus the rounding of float32). Eight bits ar
 2208.07339) without its outliers in higher precision; four bits have the form of GGUF's Q4_1 and of AWQ's and GPTQ's kernels.
 Scales and minimums are float32: at G = 128 a weight of 4 bits takes 4.5.
 
-A model that was trained with rounded weights (model/quantise.py) has ŵ = s·q with −7 ≤ q ≤ 7: `pack_symmetric` keeps exactly
+A model from quantisation-aware training (model/quantise.py) has ŵ = s·q with −7 ≤ q ≤ 7: `pack_symmetric` keeps exactly
 those, as u = q + 7 and m = −7s.
 
 Two integers of 4 bits share a byte: byte j of a group has u_j in its low half and u_{j + G/2} in its high half, so that each

@@ -37,9 +37,9 @@ class Experts(nn.Module):
 
     backend: Literal["grouped", "loop"] = "grouped"
     rounding: Callable[[Tensor], Tensor] | None = None  # of the weights, as in linear.py
-    gate_up_in_use: Tensor | None = None  # copies to multiply with instead (train/rounded.py)
-    up_in_use: Tensor | None = None
-    down_in_use: Tensor | None = None
+    gate_up_copy: Tensor | None = None  # copies to multiply with instead (train/bf16_copies.py)
+    up_copy: Tensor | None = None
+    down_copy: Tensor | None = None
 
     def __init__(self, config: FeedForwardConfig, experts: int, width: int, *, weigh_input: bool = False) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Experts(nn.Module):
 
     def _weights(self, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The stacked matrix, rounded if training is quantised, and its bias, in the dtype of the product."""
-        weight, bias, copy = self.get_parameter(name), getattr(self, f"{name}_bias"), getattr(self, f"{name}_in_use")
+        weight, bias, copy = self.get_parameter(name), getattr(self, f"{name}_bias"), getattr(self, f"{name}_copy")
         if copy is None:
             copy = local(weight) if self.rounding is None else self.rounding(local(weight))
         return copy.to(dtype), None if bias is None else local(bias).to(dtype)

@@ -136,9 +136,9 @@ def choose_backend(
     query_BHTW: Tensor, value_BKTV: Tensor, context: Context, mask: Mask, options: AttentionOptions
 ) -> Backend:
     """The fastest backend that understands the options and takes these tensors; at last the definition."""
-    if context.across is not None and context.across.ring:
+    if context.context_parallel is not None and context.context_parallel.ring:
         return "ring"  # no other backend passes keys around
-    if context.across is None:  # sdpa and varlen take as many queries as keys
+    if context.context_parallel is None:  # sdpa and varlen take as many queries as keys
         whole = mask == Mask() and context.documents_BT is None and query_BHTW.dtype != torch.float64
         if understands(options, sdpa.OPTIONS) and (query_BHTW.device.type != "cuda" or whole):
             return "sdpa"

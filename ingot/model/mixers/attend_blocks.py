@@ -80,7 +80,7 @@ class BlockWork:
     """What both passes need besides the tensors that have gradients."""
 
     first_BT: Tensor
-    index_T: Tensor  # the queries' places among the keys
+    index_T: Tensor  # the queries' indices among the keys
     in_sight: list[list[int]]  # the first key that any query of each block sees, and the end of what its last one sees
     scale: float
     softcap: float | None

@@ -6,9 +6,9 @@ merges: with o and l the output and log-sum-exp so far, and those of the new key
     l ← log(e^l + e^l′),      o ← e^(l_old − l) · o + e^(l′ − l) · o′
 
 so that no rank ever holds more than two ranks' keys, whatever the length of the row. Backward, keys and values go around again
-with the sums of their gradients: each rank adds what its queries give, and after a full turn the sums are home. The products are
-those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (across.py), and a block of queries looks only at
-the part of a piece that its mask leaves.
+with the sums of their gradients: each rank adds what its queries give, and after a full round the sums are home. The products are
+those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (context_parallel.py), and a block of queries
+looks only at the part of a piece that its mask leaves.
 
 Shapes: B rows, H query heads, K key heads, G = H/K, T tokens of a rank, W key width, V value width.
 """
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from ingot.kernels.attention_options import AttentionOptions
-from ingot.model.across import Across
 from ingot.model.context import Context
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.mixers.attend_blocks import BlockWork, block_work, by_head, product, sink_gradients
 from ingot.model.mixers.mask import Mask
 
@@ -40,9 +40,9 @@ def attend_ring(
     peaks: list[Tensor] | None = None,
 ) -> Tensor:
     """Causal attention [B, H, T, V] of this rank's queries to the keys of all ranks; padding counts as a document."""
-    assert context.across is not None
+    assert context.context_parallel is not None
     length = context.whole.positions_BT.shape[1]
-    ring = Ring(block_work(mask, context, options, peaks), context.across, length)
+    ring = Ring(block_work(mask, context, options, peaks), context.context_parallel, length)
     mixed: Tensor = _Ring.apply(query_BHTW, key_BKTW, value_BKTV, options.sinks_H, ring)  # type: ignore[no-untyped-call]
     return mixed
 
@@ -52,13 +52,13 @@ class Ring:
     """The blocks of a pass, the ranks, and the length of whole rows."""
 
     work: BlockWork
-    across: Across
+    context_parallel: ContextParallel
     length: int
 
     def blocks(self, rank: int) -> Iterator[tuple[slice, slice, Tensor]]:
         """Queries, a rank's keys, and which of them each query sees, for all blocks that see any."""
         tokens = 0
-        for piece in self.across.pieces(rank, self.length):
+        for piece in self.context_parallel.pieces(rank, self.length):
             for queries, keys, visible in self.work.blocks(piece.start, piece.stop):
                 yield queries, slice(tokens + keys.start, tokens + keys.stop), visible
             tokens += len(piece)
@@ -74,7 +74,7 @@ class _Ring(torch.autograd.Function):
         mixed = query.new_zeros(*query.shape[:-1], value_BKTV.shape[-1], dtype=exact)
         lse = query.new_full((*query.shape[:-1], 1), -torch.inf, dtype=exact)
         peaks = lse.squeeze(-1).clone()
-        for rank, (key, value) in ring.across.passing(key_BKTW, value_BKTV):
+        for rank, (key, value) in ring.context_parallel.passing(key_BKTW, value_BKTV):
             for queries, keys, visible in ring.blocks(rank):
                 scores = work.scores(query[:, :, :, queries], key[:, :, keys]).masked_fill_(~visible, -torch.inf)
                 if work.peaks is not None:
@@ -105,14 +105,16 @@ class _Ring(torch.autograd.Function):
         along = (gradient.to(lse.dtype) * output.to(lse.dtype)).sum(dim=-1, keepdim=True)
         d_query = torch.zeros_like(query, dtype=lse.dtype)
         sums = [torch.zeros_like(x, dtype=lse.dtype) for x in (key_BKTW, value_BKTV)]
-        for rank, (key, value) in ring.across.passing(key_BKTW, value_BKTV):
+        for rank, (key, value) in ring.context_parallel.passing(key_BKTW, value_BKTV):
             for queries, keys, visible in ring.blocks(rank):
                 part, up, dot, total = (x[:, :, :, queries] for x in (query, gradient, along, lse))
                 found = ring.work.gradients(part, key[:, :, keys], value[:, :, keys], up, dot, total, visible)
                 d_query[:, :, :, queries] += found[0]
                 sums[0][:, :, keys] += found[1]
                 sums[1][:, :, keys] += found[2]
-            sums, waiting = ring.across.shift(*sums)  # along with the keys that they belong to, and home in the end
+            sums, waiting = ring.context_parallel.shift(
+                *sums
+            )  # along with the keys that they belong to, and home in the end
             for work in waiting:
                 work.wait()
         d_query = d_query.flatten(1, 2).to(query.dtype)

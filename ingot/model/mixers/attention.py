@@ -104,7 +104,7 @@ class AttentionConfig(MixerConfig):
             raise ValueError(f"heads ({self.heads}) must be a multiple of key_value_heads ({self.key_value_heads})")
         if self.rope is not None and self.rope.rotated(self.head_width) % 2:
             raise ValueError(
-                f"an even number of channels must turn, not {self.rope.rotated(self.head_width)} of {self.head_width}"
+                f"an even number of channels must be rotated, not {self.rope.rotated(self.head_width)} of {self.head_width}"
             )
         if self.dual_chunk is not None and self.rope is None:
             raise ValueError("dual_chunk changes rotary positions: set rope")

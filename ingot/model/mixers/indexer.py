@@ -34,7 +34,7 @@ class SparseConfig(Config):
     """DeepSeek sparse attention (DeepSeek-V3.2): a small indexer chooses the keys that each query may see."""
 
     heads: int = Field(gt=0, description="indexer heads")
-    head_width: int = Field(gt=0, description="width of an indexer head; its first rope_width channels turn")
+    head_width: int = Field(gt=0, description="width of an indexer head; its first rope_width channels are rotated")
     keep: int = Field(gt=0, description="keys kept per query")
     pairing: Literal["halves", "interleaved"] = Field("halves", description="pairing of the indexer's rotation")
     shared: bool = Field(False, description="no indexer of its own: reuse the keys that the last layer with one chose")

@@ -124,7 +124,7 @@ class SoftmaxMixer(Mixer):
 
 def mix(mixer: Mixer, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
     """The mixer's output for the pass's tokens; where tokens are divided over ranks, some mixers get whole rows for it."""
-    if context.across is None or not mixer.whole_rows:
+    if context.context_parallel is None or not mixer.whole_rows:
         out: Tensor = mixer(x_BTD, context, cache)
         return out
     return context.own(mixer(context.gather(x_BTD, 1), context.whole, cache))

@@ -61,8 +61,8 @@ class MlaConfig(MixerConfig):
     heads: int = Field(gt=0, description="heads")
     query_latent: int | None = Field(None, gt=0, description="width of the query latent; null: one full projection")
     key_value_latent: int = Field(gt=0, description="width of the latent that keys and values are made of")
-    content_width: int = Field(gt=0, description="channels of a query or key that do not turn")
-    rope_width: int = Field(gt=0, description="channels that turn; one key of this width serves all heads")
+    content_width: int = Field(gt=0, description="channels of a query or key that are not rotated")
+    rope_width: int = Field(gt=0, description="channels that are rotated; one key of this width serves all heads")
     value_width: int = Field(gt=0, description="width of a head's value")
     rope: RopeConfig | None = Field(
         RopeConfig(pairing="interleaved"), description="rotation of the rope_width channels; null for none"

@@ -190,10 +190,7 @@ def test_the_report(tmp_path: Path) -> None:
     (tmp_path / "two.jsonl").write_text(json.dumps({"question": numbered("qux")}) + '\n{"question": "too short"}\n')
     documents = [f"Before. {numbered('foo')} After.", "nothing to see", numbered("bar"), numbered("foo")]
     for mode in ("overlap", "decon"):
-        step = DecontaminateStep(
-            mode=mode,  # type: ignore[arg-type]
-            against=[str(tmp_path)],
-        )
+        step = DecontaminateStep(mode=mode, against=[str(tmp_path)])
         table = apply(step, documents)
         report = eval_report(step, [table.slice(0, 2), table.slice(2)])
         assert (report["documents"], report["removed"]) == (4, 3)

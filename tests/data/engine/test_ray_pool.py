@@ -50,7 +50,9 @@ def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: Pool) -> None:
     rows.mkdir()
     for number in range(3):
         write_rows(rows / f"rows-{number}.jsonl", 1, seed=number)
-    steps = [{"step": "split"}, {"step": "exact_dedup"}, {"step": "gopher_quality"}, {"step": "near_dedup"}]
+    mine = tmp_path / "mine.py"
+    mine.write_text("def shorter(text: str, most: int = 400) -> str:\n    return text[:most]\n", encoding="utf-8")
+    steps = [{"step": name} for name in ("split", "exact_dedup", "gopher_quality", f"{mine}:shorter", "near_dedup")]
     options = {"sources": [{"files": f"{rows}/*.jsonl"}], "steps": steps}
     folders = {}
     for engine, workers in (("local", 1), ("ray", 2)):

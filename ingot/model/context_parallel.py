@@ -31,7 +31,7 @@ reduce_scatter = getattr(distributed, "reduce_scatter_single", distributed.reduc
 
 
 @dataclass(frozen=True)
-class Across:
+class ContextParallel:
     """The ranks that share every row, and which of them this one is."""
 
     group: distributed.ProcessGroup
@@ -60,7 +60,7 @@ class Across:
         return x
 
     def pieces(self, rank: int, length: int) -> tuple[range, range]:
-        """The places of a rank's tokens in rows of `length`."""
+        """The indices of a rank's tokens in rows of `length`."""
         size = length // (2 * self.size)
         early, late = rank * size, (2 * self.size - 1 - rank) * size
         return range(early, early + size), range(late, late + size)
@@ -98,15 +98,15 @@ class Across:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: int, across: Across) -> Tensor:
-        ctx.axis, ctx.across = axis, across
-        parts = x.new_empty(across.size, *x.shape)
-        all_gather(parts.view(-1), x.reshape(-1), group=across.group)
-        return across.in_order(parts, axis)
+    def forward(ctx: Any, x: Tensor, axis: int, context_parallel: ContextParallel) -> Tensor:
+        ctx.axis, ctx.context_parallel = axis, context_parallel
+        parts = x.new_empty(context_parallel.size, *x.shape)
+        all_gather(parts.view(-1), x.reshape(-1), group=context_parallel.group)
+        return context_parallel.in_order(parts, axis)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        parts = ctx.across.by_rank(gradient, ctx.axis)
+        parts = ctx.context_parallel.by_rank(gradient, ctx.axis)
         own = parts.new_empty(parts.shape[1:])
-        reduce_scatter(own.view(-1), parts.view(-1), group=ctx.across.group)
+        reduce_scatter(own.view(-1), parts.view(-1), group=ctx.context_parallel.group)
         return own, None, None
