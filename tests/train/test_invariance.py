@@ -20,7 +20,7 @@ from ingot.model.config import MultiTokenConfig
 from ingot.model.context import Context
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.terms import (
