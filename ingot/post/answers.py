@@ -1,9 +1,9 @@
-"""Several answers of a model to each of many tasks, scored, and kept while they are made (resumable.py).
+"""Several answers of a model to each of many tasks, scored, and saved as they are sampled (resumable.py).
 
 An answer's seed is a hash of (seed, task, which answer to it, turn): envs/rollout.py. Its tokens follow from that and the
-weights, up to the rounding of matrix products, which depends on what is computed together. So the answers are made in pieces of
-whole tasks, each by an engine that is empty and remembers nothing: a piece does not depend on which were made before it. (Only
-tools still can make a difference: an answer joins its neighbours again when its tool has answered.)
+weights, up to the rounding of matrix products, which depends on what is computed together. So answers are sampled in pieces of
+whole tasks, each by an engine with an empty cache: a piece does not depend on the pieces before it. (Only tools can still make a
+difference: an answer joins the batch again when its tool has answered.)
 
 An engine that empties after each piece costs time: with PIECE = 32 SLOTS 3 to 14 % more steps than one that is never emptied, for
 lengths that are uniform up to the longest, and lengths with a long tail (8 times the mean). A stop loses a piece in each process.
@@ -35,7 +35,7 @@ from ingot.workspace.config import content_hash
 from ingot.workspace.stage import StageFolder
 
 SLOTS = 64  # answers that are sampled at the same time
-PIECE = 2048  # answers that are kept together
+PIECE = 2048  # answers that are saved together
 
 
 def sample_answers(
@@ -45,7 +45,7 @@ def sample_answers(
     processes: Processes = ALONE,
     folder: StageFolder | None = None,
 ) -> list[Trajectory]:
-    """`config.samples` scored answers to each of `config.prompts` tasks, in order; those kept in `folder` are not made again.
+    """`config.samples` scored answers to each of `config.prompts` tasks, in order; those saved in `folder` are not sampled again.
 
     The model is whole. Each of several processes samples a part of the answers, and all get all.
     """

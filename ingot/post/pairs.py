@@ -37,7 +37,7 @@ def sample_pairs(
     """Pairs of the model's right and wrong answers, and the share of right ones among all samples.
 
     The model is whole. Each of several processes samples a part of the answers, and all get the same pairs. Answers that the
-    stage has kept in its `folder` are not made again.
+    stage has saved in its `folder` are not sampled again.
     """
     answers = sample_answers(model, config, seed, processes, folder)
     of_task: dict[str, list[Trajectory]] = {}
@@ -69,7 +69,7 @@ def pair_sequences(
     """For each pair its two sequences, marked by the streams `chosen` and `rejected` (1 on the sampled tokens of one
     half, 0 in the other), with `weight` on those of the chosen half and `reference_logprob` on those of both.
 
-    What the stage has kept of these log-probabilities in its `folder` is not computed again.
+    Log-probabilities that the stage has saved in its `folder` are not computed again.
     """
     halves = [half for pair in pairs for half in (pair.chosen, pair.rejected)]
     texts = [TokenSequence(half.tokens()) for half in halves]

@@ -69,7 +69,7 @@ def _countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequenc
 def _logprobs(
     model: Transformer, sequences: Sequence[TokenSequence], capacity: int, temperature: float, between: Between
 ) -> list[list[float]]:
-    """Every token is stamped with its place among all, which says in whatever row it was scored where its number belongs."""
+    """Every token is stamped with its index among all tokens, so that its number is found in whatever row it was scored."""
     result = [[0.0] * len(sequence.tokens) for sequence in sequences]
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
     for sequence in sequences:
