@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.tokens.places import with_places
 from ingot.train.graphs import SHAPES, Graphs, shape_of
