@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 
 TRANSFORMERS = ("grouped_mm", "batched_mm", "eager")

@@ -8,17 +8,9 @@ from __future__ import annotations
 import gc
 import multiprocessing
 from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from unittest.mock import patch
 
-import ingot
-
-PACKAGE = Path(ingot.__file__).parent
-LOOPS = [
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.glob("model/**/*loops.py")
-]
 IMPORTED_ONCE = [
-    *sorted(LOOPS),  # with numba, and what it looks for when it loads its first kernel
     "ingot.train.parallel.tensor",
     "ingot.train.pretrain",
     "pytest",

@@ -13,7 +13,7 @@ from pathlib import Path
 from ingot.cli.show import byte_size, quantity
 from ingot.cli.show_model import comparisons, difference, length_words, parameters
 from ingot.model.count import ModelCount, count
-from ingot.model.describe import RESIDUALS, describe_feed_forward, describe_mixer, layer_groups, signs
+from ingot.model.describe import RESIDUALS, layer_groups, signs
 from ingot.model.presets.preset import Preset, presets
 
 FOLDER = Path(__file__).parent.parent / "docs" / "systems"
@@ -119,8 +119,8 @@ def section(preset: Preset) -> str:
     rows = ["| | block | layers | mixer | feed-forward |", "| --- | --- | --- | --- | --- |"]
     for name, mark in marks.items():
         block = config.blocks[name]
-        mixer = describe_mixer(block.mixer) if block.mixer else "–"
-        feed_forward = describe_feed_forward(block.feed_forward) if block.feed_forward else "–"
+        mixer = block.mixer.describe() if block.mixer else "–"
+        feed_forward = block.feed_forward.describe() if block.feed_forward else "–"
         rows.append(f"| {mark} | `{name}` | {config.layer_names.count(name)} | {mixer} | {feed_forward} |")
     table = "\n".join(rows)
     return f"## {preset.name}\n\n```text\n{pattern(preset)}\n```\n\n`{config.layers}`\n\n{table}\n\n{facts(preset, counted)}\n"

@@ -26,7 +26,7 @@ from ingot.checkpoints.stored import StoredModel, tokenizer_files
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.files import atomic_folder, file_sha256, read_json, write_json
+from ingot.workspace.files import atomic_folder, file_sha256, inside, read_json, write_json
 
 CONFIG, STATE, TOKENIZER, TRAINING, MANIFEST = "config.json", "state", "tokenizer", "training.json", "manifest.json"
 GGUF = ".gguf"
@@ -81,14 +81,13 @@ def verify_checkpoint(folder: Path, rank: int = 0, world: int = 1) -> None:
             f"the file is damaged: {error}", place=str(manifest), fix="use an earlier checkpoint"
         ) from error
     for name, digest in list(listed.items())[rank::world]:
-        if not (folder / name).exists():
-            raise ArtifactError(
-                "a file of the checkpoint is missing", place=str(folder / name), fix="use an earlier checkpoint"
-            )
-        if file_sha256(folder / name) != digest:
+        file = inside(folder, name, manifest)
+        if not file.exists():
+            raise ArtifactError("a file of the checkpoint is missing", place=str(file), fix="use an earlier checkpoint")
+        if file_sha256(file) != digest:
             raise ArtifactError(
                 "the file is damaged: its sha256 is not the one in manifest.json",
-                place=str(folder / name),
+                place=str(file),
                 fix="use an earlier checkpoint",
             )
 

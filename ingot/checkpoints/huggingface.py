@@ -27,7 +27,7 @@ from ingot.checkpoints.tensors import Tensors
 from ingot.checkpoints.translate import to_parameters, to_tensors
 from ingot.tokens.tokenizer import FILES, GENERATION_CONFIG, PAD, TOKENIZER_CONFIG, TURN_END, Tokenizer
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.files import read_json, write_json
+from ingot.workspace.files import inside, read_json, write_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 OTHER_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "chat_template.json")
@@ -110,14 +110,14 @@ class FolderTensors(Tensors):
     """The tensors of a folder, of the one file or of the shards that the index names, under the names of the layout."""
 
     def __init__(self, folder: Path, canonical: Callable[[str], str]) -> None:
-        names = [WEIGHTS]
+        paths = [folder / WEIGHTS]
         if (folder / INDEX).exists():
             shards = _read_object(folder / INDEX).get("weight_map")
             if not isinstance(shards, dict) or not shards:
                 raise ArtifactError("no weight_map", place=str(folder / INDEX), fix="copy the model's folder again")
-            names = sorted(set(shards.values()))
+            paths = sorted({inside(folder, name, folder / INDEX) for name in shards.values()})
         self.entries, self._homes = {}, dict[str, tuple[SafetensorsFile, str]]()
-        for file in (SafetensorsFile(folder / name) for name in names):
+        for file in map(SafetensorsFile, paths):
             for name, entry in file.entries.items():
                 known = canonical(name)
                 if known in self.entries:

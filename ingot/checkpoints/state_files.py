@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import (
     LoadPlan,
@@ -40,6 +40,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from ingot.checkpoints.runs import Run, runs
+from ingot.checkpoints.safe_reader import SafeLoadPlanner, SafeReader
 from ingot.checkpoints.tensors import Entry, MemoryTensors, Tensors
 from ingot.model.order import Order, local
 
@@ -70,12 +71,12 @@ def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, O
     """Fill the tensors in `state` from the folder, in place; of a distributed tensor every rank reads its own shard."""
     _expect_one_process()
     with _unwrapped():
-        load_distributed(state, checkpoint_id=folder, planner=RunPlanner(orders or {}), no_dist=True)
+        load_distributed(state, storage_reader=SafeReader(folder), planner=RunPlanner(orders or {}), no_dist=True)
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
     """What the folder holds: the shape of every tensor by name, None for other values."""
-    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    stored = SafeReader(folder).read_metadata().state_dict_metadata
     return {
         name: tuple(value.size) if isinstance(value, TensorStorageMetadata) else None for name, value in stored.items()
     }
@@ -162,7 +163,7 @@ class ChunkPlanner(DefaultSavePlanner):
         return MemoryTensors({name: self.state_dict[name]}) if self.source is None else self.source
 
 
-class RunPlanner(DefaultLoadPlanner):
+class RunPlanner(SafeLoadPlanner):
     """Reads a shard of a tensor in the ranks' order run by run, and all others as torch does."""
 
     def __init__(self, orders: Mapping[str, Order]) -> None:
@@ -228,7 +229,7 @@ class StateFiles(Tensors):
     """The weights of a checkpoint. A stored chunk is read whole; the last two stay in memory."""
 
     def __init__(self, folder: Path) -> None:
-        self.reader = FileSystemReader(folder)
+        self.reader = SafeReader(folder)
         metadata = self.reader.read_metadata()
         self.reader.set_up_storage_reader(metadata, is_coordinator=True)
         self._stored = {
@@ -264,7 +265,7 @@ class StateFiles(Tensors):
         return out
 
 
-class _Into(DefaultLoadPlanner):
+class _Into(SafeLoadPlanner):
     """Reads what the plan names into one tensor."""
 
     def __init__(self, out: Tensor) -> None:

@@ -179,7 +179,7 @@ def report(
 
 
 def _no_such_run(name: Path, runs: Path) -> RecipeError:
-    from ingot.recipe.problems import suggestion
+    from ingot.workspace.nearest import suggestion
     from ingot.workspace.runs import RUN
 
     known = sorted(path.parent.name for path in runs.glob(f"*/{RUN}"))

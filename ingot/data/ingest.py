@@ -31,14 +31,14 @@ from ingot.workspace.progress import Progress
 if TYPE_CHECKING:
     import pyarrow
 
-    from ingot.data.read.plan import Plan
+    from ingot.data.read.plan import SourceSplits
 
 LARGEST_SHARD = 4_000_000  # a task holds some twenty times that, whatever the size of the corpus
 SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
 NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples lie in problems.jsonl
-VERSION = 1  # raised by whoever changes what a read task makes of a split
+VERSION = 1  # raise it when a read task makes something else of a split
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Reading:
 class Sources:
     """What is to be read: a plan for each source, the size of shards, and how long it took to find out."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[SourceSplits, ...]
     shard_bytes: int
     seconds: float
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.envs import calculator
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Policy, Score, Task, Writing
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.tool_calls import Tool, ToolCalls
 from ingot.envs.tools.tool import DEADLINE
 from ingot.envs.trajectory import Node, Trajectory

@@ -1,6 +1,6 @@
 """The samplings of a batch as tensors on the device, made once for as long as its requests stay the same.
 
-What nobody in the batch asks for costs nothing: the host knows which options occur (the plain Python values here), and
+An option that no request of the batch uses costs nothing: the host knows which options occur (the plain Python values here), and
 the device is never asked. Batches of hundreds of requests change at nearly every step, so a request with nothing but a
 seed and a temperature (`plain`) is not looked at twice. The changes of the logits are in modify.py; `Controls.modify`
 has their order.
@@ -39,9 +39,6 @@ class Controls:
     ) -> None:
         self.samplings, self.device, self.vocabulary_size = tuple(samplings), device, vocabulary_size
         self._special = [row for row, one in enumerate(samplings) if not one.plain]
-        self.plain_P = torch.tensor(
-            [row for row, one in enumerate(samplings) if one.plain], dtype=torch.int64
-        )  # on the CPU
         temperature_B = np.array([one.temperature for one in samplings])
         greedy_B = temperature_B == 0
         integers = np.zeros((3, len(samplings)), dtype=np.int64)
@@ -113,8 +110,6 @@ class Controls:
             rows = [one for one in plain for _ in range(positions)]
             controls = Controls(rows, self.device, self.vocabulary_size)
             controls._penalties = self._penalties.spread(positions) if self._penalties else None
-            # those that are plain here: rows whose penalties were taken out are not
-            controls.plain_P = (self.plain_P[:, None] * positions + torch.arange(positions)).view(-1)
             self._repeated[positions] = controls
         return self._repeated[positions]
 

@@ -1,4 +1,4 @@
-"""One step of decoding: rows in, logits out. On a GPU it is a CUDA graph, captured once for each size of the batch.
+"""One step of decoding: rows in, logits out. On a GPU it is a captured CUDA graph, one for each batch size.
 
 A step of a small model is hundreds of kernels of a few microseconds each; starting them one by one takes far longer than running
 them. A graph starts all of them at once. Its sizes are padded (SIZES), so there are few graphs; they share their memory, because
@@ -15,8 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ingot.inference.forward import states
-from ingot.inference.rows import Rows
+from ingot.inference.rows import DecodingRows
 from ingot.model.block import Block
 from ingot.model.feed_forward.mixture import MixtureOfExperts
 from ingot.model.mixers.cache import Cache, Room
@@ -29,7 +28,7 @@ class Decoder:
     """Runs the model over the leading rows."""
 
     def __init__(
-        self, model: Transformer, caches: Sequence[Cache | None], rows: Rows, room: Room, *, graphs: bool
+        self, model: Transformer, caches: Sequence[Cache | None], rows: DecodingRows, room: Room, *, graphs: bool
     ) -> None:
         self.model, self.caches, self.rows, self.room = model, caches, rows, room
         self.uses_graphs = graphs and all(_can_be_captured(block) for block in model.blocks)
@@ -59,11 +58,10 @@ class Decoder:
 
     def _run(self, size: int, reach: int) -> Tensor:
         rows = self.rows
-        states_B1D = states(
-            self.model,
+        states_B1D = self.model.hidden(
             rows.tokens_B[:size, None],
             rows.positions_B[:size, None],
-            self.caches,
+            caches=self.caches,
             slots=rows.slots_B[:size],
             pages=rows.pages_BR[:size],
             reach=reach,

@@ -1,8 +1,8 @@
-"""What requests hold while they are in the engine: a slot, pages, and the beginnings that others have computed before.
+"""What requests hold while they are in the engine: a slot, pages, and prefixes that others have computed before.
 
 A request enters with pages for its whole context. The first of them may be those of others that begin with the same tokens
 (pages.py); where the model has states or rings beside its pages, they must come with a snapshot of these (snapshots.py). It
-leaves with everything; what it has computed stays to be found until its place is needed.
+gives everything back when it leaves; what it has computed can be found until its pages are needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GPU_OPERATIONS = 8e12  # what a GPU does in about 20 ms, for which the others ma
 
 
 class Memory:
-    """The caches of all layers. Slots: `count` for requests, as many for snapshots if the model needs them, one for nobody."""
+    """The caches of all layers. Slots: `count` for requests, as many for snapshots if the model needs them, one for dead rows."""
 
     def __init__(self, model: Transformer, count: int, room: Room, *, drafts: bool = False) -> None:
         assert room.pages is not None
@@ -57,7 +57,7 @@ class Memory:
     def enter(self, request: Request, spare: int) -> Entry:
         """Give the request a slot and its pages, and leave `spare` pages for others to grow.
 
-        "coming": somebody is about to compute what it begins with, so waiting is cheaper; "full": there are not enough pages.
+        "coming": another request is about to compute its prefix, so waiting is cheaper; "full": there are not enough pages.
         """
         page, tokens = self.room.page, request.context
         beginning = tokens[:-1]  # the last token is read by the first step of decoding
@@ -139,7 +139,7 @@ class Memory:
             request.root, request.nodes = None, []
 
     def clean(self) -> None:
-        """Zeros everywhere, which nobody may find: what is not a number would spoil even what it has no weight in."""
+        """Zeros everywhere: a NaN in a cache spoils attention even where its weight is zero."""
         self.forget()
         for cache in self._all_caches:
             for tensor in cache.tensors():
@@ -159,7 +159,7 @@ class Memory:
         name = (parent, tuple(request.span(whole * page, length)))
         if self.snapshots.known(name):
             return
-        place = self.snapshots.room()
+        place = self.snapshots.free_slot()
         if place is None:
             return
         slot, gone = place
@@ -189,7 +189,7 @@ class Memory:
         request.done = found.length
 
     def drop_copies(self) -> None:
-        """Forget the copies that were asked for: those who need them are gone."""
+        """Forget the copies that were asked for: the requests that needed them are gone."""
         self._slot_copies, self._page_copies = [], []
 
     def flush(self) -> None:
@@ -213,7 +213,7 @@ def size_room(
     cache_bytes: int | None = None,
     drafts: bool = False,
 ) -> Room:
-    """Room for `slots` requests of `length` tokens: pages for all of them, or as many as fit into `cache_bytes`.
+    """The size of caches for `slots` requests of `length` tokens: pages for all, or as many as fit into `cache_bytes`.
 
     Without a number these are 4 GiB of a CPU's memory (taken when they are written), or 60 % of what is free on a GPU.
     """

@@ -5,7 +5,8 @@
     sandwich       x + post_norm(f(norm(x)))         Gemma 2, Trinity
     norm_residual  h = norm(x);  α·h + β·f(h)        MiniMax-01 (DeepNorm's scales, arXiv 2203.00555)
 
-A layer with only a mixer or only a feed-forward (Nemotron-H) is the same thing with one of the two missing.
+A layer with only a mixer or only a feed-forward (Nemotron-H) is the same thing with one of the two missing. Training, sampling
+and pipelines all run a layer through `Block.forward`.
 """
 
 from __future__ import annotations
@@ -16,144 +17,62 @@ from torch import Tensor, nn
 
 from ingot.model.config import BlockConfig
 from ingot.model.context import Context
-from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig
-from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.feed_forward.mixture import MixtureOfExperts
-from ingot.model.halves import Given, run_halves
-from ingot.model.halves_team import attention_half, feed_forward_half
-from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.cache import Cache
-from ingot.model.mixers.config import (
-    AttentionConfig,
-    GatedDeltaConfig,
-    KdaConfig,
-    LightningConfig,
-    Mamba2Config,
-    MixerConfig,
-    MlaConfig,
-)
-from ingot.model.mixers.gated_delta import GatedDelta
-from ingot.model.mixers.kda import Kda
-from ingot.model.mixers.lightning import Lightning
-from ingot.model.mixers.mamba2 import Mamba2
-from ingot.model.mixers.mixer import Mixer, Site, mix
-from ingot.model.mixers.mla import Mla
-from ingot.model.mixers.parallel import Parallel
-from ingot.model.norm import RmsNorm
-from ingot.model.norm_residual import Unsummed, add_norm, add_norm_can
-
-
-def make_mixer(config: MixerConfig, site: Site) -> Mixer:
-    """The mixer that a configuration describes."""
-    match config:
-        case AttentionConfig():
-            return Attention(config, site)
-        case MlaConfig():
-            return Mla(config, site)
-        case LightningConfig():
-            return Lightning(config, site)
-        case GatedDeltaConfig():
-            return GatedDelta(config, site)
-        case KdaConfig():
-            return Kda(config, site)
-        case Mamba2Config():
-            return Mamba2(config, site)
-        case _:
-            return Parallel(config, site)
-
-
-def make_feed_forward(config: ChannelConfig, site: Site) -> FeedForward | MixtureOfExperts:
-    """The feed-forward that a configuration describes."""
-    if isinstance(config, FeedForwardConfig):
-        return FeedForward(config, site.width)
-    return MixtureOfExperts(config, site)
+from ingot.model.mixers.mixer import Site, mix
+from ingot.model.norm import RmsNorm, add_rms_norm
 
 
 class Block(nn.Module):
     """One layer; `mixer` or `feed_forward` is None where it has none."""
-
-    apart = False  # layers that make the norm again from what entered it must see it as a step of its own (float8.py)
 
     def __init__(self, config: BlockConfig, site: Site) -> None:
         super().__init__()
         self.config = config
         self.mixer, self.feed_forward = None, None
         if config.mixer is not None:
-            self.mixer = make_mixer(config.mixer, site)
+            self.mixer = config.mixer.build(site)
             self.mixer_norm, self.mixer_post_norm = _norms(config, site)
         if config.feed_forward is not None:
-            self.feed_forward = make_feed_forward(config.feed_forward, site)
+            self.feed_forward = config.feed_forward.build(site)
             self.feed_forward_norm, self.feed_forward_post_norm = _norms(config, site)
 
-    def forward(self, x_BTD: Tensor | Unsummed, context: Context, cache: Cache | None = None) -> Tensor | Unsummed:
-        """The stream after this layer; one that comes as a sum still to be made also leaves as one (`joins`)."""
-        if isinstance(x_BTD, Unsummed):
-            assert cache is None
-            return self._join(x_BTD, context)
-        mixer, feed_forward = self.mixer, self.feed_forward
-        usual = cache is None and self.config.residual == "pre"  # then a half may be for the loops of a CPU
+    def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
+        """The residual stream after this layer."""
+        mixer, feed_forward, config = self.mixer, self.feed_forward, self.config
+        if mixer is not None and feed_forward is not None and config.residual == "pre":
+            assert self.mixer_norm is not None and self.feed_forward_norm is not None
+            y_BTD = mix(mixer, self.mixer_norm(x_BTD), context, cache)
+            x_BTD, h_BTD = add_rms_norm(x_BTD, y_BTD, self.feed_forward_norm)
+            return x_BTD + feed_forward(h_BTD, context)
         if mixer is not None:
-            half = attention_half(mixer, self.mixer_norm, x_BTD, context) if usual else None
-            if half is not None:
-                x_BTD = run_halves(x_BTD, [half])
-            else:
-                norms = self.mixer_norm, self.mixer_post_norm
-                x_BTD = self._wrap(x_BTD, lambda h: mix(mixer, h, context, cache), *norms, self.config.mixer_scales)
+            norms = (self.mixer_norm, self.mixer_post_norm)
+            x_BTD = self._around(lambda h: mix(mixer, h, context, cache), x_BTD, *norms, config.mixer_scales)
         if feed_forward is not None:
-            half = feed_forward_half(feed_forward, self.feed_forward_norm, x_BTD) if usual else None
-            if half is not None:
-                x_BTD = run_halves(x_BTD, [half])
-            else:
-                norms, scales = (self.feed_forward_norm, self.feed_forward_post_norm), self.config.feed_forward_scales
-                x_BTD = self._wrap(x_BTD, lambda h: feed_forward(h, context), *norms, scales)
+            norms = (self.feed_forward_norm, self.feed_forward_post_norm)
+            x_BTD = self._around(lambda h: feed_forward(h, context), x_BTD, *norms, config.feed_forward_scales)
         return x_BTD
 
-    def halves(self, x_BTD: Tensor, context: Context) -> list[Given] | None:
-        """Both halves for inputs like x, if the loops of a training run on a CPU take them."""
-        if self.mixer is None or self.feed_forward is None or self.config.residual != "pre":
-            return None
-        first = attention_half(self.mixer, self.mixer_norm, x_BTD, context)
-        second = None if first is None else feed_forward_half(self.feed_forward, self.feed_forward_norm, x_BTD)
-        return None if first is None or second is None else [first, second]
-
-    def joins(self, x_BTD: Tensor) -> bool:
-        """Whether sums and norms of this layer can be one in a pass without caches (norm_residual.py)."""
-        if self.apart or self.config.residual != "pre":
-            return False
-        if self.mixer is not None and not add_norm_can(self.mixer_norm, x_BTD):
-            return False
-        return self.feed_forward is None or add_norm_can(self.feed_forward_norm, x_BTD)
-
-    def _join(self, stream: Unsummed, context: Context) -> Unsummed:
-        if self.mixer is not None:
-            assert self.mixer_norm is not None
-            x_BTD, h_BTD = add_norm(stream, self.mixer_norm)
-            stream = Unsummed(x_BTD, mix(self.mixer, h_BTD, context))
-        if self.feed_forward is not None:
-            assert self.feed_forward_norm is not None
-            x_BTD, h_BTD = add_norm(stream, self.feed_forward_norm)
-            stream = Unsummed(x_BTD, self.feed_forward(h_BTD, context))
-        return stream
-
-    def report(self, context: Context) -> None:
-        """Tell the Record of the pass, if it has one, what the router did: to be called after every pass of the block."""
-        if isinstance(self.feed_forward, MixtureOfExperts):
-            self.feed_forward.report(context)
-
-    def _wrap(
+    def _around(
         self,
-        x_BTD: Tensor,
         part: Callable[[Tensor], Tensor],
+        x_BTD: Tensor,
         norm: RmsNorm | None,
         post_norm: RmsNorm | None,
         scales: tuple[float, float],
     ) -> Tensor:
+        """The residual rule around one part."""
         h_BTD = x_BTD if norm is None else norm(x_BTD)
         y_BTD = part(h_BTD)
         if self.config.residual == "norm_residual":
             alpha, beta = scales
             return alpha * h_BTD + beta * y_BTD
         return x_BTD + (y_BTD if post_norm is None else post_norm(y_BTD))
+
+    def report(self, context: Context) -> None:
+        """Tell the Record of the pass, if it has one, what the router did: to be called after every pass of the block."""
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            self.feed_forward.report(context)
 
 
 def _norms(config: BlockConfig, site: Site) -> tuple[RmsNorm | None, RmsNorm | None]:

@@ -5,8 +5,8 @@ A model is a stack of layers; each is one of the named `blocks`, in the order th
     blocks: { local: {…}, global: {…} }
     layers: "(local*5 global)*4 local*2"
 
-A block names its mixer, its feed-forward (either may be missing) and where its norms sit. The parts' own options are in
-mixers/config.py, positions/config.py and feed_forward/config.py. No option is a family's name: every system of the
+A block names its mixer, its feed-forward (either may be missing) and where its norms sit. A part's options are declared in
+the part's own file (mixers/, feed_forward/, positions/config.py). No option is a family's name: every system of the
 presets is a combination of these.
 """
 
@@ -18,23 +18,14 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from ingot.model.feed_forward.config import ChannelConfig
+from ingot.model.feed_forward.config import AnyFeedForward
 from ingot.model.layers import expand_layers
-from ingot.model.mixers.config import MixerConfig
+from ingot.model.mixers.config import AnyMixer
+from ingot.model.norm import NormConfig
 from ingot.model.positions.config import Scaling
 from ingot.model.presets.data import started, tuples
 from ingot.workspace.config import Config
 from ingot.workspace.errors import IngotError
-
-
-class NormConfig(Config):
-    """Root-mean-square norm: x / sqrt(mean(x²) + ε) · gain (arXiv 1910.07467)."""
-
-    epsilon: float = Field(1e-5, gt=0, description="ε")
-    zero_centred: bool = Field(False, description="the gain is 1 + w, so that weight decay pulls it to 1 (Gemma)")
-    cast: Literal["before_gain", "after_gain"] = Field(
-        "before_gain", description="where a low-precision model leaves float32; the same in float32"
-    )
 
 
 class BlockConfig(Config):
@@ -48,8 +39,8 @@ class BlockConfig(Config):
     Without one of the two it has only the other.
     """
 
-    mixer: MixerConfig | None = Field(None, description="the token mixer; null for none")
-    feed_forward: ChannelConfig | None = Field(None, description="the feed-forward; null for none")
+    mixer: AnyMixer | None = Field(None, description="the token mixer; null for none")
+    feed_forward: AnyFeedForward | None = Field(None, description="the feed-forward; null for none")
     residual: Literal["pre", "post", "sandwich", "norm_residual"] = Field("pre", description="where the norms sit")
     mixer_scales: tuple[float, float] = Field((1.0, 1.0), description="α and β of norm_residual around the mixer")
     feed_forward_scales: tuple[float, float] = Field(

@@ -34,19 +34,9 @@ from torch import nn
 
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
+from ingot.model.feed_forward.channel import RoutedExperts
 from ingot.model.mixers.cache import Cache, JointCache, Room, StateCache, TokenCache
-from ingot.model.mixers.config import (
-    AttentionConfig,
-    GatedDeltaConfig,
-    KdaConfig,
-    LightningConfig,
-    Mamba2Config,
-    MixerConfig,
-    MlaConfig,
-    ParallelConfig,
-)
-from ingot.model.mixers.mixer import Site
+from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.multi_token import MultiTokenModule
 
 VALUE = torch.bfloat16  # two bytes per cached value
@@ -160,8 +150,9 @@ class ModelCount:
     @property
     def mixtures(self) -> Mapping[str, Mixture]:
         """The mixtures of experts by block."""
-        blocks = {name: self.config.blocks[name].feed_forward for name in dict.fromkeys(self.config.layer_names)}
-        return {name: _mixture(part, self.config.width) for name, part in blocks.items() if isinstance(part, MoeConfig)}
+        parts = {name: self.config.blocks[name].feed_forward for name in dict.fromkeys(self.config.layer_names)}
+        routed = {name: part.routed for name, part in parts.items() if part is not None}
+        return {name: _mixture(one, self.config.width) for name, one in routed.items() if one is not None}
 
 
 def count(config: ModelConfig) -> ModelCount:
@@ -201,11 +192,13 @@ def _build(config: BlockConfig, site: Site) -> Block:
 def _parts(module: nn.Module, config: BlockConfig) -> dict[str, Size]:
     """The sizes of the parts of a block, or of a module around one."""
     found: dict[str, Size] = {}
+    routed = None if config.feed_forward is None else config.feed_forward.routed
     for name, parameter in module.named_parameters():
-        size = parameter.numel()
-        part, active = _part(name.removeprefix("block."), config), size
-        if part == "routed experts" and isinstance(config.feed_forward, MoeConfig):
-            active = size // config.feed_forward.experts * config.feed_forward.active
+        name = name.removeprefix("block.")
+        part, size = _part(name, config), parameter.numel()
+        active = size
+        if routed is not None and name.startswith("feed_forward.experts."):
+            active = size // routed.experts * routed.active
         matrix = parameter.dim() >= 2 and not name.endswith("bias")
         found[part] = found.get(part, Size()) + Size(size, active, active if matrix else 0)
     return found
@@ -215,25 +208,17 @@ def _part(name: str, config: BlockConfig) -> str:
     """What a parameter of a block belongs to, in words."""
     if name.startswith("mixer.") and config.mixer is not None:
         return "indexer" if name.startswith("mixer.indexer.") else config.mixer.kind.replace("_", " ")
-    if not name.startswith("feed_forward."):
-        return "norms" if "norm" in name else "input projection"
-    if not isinstance(config.feed_forward, MoeConfig):
-        return "feed-forward"
-    inside = name.removeprefix("feed_forward.").partition(".")[0]
-    return {"experts": "routed experts", "router": "router"}.get(
-        inside, "latent" if "latent" in inside else "shared experts"
-    )
+    if name.startswith("feed_forward.") and config.feed_forward is not None:
+        return config.feed_forward.group(name.removeprefix("feed_forward."))
+    return "norms" if "norm" in name else "input projection"
 
 
 def _cache_size(block: Block) -> CacheSize:
     """The cache of a layer, by asking its mixer for one of a single token."""
-    config = block.config.mixer
-    if block.mixer is None:
+    if block.mixer is None or block.config.mixer is None:
         return CacheSize()
     tokens, state = _bytes(block.mixer.make_cache(Room(slots=1, length=1), VALUE, META))
-    attention = config.attention if isinstance(config, ParallelConfig) else config
-    limits = (attention.window, attention.chunk) if isinstance(attention, AttentionConfig) else ()
-    return CacheSize(tokens, min((limit for limit in limits if limit), default=None), state)
+    return CacheSize(tokens, block.config.mixer.reach, state)
 
 
 def _bytes(cache: Cache) -> tuple[int, int]:
@@ -247,50 +232,18 @@ def _bytes(cache: Cache) -> tuple[int, int]:
     return sum(tokens for tokens, _ in sizes), sum(state for _, state in sizes)
 
 
-def mean_keys(length: int, window: int | None = None, chunk: int | None = None) -> float:
-    """How many keys a query sees on average in a text of this length."""
-    span = min(chunk or length, length)
-    whole, rest = divmod(length, span)
-    return (whole * _pairs(span, window) + _pairs(rest, window)) / length
-
-
-def _pairs(span: int, window: int | None) -> float:
-    reach = min(window or span, span)
-    return reach * span - reach * reach / 2
-
-
 def mixing_flops(mixer: MixerConfig | None, length: int) -> float:
-    """Forward FLOPs per token of a mixer beside its matrices."""
-    match mixer:
-        case None:
-            return 0.0
-        case AttentionConfig():
-            return 4 * mixer.heads * mixer.head_width * mean_keys(length, mixer.window, mixer.chunk)
-        case MlaConfig():
-            sparse = mixer.sparse
-            channels = mixer.heads * (mixer.content_width + mixer.rope_width + mixer.value_width)
-            flops = 2 * channels * mean_keys(length, sparse.keep if sparse else None)
-            scored = sparse.heads * sparse.head_width if sparse and not sparse.shared else 0
-            return flops + 2 * scored * mean_keys(length)
-        case LightningConfig():
-            return 2 * 2 * mixer.heads * mixer.head_width**2
-        case GatedDeltaConfig():
-            return 2 * 3 * mixer.value_heads * mixer.key_width * mixer.value_width
-        case KdaConfig():
-            return 2 * 3 * mixer.heads * mixer.head_width**2
-        case Mamba2Config():
-            return 2 * 2 * mixer.heads * mixer.head_width * mixer.state
-        case ParallelConfig():
-            return mixing_flops(mixer.attention, length) + mixing_flops(mixer.mamba, length)
+    """Forward FLOPs per token of a mixer beside its matrices; none where a block has no mixer."""
+    return 0.0 if mixer is None else mixer.mixing_flops(length)
 
 
-def _mixture(config: MoeConfig, width: int) -> Mixture:
+def _mixture(routed: RoutedExperts, width: int) -> Mixture:
     return Mixture(
-        experts=config.experts,
-        active=config.active,
-        expert_width=config.expert.width,
-        shared_width=config.shared.width if config.shared else 0,
-        granularity=2 * width / config.expert.width,
-        sparsity=config.experts / config.active,
-        activation_ratio=config.active / config.experts,
+        experts=routed.experts,
+        active=routed.active,
+        expert_width=routed.expert_width,
+        shared_width=routed.shared_width,
+        granularity=2 * width / routed.expert_width,
+        sparsity=routed.experts / routed.active,
+        activation_ratio=routed.active / routed.experts,
     )

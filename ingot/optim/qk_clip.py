@@ -5,7 +5,7 @@ update, a head with S_h > τ has its projections shrunk so that its logits would
 
     multi-head                    W_q^h, W_k^h · √γ_h
     grouped and multi-query       W_q^h · γ_h             keys are shared by a group of heads, of which only h is too large
-    latent                        W_qc^h, W_kc^h · √γ_h  (content)      W_qr^h · γ_h  (turned; its key is shared by all heads)
+    latent                        W_qc^h, W_kc^h · √γ_h  (content)      W_qr^h · γ_h  (rotated; its key is shared by all heads)
 
 with the biases, where there are any. The step's own forward and backward pass are over by then and do not change. Logits are
 linear in what is scaled: a head that is not clipped keeps its logits exactly, and one that is would have had at most τ.
@@ -21,7 +21,7 @@ Shapes: H heads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -30,10 +30,8 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from ingot.model.config import ModelConfig
 from ingot.model.linear import Linear
-from ingot.model.matrices import Rows, in_order, in_turn
-from ingot.model.mixers.attention import Attention
-from ingot.model.mixers.config import AttentionConfig, ParallelConfig
-from ingot.model.mixers.mla import Mla
+from ingot.model.matrices import Rows
+from ingot.model.mixers.mixer import SoftmaxMixer
 from ingot.model.transformer import Transformer
 from ingot.optim.adamw import local
 
@@ -51,10 +49,9 @@ def clip_query_key(model: Transformer, max_logits: Mapping[int, Tensor], thresho
     clippable = {layer: logits_H for layer, logits_H in max_logits.items() if not _has_norms(model.config, layer)}
     factors = {layer: _factors(logits_H, threshold) for layer, logits_H in clippable.items()}
     for module in model.modules():
-        if isinstance(module, Attention) and module.layer in factors:
-            _clip_attention(module, factors[module.layer])
-        elif isinstance(module, Mla) and module.layer in factors:
-            _clip_latent(module, factors[module.layer])
+        if isinstance(module, SoftmaxMixer) and module.layer in factors:
+            for projection, rows in module.logit_factors(factors[module.layer]):
+                _scale(projection, rows)
     logits = torch.cat(list(max_logits.values()))
     clipped = torch.cat([logits.new_ones(0), *factors.values()]) < 1  # also where no layer can be clipped
     return {"largest_logit": logits.max(), "clipped_heads": clipped.sum() / len(logits)}
@@ -69,28 +66,10 @@ def _has_norms(config: ModelConfig, layer: int) -> bool:
     """Whether the attention of a layer has norms of queries and keys; layers beyond the last are of multi-token modules."""
     further = config.multi_token.block if config.multi_token is not None else ""
     mixer = (config.block(layer) if layer < config.depth else config.blocks[further]).mixer
-    attention = mixer.attention if isinstance(mixer, ParallelConfig) else mixer
-    return isinstance(attention, AttentionConfig) and attention.query_key_norm != "none"
+    return mixer is not None and mixer.bounds_logits
 
 
-def _clip_latent(module: Mla, factor_H: Tensor) -> None:
-    config, half_H = module.config, factor_H.sqrt()
-    content, turned = in_turn(config.heads, config.content_width, config.rope_width)
-    key, _ = in_turn(config.heads, config.content_width, config.value_width)
-    _scale(module.query if config.query_latent is None else module.query_up, [(content, half_H), (turned, factor_H)])
-    _scale(module.key_value_up, [(key, half_H)])
-
-
-def _clip_attention(module: Attention, factor_H: Tensor) -> None:
-    config = module.config
-    query, key = in_order((config.heads, config.head_width), (config.key_value_heads, config.head_width))
-    if config.heads == config.key_value_heads:
-        _scale(module.query_key_value, [(query, factor_H.sqrt()), (key, factor_H.sqrt())])
-    else:
-        _scale(module.query_key_value, [(query, factor_H)])
-
-
-def _scale(layer: Linear, parts: list[tuple[Rows, Tensor]]) -> None:
+def _scale(layer: Linear, parts: Sequence[tuple[Rows, Tensor]]) -> None:
     """Multiply the heads' rows of a layer's weight and bias by their factors."""
     for parameter in (layer.weight, layer.bias):
         if parameter is not None:

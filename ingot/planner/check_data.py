@@ -14,7 +14,7 @@ from ingot.recipe.recipe import FromPath, Recipe, RecipeStage
 from ingot.recipe.work import Work
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import INDEX_FILE, SOURCE_FILES, Shards
-from ingot.train.config import PretrainConfig
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import ArtifactError, DataError, RecipeError
 from ingot.workspace.files import file_sha256, read_json
 

@@ -21,9 +21,10 @@ from ingot.planner.placement import devices, resolve
 from ingot.planner.plan import assume_machine
 from ingot.planner.shape import shape_of
 from ingot.recipe.work import Work
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import divided_widths, find_indivisible
+from ingot.train.pretrain_config import PretrainConfig
 
 DRY_RUN_SECONDS = 120.0
 LONGEST_STEP = 60.0

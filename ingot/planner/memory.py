@@ -4,8 +4,8 @@
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
                   step on; in a step of one pass they grow while activations are freed, and count only where they exceed them
     optimizer     8 B · parameters (AdamW, two moments); Muon keeps one momentum, 4 B, of the matrices of the blocks
-    copies        2 B · parameters of all blocks on one device (train/rounded.py), of gathered ones under FSDP; with float8 and
-                  a scale per tensor 1 B of every rounded weight, which waits for the backward pass
+    copies        2 B · parameters of all blocks on one device (train/bf16_copies.py), of gathered ones under FSDP; with float8
+                  and a scale per tensor 1 B of every rounded weight, which waits for the backward pass
     activations   bytes per token and block (shape.py, by `activations.keep`) · tokens of a pass · passes in flight
                   + what one block computes again or holds while its gradient is taken, beyond the logits, which are gone then
     loss          a chunk of logits (its size: train/hardware.py), which become their gradient; the states and their gradient;
@@ -29,9 +29,10 @@ from ingot.optim.config import MuonConfig
 from ingot.planner.hardware import GIB
 from ingot.planner.sampler_memory import MASTER, NOTHING, Beside
 from ingot.planner.shape import Shape
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.hardware import bytes_of_logits
 from ingot.train.parallel.config import MeshConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 GRADIENT, MOMENT = 4, 4
 """Bytes of a weight's gradient, of one moment."""

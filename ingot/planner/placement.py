@@ -19,9 +19,10 @@ from ingot.planner.sampler_memory import NOTHING, Beside
 from ingot.planner.shape import Shape
 from ingot.planner.speed import Speed, step_speed
 from ingot.post.config import PreferConfig
-from ingot.train.config import ActivationsConfig, PretrainConfig, TrainingConfig
+from ingot.train.config import ActivationsConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import Indivisible, expert_counts, find_indivisible
+from ingot.train.pretrain_config import PretrainConfig
 
 TIE = 0.05
 """Relative difference of speed that the estimate cannot be trusted to see."""

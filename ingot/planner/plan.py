@@ -20,8 +20,9 @@ from ingot.recipe.folders import input_names
 from ingot.recipe.recipe import FromPath, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import list_work
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.hardware import cpu_name
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ def beside(
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     slots = -(-config.prompts_per_step * group // processes)
     free = None if device is None else device - weights - grading
-    reference = weights if isinstance(config, RlConfig) and config.reference_weight > 0 else 0
+    reference = weights if isinstance(config, RlConfig) and config.algorithm.wants_reference else 0
     return Beside(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
 
 

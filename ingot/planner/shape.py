@@ -25,20 +25,8 @@ import torch
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import mixing_flops
-from ingot.model.feed_forward.config import ChannelConfig, FeedForwardConfig, MoeConfig
 from ingot.model.linear import Linear
-from ingot.model.mixers.config import (
-    AttentionConfig,
-    GatedDeltaConfig,
-    KdaConfig,
-    LightningConfig,
-    Mamba2Config,
-    MixerConfig,
-    MlaConfig,
-    ParallelConfig,
-)
 from ingot.model.mixers.mixer import Site
-from ingot.planner.cost import inner_width, mixed_width
 from ingot.train.float8 import SMALLEST, Scaling, fits
 from ingot.train.parallel.stages import divide_layers
 
@@ -181,12 +169,13 @@ def shape_of(model: ModelConfig) -> Shape:
 def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
     with torch.device("meta"):
         block = Block(config, site)
-    mixture = config.feed_forward if isinstance(config.feed_forward, MoeConfig) else None
+    mixer, feed_forward = config.mixer, config.feed_forward
+    routed = None if feed_forward is None else feed_forward.routed
     matrices, experts = [], 0
     for name, parameter in block.named_parameters():
-        if parameter.dim() == 3 and mixture is not None and name.startswith("feed_forward.experts."):
+        if parameter.dim() == 3 and routed is not None and name.startswith("feed_forward.experts."):
             number, out, into = parameter.shape
-            matrices.append(Matrix(out, into, number, mixture.active / number))
+            matrices.append(Matrix(out, into, number, routed.active / number))
             experts += parameter.numel()
         elif parameter.dim() == 2:
             matrices.append(Matrix(*parameter.shape))
@@ -197,14 +186,14 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
         expert_parameters=experts,
         matrices=tuple(matrices),
         width=site.width,
-        halves=(config.mixer is not None) + (config.feed_forward is not None),
-        mixed=mixed_width(config.mixer),
-        left=mixer_output(config.mixer),
-        inner=inner_width(config.feed_forward),
-        gated=_expert(config.feed_forward).gated,
-        routed=mixture.active if mixture is not None else 0,
-        rows=mixture.active * DISPATCH_COPIES * (mixture.latent or site.width) if mixture is not None else 0,
-        key_value_width=key_value_width(config.mixer),
+        halves=(mixer is not None) + (feed_forward is not None),
+        mixed=0 if mixer is None else mixer.input_width,
+        left=0 if mixer is None else mixer.output_width,
+        inner=0 if feed_forward is None else feed_forward.inner_width,
+        gated=feed_forward is None or feed_forward.has_gate,
+        routed=0 if routed is None else routed.active,
+        rows=0 if routed is None else routed.active * DISPATCH_COPIES * (routed.latent or site.width),
+        key_value_width=0 if mixer is None else mixer.key_value_width,
         float8=_float8(block),
     )
 
@@ -219,36 +208,3 @@ def _float8(block: Block) -> Float8:
         sum(weight.shape[1] for name, weight in large.items() if name.endswith(end)) for end in (".output", ".down")
     )
     return Float8(sum(weight.numel() for weight in large.values()), sum(stream.values()), left, inner)
-
-
-def _expert(part: ChannelConfig | None) -> FeedForwardConfig:
-    """The feed-forward that a token passes: the dense one, or the form of the experts; an empty one where there is none."""
-    return part.expert if isinstance(part, MoeConfig) else part or FeedForwardConfig(width=1)
-
-
-def mixer_output(mixer: MixerConfig | None) -> int:
-    """Numbers per token that leave the mixing, before the output projection."""
-    match mixer:
-        case None:
-            return 0
-        case AttentionConfig() | LightningConfig() | KdaConfig() | Mamba2Config():
-            return mixer.heads * mixer.head_width
-        case MlaConfig():
-            return mixer.heads * mixer.value_width
-        case GatedDeltaConfig():
-            return mixer.value_heads * mixer.value_width
-        case ParallelConfig():
-            return mixer_output(mixer.attention) + mixer_output(mixer.mamba)
-
-
-def key_value_width(mixer: MixerConfig | None) -> int:
-    """Numbers per token that a query of another rank needs; linear-time mixers pass on a state instead, counted as none."""
-    match mixer:
-        case AttentionConfig():
-            return 2 * mixer.key_value_heads * mixer.head_width
-        case MlaConfig():
-            return mixer.key_value_latent + mixer.rope_width
-        case ParallelConfig():
-            return key_value_width(mixer.attention)
-        case _:
-            return 0

@@ -17,9 +17,9 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
+from ingot.envs.mix import TaskMix
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Score, Task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine

@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence as SequenceOf
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.tokens.batch import Batch, Sequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.packing import make_batch

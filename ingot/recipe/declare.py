@@ -11,11 +11,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ingot.recipe.problems import Problems, suggestion
+from ingot.recipe.problems import Problems
 from ingot.recipe.stages import StageKind, Table
 from ingot.recipe.tree import Node
 from ingot.recipe.validate import validate
 from ingot.workspace.config import Config
+from ingot.workspace.nearest import suggestion
 
 STAGE_KEYS = ("stage", "inputs", "before", "after", "seed")
 """Keys that the recipe reads in every stage; no config class has a field of these names (a test checks it)."""

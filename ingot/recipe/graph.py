@@ -7,6 +7,7 @@ teacher of itself would be a silent no-op.
 
     hash(stage) = sha256(kind, version of the kind, config, seed, {role: hash of the input})
 
+Files of code that a config names (`file.py:Name`, workspace/outside.py) count by their content, not by their folder.
 The hash of an input that a stage makes is that stage's hash; the hash of a path is that of its content (of shards: of their
 index, which has the checksum of every file; they may be terabytes). So the same work has the same name on every machine, and
 any change of config, seed, version or data upstream gives another one.
@@ -18,12 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ingot.recipe.declare import Declared
-from ingot.recipe.problems import Problems, nearest, suggestion
+from ingot.recipe.problems import Problems
 from ingot.recipe.recipe import FromPath, FromStage, Inputs, Recipe, Source
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import PARTIAL, file_sha256
+from ingot.workspace.nearest import nearest, suggestion
+from ingot.workspace.outside import digests, without_paths
 from ingot.workspace.stage import DONE
 
 SHARDS_INDEX = "index.json"  # INDEX_FILE of tokens/shards.py, which imports numpy (a test compares the two)
@@ -218,12 +221,13 @@ def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
     """The hash of every stage, by name. Reads the inputs that are given as paths, and the files that configs name."""
     hashes: dict[str, str] = {}
     for stage in recipe.stages:
+        work = stage.config.work()
         hashes[stage.name] = content_hash(
             {
                 "kind": stage.kind,
                 "version": table[stage.kind].version,
-                "config": stage.config.work(),
-                "outside": stage.config.outside(),
+                "config": without_paths(work),
+                "outside": stage.config.outside() | without_paths(digests(work)),
                 "seed": stage.seed,
                 "inputs": input_hashes(stage.inputs, hashes),
             }

@@ -14,11 +14,12 @@ from ingot.recipe.branch import check_branches
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
 from ingot.recipe.mixtures import check_mixtures
-from ingot.recipe.problems import Problems, suggestion
+from ingot.recipe.problems import Problems
 from ingot.recipe.read import ROOT_KEYS, Changes, apply_changes, parse_changes, read_file
 from ingot.recipe.recipe import Inputs, Recipe, RecipeStage
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node
+from ingot.workspace.nearest import suggestion
 
 DEFAULT_SEED = 1
 RECIPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)

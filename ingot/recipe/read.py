@@ -2,7 +2,8 @@
 
 `extends: base.yaml` (relative to the file that says so) lays this file over the base: mappings are merged key by key,
 lists and scalars are replaced, a stage set to null is removed. `--set stage.key=value` does the same for one value.
-Each value keeps the place that wrote it, so that an error points into the right file or names the right option.
+`file.py:Name` is relative to the file that says so, too; on the command line to the working directory. Each value
+keeps the place that wrote it, so that an error points into the right file or names the right option.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingot.recipe.problems import Problems, suggestion
+from ingot.recipe.problems import Problems
 from ingot.recipe.tree import Node, from_python, merge, parse_yaml
+from ingot.workspace.nearest import suggestion
+from ingot.workspace.outside import anchor
 
 ROOT_KEYS = ("name", "seed", "inputs", "stages", "extends")
 Changes = Sequence[str] | Mapping[str, Any]
@@ -45,7 +48,7 @@ def parse_changes(changes: Changes, problems: Problems) -> list[Change]:
     for key, place, node in pairs:
         path = tuple(key.strip().split("."))
         if all(path):
-            parsed.append(Change(path, node))
+            parsed.append(Change(path, anchored(node, Path())))
         else:
             problems.add("a key to set is names with dots between them", place=place, fix="write --set stage.key=value")
     return parsed
@@ -78,7 +81,7 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
         problems.add(f"cannot be read: {error.strerror or error}", place=asked_at or label)
         return empty
     before = len(problems.found)
-    tree = parse_yaml(text, label, problems)
+    tree = anchored(parse_yaml(text, label, problems), path.parent)
     if len(problems.found) > before:
         return empty
     if tree.content is None:
@@ -96,6 +99,15 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
         return own
     inherited = _read(path.parent / base.content, (*above, path.resolve()), problems, asked_at=base.place)
     return _lay_over(inherited, own)
+
+
+def anchored(node: Node, folder: Path) -> Node:
+    """The tree with every `file.py:Name` in it, keys included, made absolute: a config has no folder that it is read from."""
+    if isinstance(node.content, dict):
+        return Node({anchor(key, folder): anchored(child, folder) for key, child in node.content.items()}, node.place)
+    if isinstance(node.content, list):
+        return Node([anchored(child, folder) for child in node.content], node.place)
+    return Node(anchor(node.content, folder), node.place) if isinstance(node.content, str) else node
 
 
 def _lay_over(base: Node, over: Node) -> Node:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ingot.recipe.problems import suggestion
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.nearest import suggestion
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ingot.recipe.problems import Problems, nearest, suggestion
+from ingot.recipe.problems import Problems
 from ingot.recipe.tree import Node
 from ingot.workspace.config import Config
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.kinds import WRONG_KIND, Kinds, KindsByName
+from ingot.workspace.nearest import nearest, suggestion
 
 EXPECTED = {
     "int": "a whole number",
@@ -90,7 +94,7 @@ def _find(node: Node, detail: ErrorDetails) -> Location:
     ends = _alignments(node, detail["loc"])
     missing = detail["type"] == "missing"
     _, path, end = max(ends, key=lambda way: (way[0], not missing or not _is_leaf(way[2]), len(way[1])))
-    if detail["type"].startswith("union_tag"):
+    if detail["type"].startswith("union_tag") or detail["type"] == WRONG_KIND:
         key = str(detail["ctx"]["discriminator"]).strip("'")
         return (*path, key) if _child(end, key) is not None else path
     return path
@@ -127,15 +131,27 @@ def _explain(
     if kinds == {"missing"}:
         for detail in details:
             missing = ".".join([dotted, str(detail["loc"][-1])])
-            problems.add(f"{missing} is missing", place=value.place, fix=_describe_missing(model, detail["loc"]))
+            fix = _describe_missing(model, node, detail["loc"])
+            problems.add(f"{missing} is missing", place=value.place, fix=fix)
+    elif WRONG_KIND in kinds:
+        said = next(detail["ctx"] for detail in details if detail["type"] == WRONG_KIND)
+        problems.add(f"{dotted}: {said['problem']}", place=value.place, fix=said["fix"] or None)
     elif kinds == {"union_tag_not_found"}:
         key = str(details[0]["ctx"]["discriminator"]).strip("'")
-        fields = [one.model_fields[key] for one in _walk(model, details[0]["loc"]) if key in one.model_fields]
+        walked = _walk(model, node, details[0]["loc"])
+        fields = [one.model_fields[key] for one in walked if key in one.model_fields]
         tags = [str(tag) for field in fields for tag in _literals(field.annotation)]
-        problems.add(f"{dotted}.{key} is missing", place=value.place, fix=f"give {key}: one of {', '.join(tags)}")
+        tables = _tables_at(model, node, details[0]["loc"])
+        tags += [tag for table in tables for tag in table.names()]
+        outside = ", or file.py:Name" if tables else ""
+        problems.add(
+            f"{dotted}.{key} is missing", place=value.place, fix=f"give {key}: one of {', '.join(tags)}{outside}"
+        )
     elif kinds == {"extra_forbidden"}:
-        names = _fields(model, details[0]["loc"][:-1]) + list(also if len(path) == 1 else ())
-        fix = _suggest_field(str(path[-1]), names)
+        models = _walk(model, node, details[0]["loc"][:-1])
+        names = _fields(models) + list(also if len(path) == 1 else ())
+        moved = [one.moved[str(path[-1])] for one in models if issubclass(one, Config) and str(path[-1]) in one.moved]
+        fix = f"write {moved[0]}" if moved else _suggest_field(str(path[-1]), names)
         problems.add(f"unknown key {dotted}", place=value.place, fix=fix)
     elif all(_expected(detail) for detail in details):
         wanted = " or ".join(dict.fromkeys(_expected(detail) for detail in details))
@@ -190,30 +206,74 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [model for argument in get_args(annotation) for model in _models(argument)]
 
 
-def _walk(model: type[BaseModel], location: Location) -> list[type[BaseModel]]:
-    """The config classes that may stand at `location` of a `model`."""
+def _tables(annotation: Any) -> list[Kinds[Any]]:
+    """The tables of kinds that a type is annotated with, at whatever depth."""
+    if isinstance(annotation, Kinds):
+        return [annotation]
+    return [table for argument in get_args(annotation) for table in _tables(argument)]
+
+
+def _tables_of(field: FieldInfo) -> list[Kinds[Any]]:
+    return [table for part in (field.annotation, *field.metadata) for table in _tables(part)]
+
+
+def _steps(
+    model: type[BaseModel], node: Node, location: Location
+) -> Iterator[tuple[list[type[BaseModel]], list[Kinds[Any]]]]:
+    """Along a location: the config classes that may stand there, and the tables of kinds that an entry there is read by."""
     models: list[type[BaseModel]] = [model]
+    tables: list[Kinds[Any]] = []
     for part in location:
-        fields = [model.model_fields[str(part)] for model in models if part in model.model_fields]
+        before = [one for one in models if part not in one.model_fields]
+        fields = [one.model_fields[str(part)] for one in models if part in one.model_fields]
         inside = [one for field in fields for one in _models(field.annotation)]
         tagged = [m for m in models if any(part in _literals(f.annotation) for f in m.model_fields.values())]
         models = inside or tagged or models  # an index or a key of a dict stays with the same classes
-    return models
+        tables = [table for field in fields for table in _tables_of(field)] if fields else tables
+        node = _child(node, part) or node
+        named = [kind for table in tables for kind in _kind_of(table, node)]
+        named += [
+            one for keyed in before if issubclass(keyed, KindsByName) for one in _find_kind(keyed.kinds, str(part))
+        ]
+        models, tables = (named, []) if named else (models, tables)
+        yield models, tables
+
+
+def _kind_of(table: Kinds[Any], entry: Node) -> list[type[BaseModel]]:
+    """The class of an entry, if it names one that is there."""
+    tag = entry.entries.get(table.base.key)
+    return _find_kind(table, tag.content) if tag is not None and isinstance(tag.content, str) else []
+
+
+def _find_kind(table: Kinds[Any], name: str) -> list[type[BaseModel]]:
+    try:
+        return [table.find(name)]
+    except RecipeError:  # a problem that is reported where it is found
+        return []
+
+
+def _walk(model: type[BaseModel], node: Node, location: Location) -> list[type[BaseModel]]:
+    """The config classes that may stand at `location` of a `model` whose values are `node`."""
+    return [[model], *(models for models, _ in _steps(model, node, location))][-1]
+
+
+def _tables_at(model: type[BaseModel], node: Node, location: Location) -> list[Kinds[Any]]:
+    return [[], *(tables for _, tables in _steps(model, node, location))][-1]
 
 
 def _literals(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
-def _fields(model: type[BaseModel], location: Location, depth: int = 2) -> list[str]:
-    """The keys that may be written at `location`, those of nested configs in dotted form after the direct ones."""
+def _fields(models: list[type[BaseModel]], depth: int = 2) -> list[str]:
+    """The keys that these classes have, those of nested configs in dotted form after the direct ones."""
     direct: list[str] = []
     nested: list[str] = []
-    for one in _walk(model, location):
+    for one in models:
         for name, field in one.model_fields.items():
             direct.append(name)
             if depth:
-                nested += [f"{name}.{n}" for inner in _models(field.annotation) for n in _fields(inner, (), depth - 1)]
+                nested += [f"{name}.{n}" for inner in _models(field.annotation) for n in _fields([inner], depth - 1)]
     return list(dict.fromkeys(direct + nested))
 
 
@@ -228,9 +288,9 @@ def _suggest_field(key: str, names: list[str]) -> str:
     return f"did you mean {right}?" if right else suggestion(key, direct, "known keys")
 
 
-def _describe_missing(model: type[BaseModel], location: Location) -> str | None:
+def _describe_missing(model: type[BaseModel], node: Node, location: Location) -> str | None:
     """What the missing key means, from its description."""
-    for one in _walk(model, location[:-1]):
+    for one in _walk(model, node, location[:-1]):
         field = one.model_fields.get(str(location[-1]))
         if field is not None and field.description:
             return f"give {location[-1]}: {field.description}"

@@ -30,6 +30,10 @@ class Sequence:
             if len(values) != len(self.tokens):
                 raise ValueError(f"stream {name!r} has {len(values)} values for {len(self.tokens)} tokens")
 
+    def with_stream(self, name: str, values: list[float]) -> Sequence:
+        """The same with one more stream."""
+        return Sequence(self.tokens, {**self.streams, name: values})
+
 
 @dataclass(frozen=True)
 class Places:

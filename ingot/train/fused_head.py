@@ -10,8 +10,8 @@ can be formed while they are there. They are then multiplied with the states and
 products instead of the four of recomputation, and memory that does not grow with tokens × vocabulary. This is the idea of
 Liger's fused linear cross-entropy (arXiv 2410.10989), with log Z² in it.
 
-What happens between the products is a `Differentiate`: `chunk` for any device, a loop for float32 on a CPU, a kernel on CUDA
-(head_triton.py), or one that speaks with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
+What happens between the products is a `Differentiate`: that of kernels/cross_entropy.py, or one that exchanges sums with the
+ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
 
 Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
 """
@@ -26,11 +26,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from ingot.model.product import matrix_product
-from ingot.model.rooms import empty
-from ingot.model.team import run, team_can
+from ingot.kernels.cross_entropy import differentiate, multiply_unless_one
 from ingot.train.hardware import bytes_of_logits
-from ingot.workspace.errors import IngotError
 
 CHUNK_LOGITS_CPU = 1 << 22  # values of a chunk: shorter ones cost more in the products than the cache saves
 
@@ -44,29 +41,29 @@ class _LinearCrossEntropy(torch.autograd.Function):
         context: Any,
         states_ND: Tensor,
         weight_VD: Tensor,
-        rounded_VD: Tensor,
+        copy_VD: Tensor,
         targets_N: Tensor,
         a_N: Tensor,
         b_N: Tensor | None,
-        differentiate: Differentiate,
+        middle: Differentiate,
     ) -> tuple[Tensor, Tensor, Tensor]:
         tokens, vocabulary = len(targets_N), len(weight_VD)
         exact = torch.promote_types(states_ND.dtype, torch.float32)
         logprobs_N, normalisers_N = (torch.empty(tokens, dtype=exact, device=a_N.device) for _ in range(2))
         wants_states, wants_weight = context.needs_input_grad[0], context.needs_input_grad[1]
-        gradient_states = empty(states_ND, states_ND.shape) if wants_states else None
-        gradient_weight = empty(weight_VD, weight_VD.shape, exact) if wants_weight else None
+        gradient_states = states_ND.new_empty(states_ND.shape) if wants_states else None
+        gradient_weight = weight_VD.new_empty(weight_VD.shape, dtype=exact) if wants_weight else None
         if gradient_weight is not None and not tokens:
             gradient_weight.zero_()
         size = _chunk_size(tokens, vocabulary, states_ND)
-        room_CV = empty(states_ND, (min(size, tokens), vocabulary))
+        buffer_CV = states_ND.new_empty(min(size, tokens), vocabulary)
         for start in range(0, tokens, size):
             part = slice(start, start + size)
             states, targets, a, b = states_ND[part], targets_N[part], a_N[part], None if b_N is None else b_N[part]
-            logits = matrix_product(states, rounded_VD.T, room_CV[: len(states)])
-            logprobs_N[part], normalisers_N[part], gradient = differentiate(logits, targets, a, b)
+            logits = torch.mm(states, copy_VD.T, out=buffer_CV[: len(states)])
+            logprobs_N[part], normalisers_N[part], gradient = middle(logits, targets, a, b)
             if gradient_states is not None:
-                matrix_product(gradient, rounded_VD, gradient_states[part])
+                torch.mm(gradient, copy_VD, out=gradient_states[part])
             if gradient_weight is not None:
                 _add_product(gradient_weight, gradient, states, first=start == 0)
         context.save_for_backward(gradient_states, gradient_weight)
@@ -81,7 +78,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         states, weight = context.saved_tensors
         for gradient in (states, weight):
             if gradient is not None:
-                _multiply(gradient, upstream)
+                multiply_unless_one(gradient, upstream)
         return states, None if weight is None else weight.to(context.dtype), *[None] * 5
 
 
@@ -93,115 +90,34 @@ def linear_cross_entropy(
     b_N: Tensor | None = None,
     scale: float = 1.0,
     softcap: float | None = None,
-    rounded_VD: Tensor | None = None,
+    copy_VD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(loss, log-probabilities, log-normalisers); only the loss carries a gradient.
 
-    `rounded_VD` is a copy of the weight, used if it has the dtype of the states; the gradient goes to `weight_VD`.
+    `copy_VD` is a copy of the weight, used if it has the dtype of the states; the gradient goes to `weight_VD`.
     """
     if isinstance(weight_VD, DTensor):  # a head that tensor parallelism divides
         from ingot.train.parallel.vocabulary import divided_cross_entropy
 
         return divided_cross_entropy(states_ND, weight_VD, targets_N, a_N, b_N, scale, softcap)
-    rounded = weight_VD if rounded_VD is None or rounded_VD.dtype != states_ND.dtype else rounded_VD
-    rounded = rounded.detach().to(states_ND.dtype)
-    differentiate = _differentiate_alone(states_ND, rounded, targets_N, scale, softcap)
-    return cross_entropy_by(differentiate, states_ND, weight_VD, rounded, targets_N, a_N, b_N)
+    copy = weight_VD if copy_VD is None or copy_VD.dtype != states_ND.dtype else copy_VD
+    copy = copy.detach().to(states_ND.dtype)
+    middle = partial(differentiate, scale=scale, softcap=softcap)
+    return cross_entropy_by(middle, states_ND, weight_VD, copy, targets_N, a_N, b_N)
 
 
 def cross_entropy_by(
-    differentiate: Differentiate,
+    middle: Differentiate,
     states_ND: Tensor,
     weight_VD: Tensor,
-    rounded_VD: Tensor,
+    copy_VD: Tensor,
     targets_N: Tensor,
     a_N: Tensor,
     b_N: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with a given middle, which knows scale and softcap; `rounded_VD` is the weight in the dtype of the states."""
-    given = states_ND, weight_VD, rounded_VD, targets_N, a_N, b_N, differentiate
+    """The same with a given function between the products; `copy_VD` is the weight in the dtype of the states."""
+    given = states_ND, weight_VD, copy_VD, targets_N, a_N, b_N, middle
     return _LinearCrossEntropy.apply(*given)  # type: ignore[no-untyped-call]
-
-
-def kernels_can(states_ND: Tensor) -> bool:
-    """Whether the kernels of head_triton.py, which compute in float32, take the logits of these states."""
-    return states_ND.is_cuda and states_ND.dtype != torch.float64
-
-
-def chunk(
-    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None, scale: float, softcap: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, log-normalisers, and the gradient of the products W s in their own dtype.
-
-    Every operation passes over all logits: as few as possible, in place, and the exponentials once.
-    """
-    z_CV = capped(logits_CV, scale, softcap)
-    largest_C = z_CV.amax(dim=-1)
-    gradient = torch.sub(z_CV, largest_C[:, None]).exp_()
-    sums_C = gradient.sum(dim=-1)
-    normalisers_C = largest_C + sums_C.log()
-    factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
-    gradient.mul_((factor_C / sums_C)[:, None])
-    gradient.scatter_add_(1, targets_C[:, None], a_C[:, None].to(gradient.dtype))
-    logprobs_C = z_CV.gather(1, targets_C[:, None])[:, 0] - normalisers_C
-    return logprobs_C, normalisers_C, through_cap(gradient, z_CV, scale, softcap).to(logits_CV.dtype)
-
-
-def capped(logits_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """z of the products W s, in float32 or better."""
-    z_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
-    z_CV = z_CV if scale == 1.0 else z_CV * scale
-    return z_CV if softcap is None else softcap * torch.tanh(z_CV / softcap)
-
-
-def through_cap(gradient_CV: Tensor, z_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """The gradient of the products W s from that of z."""
-    if softcap is not None:
-        gradient_CV = gradient_CV * (1 - (z_CV / softcap).square())
-    return gradient_CV if scale == 1.0 else gradient_CV * scale
-
-
-def _differentiate_alone(
-    states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, scale: float, softcap: float | None
-) -> Differentiate:
-    """What takes the logits of a head that is whole."""
-    if kernels_can(states_ND):
-        from ingot.train.head_triton import differentiate
-
-        return partial(differentiate, scale=scale, softcap=softcap)
-    if scale == 1.0 and softcap is None and _can_in_place(states_ND, weight_VD, targets_N):
-        return _chunk_in_place
-    return partial(chunk, scale=scale, softcap=softcap)
-
-
-def _can_in_place(states_ND: Tensor, weight_VD: Tensor, targets_N: Tensor) -> bool:
-    """Whether the compiled loop takes these. It indexes memory itself, so nothing but tokens of the vocabulary may come to it."""
-    if not team_can(states_ND, weight_VD) or torch.is_autocast_enabled("cpu") or targets_N.dtype != torch.int64:
-        return False
-    if len(targets_N):
-        lowest, highest = targets_N.aminmax()
-        if lowest < 0 or highest >= len(weight_VD):
-            wrong = int(lowest if lowest < 0 else highest)
-            raise IngotError(
-                f"{wrong} is not a token of a vocabulary of {len(weight_VD)}",
-                place="the targets of the loss",
-                fix="use the tokenizer that the model was made for; mask tokens that shall not count by their weight",
-            )
-    return True
-
-
-def _chunk_in_place(
-    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for float32 on a CPU, with neither scale nor softcap: one pass over the logits, which become the gradient."""
-    from ingot.model.head_loops import differentiate
-
-    targets_C, a_C = targets_C.contiguous(), a_C.float().contiguous()
-    b_C = None if b_C is None else b_C.float().contiguous()
-    logprobs_C, normalisers_C = torch.empty_like(a_C), torch.empty_like(a_C)
-    given = (logits_CV, targets_C, a_C, 0 if b_C is None else b_C)
-    run(differentiate, *given, logprobs_C, normalisers_C, *logits_CV.shape)
-    return logprobs_C, normalisers_C, logits_CV
 
 
 def _chunk_size(tokens: int, vocabulary: int, states: Tensor) -> int:
@@ -224,16 +140,6 @@ def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, fi
     """total += gradientᵀ · states, or = if it is the first; added up in float32 whatever the factors are."""
     exact, beta = total_VD.dtype, 0 if first else 1
     if gradient_CV.dtype == exact or not total_VD.is_cuda:  # a CPU has no product with another dtype of result
-        matrix_product(gradient_CV.T.to(exact), states_CD.to(exact), total_VD, adds=not first)
+        total_VD.addmm_(gradient_CV.T.to(exact), states_CD.to(exact), beta=beta)
     else:
         torch.addmm(total_VD, gradient_CV.T, states_CD, beta=beta, out_dtype=exact, out=total_VD)
-
-
-def _multiply(gradient: Tensor, upstream: Tensor) -> None:
-    """gradient ← gradient · upstream, which is 1 in training: then nothing is read, and no device is asked."""
-    if kernels_can(gradient):
-        from ingot.train.head_triton import multiply_unless_one
-
-        multiply_unless_one(gradient, upstream)
-    elif gradient.device.type != "cpu" or upstream != 1:
-        gradient.mul_(upstream)

@@ -4,8 +4,8 @@
 
 The denominator is counted over every micro-batch (and every rank) of the step before the first backward pass, so the loss
 and its gradient do not depend on packing, on micro-batching, on the order of sequences or on the number of processes.
-A term looks only at token log-probabilities and per-token streams; what those numbers mean is the business of whoever
-stamped them (post/ stamps them for SFT, DPO, GRPO and distillation).
+A term looks only at token log-probabilities and per-token streams; what those numbers mean is decided
+where they are stamped (post/, for SFT, DPO, GRPO and distillation).
 """
 
 from __future__ import annotations

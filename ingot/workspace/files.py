@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ingot.workspace.errors import ArtifactError
+
 PARTIAL = ".partial"
 FINGERPRINT_BYTES = 64_000_000  # below this a file is read whole to see whether it changed: a tenth of a second
 
@@ -104,6 +106,21 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Read one JSON object a line. Splits on newlines only: texts may hold U+2028, which str.splitlines would cut."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def inside(folder: Path, name: object, source: Path) -> Path:
+    """The file `name` below `folder`, where `name` was read from the file `source` and is not trusted.
+
+    Raises ArtifactError for anything but a relative path without "..". Symbolic links are followed: a name cannot make one,
+    and the Hugging Face cache consists of them.
+    """
+    if not isinstance(name, str) or not name or "\0" in name or name.startswith("/") or ".." in name.split("/"):
+        raise ArtifactError(
+            f"{name!r} is not the name of a file in this folder",
+            place=str(source),
+            fix="download the folder again, from a source that you trust",
+        )
+    return folder / name
 
 
 def file_sha256(path: Path) -> str:

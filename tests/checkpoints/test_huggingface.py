@@ -16,7 +16,7 @@ from ingot.checkpoints.convert import export_model
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat, Message, ToolCall

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 import ingot
 from ingot.checkpoints.convert import export_model, import_model
 from ingot.model.config import ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.workspace.errors import ArtifactError
 from tests.model.tiny import attention, config, random_model

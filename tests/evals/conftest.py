@@ -14,9 +14,9 @@ import torch
 
 from ingot.checkpoints.checkpoint import load_model, save_checkpoint
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.config import TokenizerConfig

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.model.transformer import Transformer
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ingot.checkpoints.families.table import write_config
 from ingot.checkpoints.families.weights import make_tensor
-from ingot.inference import decoder, forward, prefill
 from ingot.inference.engine import Engine
 from ingot.inference.request import Completion
 from ingot.inference.sampling import Sampling
@@ -128,13 +127,15 @@ class Passes:
         self.shapes: list[tuple[int, int]] = []
         self.reaches: list[int] = []
 
-        def recorded(model: Transformer, tokens_BT: Tensor, *args: Any, reach: int, **options: Any) -> Tensor:
-            self.shapes.append((tokens_BT.shape[0], tokens_BT.shape[1]))
-            self.reaches.append(reach)
-            return forward.states(model, tokens_BT, *args, reach=reach, **options)
+        hidden = Transformer.hidden
 
-        for module in (decoder, prefill):
-            monkeypatch.setattr(module, "states", recorded)
+        def recorded(model: Transformer, tokens_BT: Tensor, *args: Any, **options: Any) -> Tensor:
+            if "caches" in options:  # not the full pass of `check_against_forward`
+                self.shapes.append((tokens_BT.shape[0], tokens_BT.shape[1]))
+                self.reaches.append(options["reach"])
+            return hidden(model, tokens_BT, *args, **options)
+
+        monkeypatch.setattr(Transformer, "hidden", recorded)
 
     @property
     def prefills(self) -> list[tuple[int, int]]:
@@ -295,15 +296,14 @@ def test_an_interrupted_call_leaves_nothing_behind(
     begun = engine.stream(prompts[0], sampling)
     first = [next(begun), next(begun)]
     waiting = engine.stream(prompts[1], sampling)  # joins in the step that is interrupted
-    calls = iter(range(1000))
+    calls, hidden = iter(range(1000)), Transformer.hidden
 
     def interrupted(*args: Any, **options: Any) -> Tensor:
         if next(calls) == moment:
             raise KeyboardInterrupt
-        return forward.states(*args, **options)
+        return hidden(*args, **options)
 
-    for module in (decoder, prefill):
-        monkeypatch.setattr(module, "states", interrupted)
+    monkeypatch.setattr(Transformer, "hidden", interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine.complete([[4] * 30, [5] * 3, [6]], [sampling] * 3)
     assert first + list(begun) == expected[0]

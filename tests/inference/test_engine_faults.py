@@ -34,7 +34,7 @@ PLACES: dict[str, Place] = {
     "dead rows": lambda engine: (engine._rows, "kill"),
     "new rows": lambda engine: (engine._rows, "load"),
     "more pages": lambda engine: (engine._rows, "grow"),
-    "prompts": lambda engine: (engine_module, "read_pieces"),
+    "prompts": lambda engine: (engine_module, "read_chunks"),
     "logits": lambda engine: (engine._decoder, "logits"),
     "draw": lambda engine: (engine_module, "draw"),
     "arrival": lambda engine: (InFlight, "wait"),

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ingot.inference.text import TextStream
 from ingot.tokens.tokenizer import Tokenizer
-
-from .speaker import train_small_tokenizer
+from tests.serve.speaker import train_small_tokenizer
 
 
 @functools.cache

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
+from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.model.layers import expand_layers, spell_layers
-from ingot.model.mixers.config import AttentionConfig, MlaConfig
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.mla import MlaConfig
 from ingot.model.positions.config import YarnScaling
 from tests.model.tiny import config, mixed_config
 
@@ -80,7 +81,7 @@ def test_a_new_rope_base_reaches_every_layer_that_rotates() -> None:
     ("parts", "message"),
     [
         ({"heads": 4, "key_value_heads": 3, "head_width": 8}, "heads (4) must be a multiple of key_value_heads (3)"),
-        ({"heads": 4, "key_value_heads": 2, "head_width": 7}, "an even number of channels must turn, not 7 of 7"),
+        ({"heads": 4, "key_value_heads": 2, "head_width": 7}, "an even number of channels must be rotated, not 7 of 7"),
         ({"heads": 4, "key_value_heads": 2, "head_width": 10, "rope": {"share": 0.5}}, "not 5 of 10"),
     ],
 )

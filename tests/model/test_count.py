@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from ingot.model.config import ModelConfig
-from ingot.model.count import count, mean_keys, mixing_flops
+from ingot.model.count import count, mixing_flops
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.mixers.cache import Cache, JointCache, Room, StateCache, TokenCache
+from ingot.model.mixers.mask import mean_keys
 from ingot.model.presets.preset import Preset, preset, presets
 from ingot.model.transformer import Transformer
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from ingot.checkpoints.families.table import architecture
 from ingot.model.config import ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.initialise import initialise
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.cache import Room
-from ingot.model.mixers.config import AttentionConfig, MlaConfig
+from ingot.model.mixers.mla import MlaConfig
 from ingot.model.positions.config import LongRopeScaling
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer

@@ -12,8 +12,7 @@ from transformers.models.llama4.modeling_llama4 import Llama4TextL2Norm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextRMSNorm
 
-from ingot.model.config import NormConfig
-from ingot.model.norm import RmsNorm
+from ingot.model.norm import NormConfig, RmsNorm
 
 WIDTH, EPSILON = 48, 0.03  # so large that a norm which ignores it is seen
 BEFORE, AFTER = NormConfig(epsilon=EPSILON), NormConfig(epsilon=EPSILON, cast="after_gain")

@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.model.transformer import Transformer
 

@@ -22,8 +22,7 @@ from ingot.planner.sampler_memory import NOTHING, Beside, beside
 from ingot.planner.shape import shape_of
 from ingot.post.answers import SLOTS
 from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
-from ingot.post.distill import TeacherGraded
-from ingot.post.rl import GroupRelative
+from ingot.post.sampling import SampledSource
 from ingot.recipe.load import load_recipe
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.progress import Progress
@@ -47,7 +46,7 @@ def test_rl_by_hand() -> None:
     shared = (1 + 24 * 64) * PAGE_BYTES
     assert beside(llama(), config, processes=2) == Beside(sampler=LLAMA_BYTES, cache=shared)
     uneven = (1 + 10 * 64) * PAGE_BYTES  # 48 samples, five processes: the fullest has ten
-    held = RlConfig.model_validate(SAMPLES | {"reference_weight": 0.1})
+    held = RlConfig.model_validate(SAMPLES | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}})
     assert beside(llama(), held, processes=5) == Beside(LLAMA_BYTES, reference=LLAMA_BYTES, cache=uneven)
 
 
@@ -112,20 +111,20 @@ def test_against_stages(tmp_path: Path) -> None:
     tokenizer, folder = tiny_tokenizer(), StageFolder(tmp_path, 1, Progress())
     model, copy, teacher = (tiny_model(tokenizer, seed=seed) for seed in range(3))
     options = {"steps": 1, "sequence_length": 64, "tasks": SUMS, "prompts_per_step": 3, "device": "cpu"}
-    rl = RlConfig.model_validate(options | {"reference_weight": 0.1, "group": 2})
-    source = GroupRelative(model, rl, folder, whole=copy)
+    rl = RlConfig.model_validate(options | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}, "group": 2})
+    source = SampledSource(model, rl, folder, whole=copy)
     estimate = beside(model.config, rl)
-    assert (estimate.reference, estimate.cache) == (model_bytes(source.reference), cache_bytes(source.engine))
+    assert (estimate.reference, estimate.cache) == (model_bytes(source.frozen), cache_bytes(source.engine))
     assert beside(model.config, rl, processes=2).sampler == model_bytes(source.whole)
     distill = DistillConfig.model_validate(options)
-    graded = TeacherGraded(model, teacher, distill, folder)
+    graded = SampledSource(model, distill, folder, frozen=teacher)
     assert beside(model.config, distill, 1, teacher.config) == Beside(
-        teacher=model_bytes(graded.teacher), cache=cache_bytes(graded.engine)
+        teacher=model_bytes(graded.frozen), cache=cache_bytes(graded.engine)
     )
 
 
 STAGES = """
-  rl: {steps: 5, sequence_length: 64, prompts_per_step: 2, group: 3, reference_weight: 0.1}
+  rl: {steps: 5, sequence_length: 64, prompts_per_step: 2, group: 3, algorithm: {algorithm: grpo, reference_weight: 0.1}}
   distill: {steps: 5, sequence_length: 64, prompts_per_step: 2, inputs: {teacher: sft}}
 """
 WEIGHTS = 4 * (EMBEDDING + 3 * LAYER + NORMS)
@@ -141,7 +140,7 @@ def sampling(write: Write) -> Path:
 def test_a_plan_counts_it(sampling: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = stage_costs(load_recipe(sampling))
     assert costs["rl"].beside == Beside(reference=WEIGHTS, cache=(1 + 6 * 4) * TINY_PAGE)
-    plain = stage_costs(load_recipe(sampling, ["rl.reference_weight=0"]))["rl"]
+    plain = stage_costs(load_recipe(sampling, ["rl.algorithm=grpo"]))["rl"]
     assert (costs["rl"].memory_bytes or 0) - (plain.memory_bytes or 0) == WEIGHTS
     assert costs["distill"].beside == Beside(teacher=WEIGHTS, cache=(1 + 2 * 4) * TINY_PAGE)
     divided = stage_costs(load_recipe(sampling, ["rl.mesh={shard: 2}"]))["rl"]

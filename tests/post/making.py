@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.checkpoint import save_checkpoint
-from ingot.envs.config import NoThinkConfig, TaskMixConfig
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Score, make_task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
 from ingot.tokens.config import TokenizerConfig
@@ -32,7 +32,7 @@ from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import run_without_final_checkpoint
 
-SUMS = TaskMixConfig(weights={"no_think": 1.0}, no_think=NoThinkConfig(operations=("sum",), largest=3))
+SUMS = TaskMixConfig.model_validate({"weights": {"no_think": 1.0}, "no_think": {"operations": ("sum",), "largest": 3}})
 """The smallest world: sums of two numbers up to three, answered directly."""
 CONTEXT = 128
 UNCLIPPED = AdamWConfig(lr=1e-3, weight_decay=0.0, clip=1e9)

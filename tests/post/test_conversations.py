@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.envs.config import KINDS, TaskMixConfig
-from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
+from ingot.envs.task import TASKS
 from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
 from ingot.tokens.batch import Batch, Sequence
 from ingot.tokens.chat import ChatFormat
@@ -99,7 +100,7 @@ def test_a_step_draws_the_next_groups_of_the_pool() -> None:
 def test_conversations_of_all_task_kinds_are_masked_to_the_assistant(chat: ChatFormat) -> None:
     """Every kind is there; what is weighted ends turns and never the prompt; the text is the worked solution."""
     end = chat.tokenizer.special["<|im_end|>"]
-    sequences = task_conversations(TaskMixConfig(weights=dict.fromkeys(KINDS, 1.0)), chat, 40, seed=1)
+    sequences = task_conversations(TaskMixConfig(weights=dict.fromkeys(TASKS.names(), 1.0)), chat, 40, seed=1)
     assert len(sequences) == 40
     for sequence in sequences:
         weights = sequence.streams["weight"]

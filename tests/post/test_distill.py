@@ -17,8 +17,8 @@ from ingot.envs.trajectory import Trajectory
 from ingot.model.transformer import Transformer
 from ingot.post import distill
 from ingot.post.config import DistillConfig
-from ingot.post.distill import TeacherGraded
 from ingot.post.policy import sequence_logprobs
+from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
@@ -78,7 +78,7 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
     student = tiny_model(tokenizer)
     teacher = nudged(student, 0.05, seed=4)
     answers = every_answer(student)
-    source = TeacherGraded(student, teacher, CONFIG, make_folder("distill"))
+    source = SampledSource(student, CONFIG, make_folder("distill"), frozen=teacher)
     rows, _ = source.advantages(answers)
     estimated = expected_gradient(student, PolicyGradient(), answers, [{"advantage": row} for row in rows])
     exact = exact_gradient(student, teacher)
@@ -88,7 +88,7 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
         student.double(),
         teacher.double(),
     )  # in float32 the mean would show how the normaliser was rounded
-    _, metrics = TeacherGraded(student, teacher, CONFIG, make_folder("exact")).advantages(every_answer(student))
+    _, metrics = SampledSource(student, CONFIG, make_folder("exact"), frozen=teacher).advantages(every_answer(student))
     with torch.no_grad():
         average = (next_token(student) - next_token(teacher)).mean().item()
     assert metrics["teacher_divergence"] == pytest.approx(average, rel=1e-4)

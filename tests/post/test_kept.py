@@ -201,7 +201,10 @@ def test_killed_while_two_processes_sample(schooled: StageFolder, undisturbed: F
     ("changes", "anew"),
     [
         ({}, 0),
-        ({"beta": 1.0, "length_gap": 3, "batch_pairs": 2}, 0),  # what is done with the answers, not how they are made
+        (
+            {"algorithm": {"algorithm": "dpo", "beta": 1.0}, "length_gap": 3, "batch_pairs": 2},
+            0,
+        ),  # what is done with the answers, not how they are made
         ({"temperature": 1.5}, COUNT),
         ({"max_new_tokens": 11}, COUNT),
         ({"seed": 2}, COUNT),

@@ -14,9 +14,10 @@ import torch
 from ingot.envs.task import Task
 from ingot.envs.trajectory import Trajectory
 from ingot.model.transformer import Transformer
+from ingot.post.algorithms.grpo import Grpo, group_advantages
 from ingot.post.config import RlConfig
 from ingot.post.policy import sequence_logprobs
-from ingot.post.rl import GroupRelative, group_advantages
+from ingot.post.sampling import SampledSource
 from ingot.tokens.batch import Sequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import LossTerm, PolicyGradient, ReferenceDivergence, Scored
@@ -50,7 +51,7 @@ def make_trajectories(size: int) -> list[Trajectory]:
     return made
 
 
-class Prepared(GroupRelative):
+class Prepared(SampledSource):
     """The stage's own source, on trajectories that were made elsewhere."""
 
     def __init__(
@@ -58,7 +59,7 @@ class Prepared(GroupRelative):
     ) -> None:
         super().__init__(model, config, folder)
         self.made = made
-        self.reference = reference if self.reference is not None else None
+        self.frozen = reference if self.frozen is not None else None
 
     def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
         return self.made
@@ -107,11 +108,8 @@ def test_the_step_equals_trl(
         tasks=SUMS,
         prompts_per_step=len(made) // GROUP,
         group=GROUP,
-        divide_by_std=scale == "group",
-        reference_weight=beta,
         temperature=temperature,
-        clip_low=LOW,
-        clip_high=HIGH,
+        algorithm=Grpo(clip_low=LOW, clip_high=HIGH, divide_by_std=scale == "group", reference_weight=beta),
         device="cpu",
     )
     logprobs = sequence_logprobs(sampler, [Sequence(each.tokens()) for each in made], CONTEXT, temperature)

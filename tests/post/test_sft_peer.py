@@ -13,7 +13,7 @@ from transformers import DataCollatorForSeq2Seq
 from trl import SFTConfig, SFTTrainer
 
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.mix import TaskMix
 from ingot.post.conversations import PoolSource, as_sequence
 from ingot.tokens.batch import Sequence
 from ingot.tokens.chat import ChatFormat, Message, ToolCall

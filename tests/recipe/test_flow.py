@@ -202,19 +202,14 @@ def test_failure_is_recorded_and_resumed(load: Load) -> None:
 
 
 def test_a_stage_without_its_artifact_or_with_a_bad_summary(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ingot.workspace.stage import Stage
-
-    def broken(result: Any) -> Stage:
-        return Stage("make", toy.MakeConfig, needs={}, makes=("documents",), run=lambda *_: result)
-
     recipe = load("name: broken\nstages: {make: }\n")
-    monkeypatch.setattr(toy, "MAKE", broken({}))
+    monkeypatch.setattr(toy, "make", lambda *_: {})
     with pytest.raises(CheckFailed, match="the make stage make ended without its documents"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
-    monkeypatch.setattr(toy, "MAKE", broken({"loss": float("nan")}))
+    monkeypatch.setattr(toy, "make", lambda *_: {"loss": float("nan")})
     with pytest.raises(CheckFailed, match="returned a summary that is not plain JSON"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
-    monkeypatch.setattr(toy, "MAKE", broken(None))
+    monkeypatch.setattr(toy, "make", lambda *_: None)
     with pytest.raises(CheckFailed, match="returned a NoneType, not a summary"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
     assert not list(RUNS.rglob("DONE"))

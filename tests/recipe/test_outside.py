@@ -1,14 +1,19 @@
-"""Files that a config names are part of the stage's hash: new content under an old path is new work."""
+"""Files that a config names, data and code, are part of the stage's hash: new content under an old path is new work."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
+
 from ingot.data.config import CurateConfig
 from ingot.post.config import SftConfig
+from ingot.recipe.flow import run_recipe
 from ingot.recipe.graph import hash_stages
 from ingot.recipe.load import load_recipe
+
+from . import toy
 
 
 def write_recipe(folder: Path) -> Path:
@@ -47,6 +52,46 @@ def test_conversation_files_are_seen(tmp_path: Path) -> None:
     file.write_text('{"messages": []}\n', encoding="utf-8")
     assert list(before) == [str(file)]
     assert config.outside() != before
+
+
+CODE = "def shout(text):\n    return text.upper()\n"
+
+
+def toy_recipe(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "mine.py").write_text(CODE, encoding="utf-8")
+    recipe = folder / "recipe.yaml"
+    text = "name: r\nstages:\n  make: {sources: [{files: mine.py:shout}]}\n  train: {}\n"
+    recipe.write_text(text, encoding="utf-8")
+    return recipe
+
+
+def test_an_edited_file_of_code_is_work_to_do_again(tmp_path: Path) -> None:
+    """Whatever part of a stage's config names it; the same bytes are the same work, in whatever folder they are."""
+    path = toy_recipe(tmp_path / "here")
+    recipe = load_recipe(path, table=toy.TABLE)
+    assert recipe.stages[0].config.work()["sources"][0]["files"] == f"{path.parent}/mine.py:shout"
+    first = run_recipe(recipe, tmp_path / "runs", table=toy.TABLE)
+    assert [stage.status for stage in first.stages] == ["done", "done"]
+    again = run_recipe(load_recipe(path, table=toy.TABLE), tmp_path / "runs", table=toy.TABLE)
+    assert [stage.status for stage in again.stages] == ["reused", "reused"]
+    moved = load_recipe(toy_recipe(tmp_path / "there"), table=toy.TABLE)
+    assert hash_stages(moved, toy.TABLE) == hash_stages(recipe, toy.TABLE)
+    (path.parent / "mine.py").write_text(CODE.replace("upper", "lower"), encoding="utf-8")
+    edited = run_recipe(load_recipe(path, table=toy.TABLE), tmp_path / "runs", table=toy.TABLE)
+    assert [stage.status for stage in edited.stages] == ["done", "done"]
+
+
+def test_a_file_of_code_is_found_from_the_recipe_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base recipe's from the base's folder; one on the command line from the working directory."""
+    base = toy_recipe(tmp_path / "base")
+    over = tmp_path / "over.yaml"
+    over.write_text("extends: base/recipe.yaml\nname: o\n", encoding="utf-8")
+    work = load_recipe(over, table=toy.TABLE).stages[0].config.work()
+    assert work["sources"][0]["files"] == f"{base.parent}/mine.py:shout"
+    monkeypatch.chdir(tmp_path)
+    work = load_recipe(over, ["make.sources.0.files=x.py:Y"], toy.TABLE).stages[0].config.work()
+    assert work["sources"][0]["files"] == f"{tmp_path}/x.py:Y"
 
 
 def test_the_installed_python_is_known_by_its_versions() -> None:

@@ -120,7 +120,7 @@ def test_two_steps_as_usual_then_a_recording(card: Card) -> None:
     assert card.replays == 3 and card.mode == "default" and not lines
     for _ in range(3):
         step(graphs, batch_of(6))
-    assert passes.ran[3:] == ["default", "default", "recorded"] and len(graphs.recordings) == 2
+    assert passes.ran[3:] == ["default", "default", "recorded"] and len(graphs.captured) == 2
 
 
 def test_a_part_that_waits_is_found_before_anything_is_recorded(card: Card) -> None:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from ingot.checkpoints.families.family import Layout, View, place, rows
 from ingot.checkpoints.families.keys import Keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.layers import spell_layers
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.positions.config import RopeConfig
 from ingot.workspace.errors import ArtifactError
 

@@ -31,8 +31,9 @@ from ingot.checkpoints.families.mixture import (
 from ingot.checkpoints.families.multi_token import multi_token_layout, read_multi_token, write_multi_token
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import MlaConfig, SparseConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.indexer import SparseConfig
+from ingot.model.mixers.mla import MlaConfig
 from ingot.workspace.errors import ArtifactError
 
 

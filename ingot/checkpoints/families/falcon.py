@@ -24,8 +24,8 @@ from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.recurrent import mamba_layout
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import ParallelConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.mixers.parallel import ParallelConfig
 
 
 def read_falcon(keys: Keys) -> ModelConfig:

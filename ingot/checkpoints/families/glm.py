@@ -30,8 +30,8 @@ from ingot.checkpoints.families.mixture import (
 from ingot.checkpoints.families.multi_token import multi_token_layout, read_multi_token, write_multi_token
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
 
 CONTEXT = 131_072
 

@@ -32,8 +32,9 @@ from ingot.checkpoints.families.mixture import (
 )
 from ingot.checkpoints.families.recurrent import kda_layout
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import KdaConfig, MlaConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.kda import KdaConfig
+from ingot.model.mixers.mla import MlaConfig
 
 LINEAR = "linear_attention"
 CONTEXT = 1_048_576

@@ -32,8 +32,8 @@ from ingot.checkpoints.families.family import Family, Layout
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.mixers.attention import AttentionConfig
 
 LONG = 32_768  # the context of all but Llama where config.json names none
 

@@ -34,8 +34,9 @@ from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import sparse_layers
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig, MoeConfig
-from ingot.model.mixers.config import AttentionConfig, TemperatureConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig, TemperatureConfig
 
 CONTEXT = 131_072
 CHUNKED = "chunked_attention"

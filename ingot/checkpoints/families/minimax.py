@@ -30,8 +30,9 @@ from ingot.checkpoints.families.mixture import mixture_layout, write_mixture
 from ingot.checkpoints.families.recurrent import lightning_layout
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import AttentionConfig, LightningConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.lightning import LightningConfig
 
 LINEAR = "linear_attention"
 BLOCK = 256  # of the decays that transformers keeps in its checkpoints; any size computes the same

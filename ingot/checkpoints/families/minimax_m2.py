@@ -22,8 +22,8 @@ from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import mixture_layout, write_mixture
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
 
 CONTEXT = 196_608
 

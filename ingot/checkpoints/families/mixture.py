@@ -19,8 +19,9 @@ from ingot.checkpoints.families.common import (
 from ingot.checkpoints.families.family import Layout, place
 from ingot.checkpoints.families.keys import Keys
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig, MoeConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
 
 V3_EPSILON = 1e-20  # added to the sum of the chosen scores by the code that follows DeepSeek-V3
 

@@ -23,8 +23,10 @@ from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import mixture_layout, read_v3_router, write_v3_router
 from ingot.checkpoints.families.recurrent import mamba_layout
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig, MoeConfig
-from ingot.model.mixers.config import AttentionConfig, Mamba2Config
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.mamba2 import Mamba2Config
 
 MAMBA, ATTENTION, MIXTURE, DENSE = "linear_attention", "full_attention", "moe", "mlp"
 LETTERS = {"M": MAMBA, "*": ATTENTION, "E": MIXTURE, "-": DENSE}

@@ -30,8 +30,8 @@ from ingot.checkpoints.families.family import Family, Layout
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys, write_ropes_by_type
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.positions.config import RopeConfig
 
 

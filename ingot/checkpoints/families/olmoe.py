@@ -20,8 +20,8 @@ from ingot.checkpoints.families.mixture import write_mixture
 from ingot.checkpoints.families.qwen_moe import qwen_layout
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import ModelConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
 
 CONTEXT = 4096
 

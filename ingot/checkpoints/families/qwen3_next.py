@@ -27,8 +27,9 @@ from ingot.checkpoints.families.mixture import mixture_layout, sparse_layers, wr
 from ingot.checkpoints.families.recurrent import gated_delta_layout, grouped, within
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.mixers.config import AttentionConfig, GatedDeltaConfig
+from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.gated_delta import GatedDeltaConfig
 
 LINEAR = "linear_attention"
 STEPS = "num_nextn_predict_layers"

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.families.family import Layout, Piece, Place, View, place, rows
-from ingot.model.mixers.config import GatedDeltaConfig, KdaConfig, LightningConfig, Mamba2Config
-from ingot.model.mixers.lightning import slopes
+from ingot.model.mixers.gated_delta import GatedDeltaConfig
+from ingot.model.mixers.kda import KdaConfig
+from ingot.model.mixers.lightning import LightningConfig, slopes
+from ingot.model.mixers.mamba2 import Mamba2Config
 
 CONVOLUTION: View = lambda weight: weight[:, None]  # noqa: E731  theirs is a Conv1d: [channels, 1, taps]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ingot.data.read.streams import whole_lines
 from ingot.workspace.errors import DataError
 
 PREFIX = "__label__"
@@ -27,8 +27,9 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
                 yield number, row
         return
     is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+    with path.open("rb") as file:
+        for number, raw in enumerate(whole_lines(file, str(path)), start=1):
+            line = raw.decode("utf-8")
             if not line.strip():
                 continue
             try:

@@ -10,7 +10,6 @@ Invariant: the tokens are those of the whole cleaned text with a space in front.
 from __future__ import annotations
 
 import base64
-import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from ingot.data.decontaminate.ngrams import power_of_two
 from ingot.data.decontaminate.words import PUNCTUATION, Words, words_of
 from ingot.data.native import kernel
+from ingot.data.read.streams import whole
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError, IngotError
 
@@ -119,11 +119,12 @@ def distinct(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.
 @lru_cache(maxsize=2)
 def load_encoder(path: str) -> Encode:
     """The encoder of a vocabulary file; refuses one that joins words."""
-    raw = Path(path).read_bytes()
-    raw = gzip.decompress(raw) if path.endswith(".gz") else raw
+    with Path(path).open("rb") as file:
+        raw = whole(file, path)
     encode = _tokenizer_json(raw, path) if raw.lstrip().startswith(b"{") else _tiktoken_ranks(raw, path)
-    whole = encode([f" {CHECK}"])[0]
-    if whole != [token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens]:
+    if encode([f" {CHECK}"])[0] != [
+        token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens
+    ]:
         raise DataError(
             "this vocabulary has tokens that reach over a space",
             place=f"decontaminate: tokens: {path}",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
-from typing import Any
 
-from ingot.data.read.streams import zstandard
+from ingot.data.read.streams import Decompressor, damage_of
 
 
 @dataclass(slots=True)
@@ -93,44 +91,34 @@ def unchunk(payload: bytes) -> tuple[bytes, str]:
 
 
 def decode_content(payload: bytes, encoding: str, max_bytes: int) -> tuple[bytes, str]:
-    """Undo a content encoding. A payload that is not encoded as it says is left as it is."""
+    """Undo a content encoding, up to `max_bytes` and one more. A payload that is not encoded as it says is left as it is."""
     if encoding in ("gzip", "x-gzip"):
         if not payload.startswith(b"\x1f\x8b"):
             return payload, ""  # crawlers store some payloads already decoded and keep the header
-        return inflate(payload, 31, max_bytes)
+        return decompress(payload, ".gz", max_bytes)
     if encoding == "deflate":
-        plain, problem = inflate(payload, 15, max_bytes)
-        return inflate(payload, -15, max_bytes) if problem and not plain else (plain, problem)
+        plain, problem = decompress(payload, "zlib", max_bytes)
+        return decompress(payload, "deflate", max_bytes) if problem and not plain else (plain, problem)
     if encoding == "br":
-        try:
-            import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        except ImportError:
-            return b"", "brotli is not installed"
-        try:
-            return brotli.decompress(payload)[: max_bytes + 1], ""
-        except brotli.error:
-            return payload, ""
+        plain, problem = decompress(payload, ".br", max_bytes)
+        return (payload, "") if problem else (plain, "")
     if encoding == "zstd":
-        module: Any = zstandard()
-        try:
-            return module.ZstdDecompressor().decompressobj().decompress(payload)[: max_bytes + 1], ""
-        except module.ZstdError:
-            return payload, ""
+        plain, problem = decompress(payload, ".zst", max_bytes)
+        return (payload, "") if problem.startswith("content encoding broken") else (plain, problem)
     return payload, ""
 
 
-def inflate(payload: bytes, wbits: int, max_bytes: int) -> tuple[bytes, str]:
-    """Decompress at most `max_bytes` and one more, as far as the payload goes."""
-    decompressor = zlib.decompressobj(wbits)
+def decompress(payload: bytes, compression: str, max_bytes: int) -> tuple[bytes, str]:
+    """Decompress at most `max_bytes` and one more, as far as the payload goes; and what was wrong with it."""
+    current = Decompressor(compression)
     parts: list[bytes] = []
     size = 0
-    for start in range(0, len(payload), 65_536):
-        try:
-            part = decompressor.decompress(payload[start : start + 65_536], max_bytes + 1 - size)
-        except zlib.error as error:
-            return b"".join(parts), f"content encoding broken ({error})"
-        parts.append(part)
-        size += len(part)
-        if decompressor.eof or size > max_bytes:
-            return b"".join(parts), ""
-    return b"".join(parts), "content encoding ends early"
+    try:
+        for part in current.parts(payload):
+            parts.append(part)
+            size += len(part)
+            if size > max_bytes:
+                return b"".join(parts)[: max_bytes + 1], ""
+    except damage_of(compression) as error:
+        return b"".join(parts), f"content encoding broken ({error})"
+    return b"".join(parts), "" if current.finished else "content encoding ends early"

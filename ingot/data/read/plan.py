@@ -38,7 +38,7 @@ ONE_DOCUMENT = frozenset({"text", "html", "python", "metadata", "code"})  # form
 
 
 @dataclass(frozen=True)
-class Plan:
+class SourceSplits:
     """What a source will give: the splits to read, and what was found before the budget cut it."""
 
     splits: tuple[Split, ...]
@@ -57,13 +57,13 @@ def splits(source: SourceConfig, max_bytes: int | None = None) -> list[Split]:
     return list(plan(source, max_bytes).splits)
 
 
-def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> Plan:
+def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> SourceSplits:
     """Find the files, cut them, choose within the budget, put small ones together."""
     pieces = pieces_of(source, split_bytes)
     taken = pieces if max_bytes is None else select(pieces, max_bytes)
     paths = {piece.path for piece in pieces}
     left_out = len(paths) - len({piece.path for piece in taken})
-    return Plan(tuple(grouped(taken, split_bytes)), len(paths), sum(piece.size for piece in pieces), left_out)
+    return SourceSplits(tuple(grouped(taken, split_bytes)), len(paths), sum(piece.size for piece in pieces), left_out)
 
 
 def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:

@@ -1,22 +1,28 @@
 """Opening files: any fsspec URL, decompressed on the way, a chunk at a time.
 
 Invariant: a damaged or truncated file gives every byte that can still be decompressed, and then `Unreadable`. Memory
-does not grow with the file.
+does not grow with the file, nor with what a byte of it expands to: every codec is asked for at most `CHUNK` bytes of
+text at a time, so that a decompression bomb costs its reader no more than a book does.
 """
 
 from __future__ import annotations
 
 import bz2
 import lzma
+import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from ingot.data.read.problem import Unreadable
-from ingot.workspace.errors import IngotError
+from ingot.workspace.errors import DataError, IngotError
 
 CHUNK = 1 << 18
+INPUT = 1 << 15  # of compressed input at a time: what follows a member in it is copied
+WHOLE = 1 << 28  # bytes of a file or line that is held in memory as it is
+MEMORY = 1 << 28  # an .xz file may ask its reader for gigabytes; `xz -9` needs 65 MB
+WBITS = {".gz": 31, "zlib": 15, "deflate": -15}  # of zlib: which header it expects
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -40,56 +46,119 @@ def compression_of(path: str) -> str:
     return next((suffix for suffix in COMPRESSED if lower.endswith(suffix)), "")
 
 
-def zstandard() -> Any:
+def brotli() -> Any:
     """The module, or how to get it."""
     try:
-        import zstandard
+        import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
-        raise IngotError("reading .zst files needs zstandard", fix='pip install "ingot[data]"') from None
-    return zstandard
+        raise IngotError("reading brotli needs brotli", fix='pip install "ingot[data]"') from None
+    return brotli
 
 
-def decompressor(compression: str) -> Callable[[], Any]:
-    """Makes objects that decompress one gzip member, one zstd frame and so on: `decompress`, `eof`, `unused_data`."""
-    if compression == ".gz":
-        return lambda: zlib.decompressobj(wbits=31)
-    if compression == ".bz2":
-        return bz2.BZ2Decompressor
-    if compression == ".xz":
-        return lzma.LZMADecompressor
-    return cast(Callable[[], Any], zstandard().ZstdDecompressor().decompressobj)
+def zstd() -> Any:
+    """The module (in the standard library from Python 3.14 on), or how to get it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd
+    try:
+        from backports import zstd
+    except ImportError:
+        raise IngotError("reading zstd needs backports.zstd", fix='pip install "ingot[data]"') from None
+    return zstd
+
+
+class Decompressor:
+    """One gzip member, zstd frame, … of a stream: `parts` gives what a piece of input holds, at most `CHUNK` at a time.
+
+    `finished` after the last byte of the member; `rest` is then the input that follows it.
+    """
+
+    def __init__(self, compression: str) -> None:
+        self.finished = False
+        self.rest = b""
+        if compression == ".br":
+            self._parts, self._current = self._brotli, brotli().Decompressor()
+        elif compression in WBITS:
+            self._parts, self._current = self._zlib, zlib.decompressobj(wbits=WBITS[compression])
+        else:
+            self._parts = self._buffered
+            if compression == ".bz2":
+                self._current = bz2.BZ2Decompressor()
+            elif compression == ".xz":
+                self._current = lzma.LZMADecompressor(memlimit=MEMORY)
+            else:
+                self._current = zstd().ZstdDecompressor()  # refuses windows of more than 128 MB by itself
+
+    def parts(self, data: bytes) -> Iterator[bytes]:
+        """The text of `data`, the next piece of input; raises one of `damage_of`."""
+        return (part for part in self._parts(data) if part)
+
+    def _zlib(self, data: bytes) -> Iterator[bytes]:
+        while data and not self.finished:
+            yield self._current.decompress(data, CHUNK)
+            data = self._current.unconsumed_tail
+            self.finished = self._current.eof
+        while not self.finished and (part := self._current.decompress(b"", CHUNK)):  # held back by the limit
+            yield part
+            self.finished = self._current.eof
+        self.rest = self._current.unused_data
+
+    def _buffered(self, data: bytes) -> Iterator[bytes]:
+        while not self.finished:
+            yield self._current.decompress(data, CHUNK)
+            self.finished, data = self._current.eof, b""
+            if self._current.needs_input:
+                break
+        self.rest = self._current.unused_data
+
+    def _brotli(self, data: bytes) -> Iterator[bytes]:
+        yield self._current.process(data, output_buffer_limit=CHUNK)
+        while not self._current.can_accept_more_data():
+            yield self._current.process(b"", output_buffer_limit=CHUNK)
+        self.finished = self._current.is_finished()
 
 
 def damage_of(compression: str) -> tuple[type[Exception], ...]:
     """The exceptions with which a decompressor says that its input is damaged."""
     if compression == ".zst":
-        return (zstandard().ZstdError,)
+        return (zstd().ZstdError,)
+    if compression == ".br":
+        return (brotli().error,)
     return (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
+
+
+def members(file: BinaryIO, compression: str) -> Iterator[tuple[int, bytes]]:
+    """The content of a compressed file from its current position; with each chunk, where its member begins."""
+    damage = damage_of(compression)
+    read_until = member = file.tell()
+    current: Decompressor | None = None
+    given = 0
+    while data := read(file, INPUT):
+        read_until += len(data)
+        while data:
+            if current is None:
+                member, current = read_until - len(data), Decompressor(compression)
+            try:
+                for part in current.parts(data):
+                    given += len(part)
+                    yield member, part
+            except damage as error:
+                raise Unreadable("damaged", f"after {given:,} bytes ({error})") from None
+            data = b""
+            if current.finished:  # another member may follow; zeros between them are padding
+                data, current = current.rest.lstrip(b"\0"), None
+    if current is not None:
+        raise Unreadable("truncated", f"after {given:,} bytes")
 
 
 def chunks(file: BinaryIO, compression: str) -> Iterator[bytes]:
     """The content of a file from its current position, some hundred kilobytes at a time."""
-    if not compression:
-        while data := read(file, CHUNK):
-            yield data
+    if compression:
+        yield from (part for _, part in members(file, compression))
         return
-    make, damage = decompressor(compression), damage_of(compression)
-    current, given = None, 0
     while data := read(file, CHUNK):
-        while data:
-            current = current or make()
-            try:
-                plain = current.decompress(data)
-            except damage as error:
-                raise Unreadable("damaged", f"after {given:,} bytes ({error})") from None
-            given += len(plain)
-            if plain:
-                yield plain
-            data = b""
-            if current.eof:  # another member may follow; zeros between them are padding
-                data, current = current.unused_data.lstrip(b"\0"), None
-    if current is not None:
-        raise Unreadable("truncated", f"after {given:,} bytes")
+        yield data
 
 
 def read(file: BinaryIO, size: int) -> bytes:
@@ -98,3 +167,36 @@ def read(file: BinaryIO, size: int) -> bytes:
         return file.read(size)
     except OSError as error:
         raise Unreadable("cannot be read", f"({error.strerror or error})") from None
+
+
+def whole(file: BinaryIO, path: str) -> bytes:
+    """The content of a file that a step reads besides the documents (a list, a vocabulary, an eval)."""
+    parts, size = [], 0
+    try:
+        for part in chunks(file, compression_of(path)):
+            parts.append(part)
+            size += len(part)
+            if size > WHOLE:
+                raise DataError(f"more than {WHOLE:,} bytes", place=path, fix="give a smaller file")
+    except Unreadable as error:
+        raise DataError(f"{error}", place=path, fix="repair the file") from None
+    return b"".join(parts)
+
+
+def whole_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """The lines of such a file, one at a time."""
+    held: list[bytes] = []  # of a line whose end is not read yet
+    try:
+        for part in chunks(file, compression_of(path)):
+            *lines, begun = part.split(b"\n")
+            if lines:
+                yield b"".join([*held, lines[0]])
+                yield from lines[1:]
+                held = []
+            held.append(begun)
+            if sum(map(len, held)) > WHOLE:
+                raise DataError(f"a line of more than {WHOLE:,} bytes", place=path, fix="give shorter ones")
+    except Unreadable as error:
+        raise DataError(f"{error}", place=path, fix="repair the file") from None
+    if any(held):
+        yield b"".join(held)

@@ -1,18 +1,18 @@
-"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, gzip allowed, `#` begins a comment."""
+"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, `#` begins a comment, .gz allowed."""
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
+from ingot.data.read.streams import whole
 from ingot.workspace.errors import DataError
 
 
 def read_list(path: str) -> list[str]:
     """The entries in the order of the file, each once."""
     try:
-        data = Path(path).read_bytes()
-        text = (gzip.decompress(data) if path.endswith(".gz") else data).decode("utf-8")
+        with Path(path).open("rb") as file:
+            text = whole(file, path).decode("utf-8")
     except OSError as error:
         raise DataError(f"cannot read the list: {error.strerror or error}", place=path) from error
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """The functions of a user's file as tools.
 
-They run in a process of their own (`functions_worker.py`), which stays for the next call. A call that is over its deadline
-costs the process its life; the next call starts another.
+The user wrote them, so they run as the user, in one process (`functions_worker.py`) that stays for the next call. A call that
+misses its deadline ends the process and all that it started; the next call starts another.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.envs.tools.tool import DEADLINE, Tool
+from ingot.sandbox.processes import end
 from ingot.workspace.errors import ArtifactError
 
 WORKER = Path(__file__).with_name("functions_worker.py")
@@ -104,6 +105,6 @@ class _Worker:
 
     def _kill(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate(timeout=5)
+            with self._process:  # closes its pipes
+                end(self._process)
             self._process = None

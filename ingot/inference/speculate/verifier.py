@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ingot.inference.decoder import Decoder
-from ingot.inference.forward import states
 
 
 class Verifier:
@@ -63,11 +62,10 @@ class Verifier:
 
     def _run(self, size: int, length: int, reach: int) -> Tensor:
         rows = self._decoder.rows
-        return states(
-            self._decoder.model,
+        return self._decoder.model.hidden(
             self._tokens_BT[:size, :length],
             self.positions(size, length),
-            self._decoder.caches,
+            caches=self._decoder.caches,
             slots=rows.slots_B[:size],
             pages=rows.pages_BR[:size],
             lengths=self._lengths_B[:size],

@@ -26,17 +26,19 @@ Shapes: N tokens, E experts, H bins, S sequences.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from ingot.model.across import Across
-from ingot.model.feed_forward.config import AuxiliaryLoss, BiasUpdate, MoeConfig, QuantileUpdate, RouterZLoss, Smebu
-from ingot.model.feed_forward.config import Balancer as BalancerConfig
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.feed_forward.router import Float32Buffers, Routing
 from ingot.model.record import RouterLoad
+from ingot.workspace.config import Config
 
 BINS, BIN_WIDTH = 2048, 1 / 64
 
@@ -54,7 +56,7 @@ class Seen:
     sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: (
         tensor
     )  # adds over the ranks that have other tokens, in place
-    across: Across | None = None  # the ranks that have other tokens of the same rows
+    context_parallel: ContextParallel | None = None  # the ranks that have other tokens of the same rows
 
 
 class Balancer(Float32Buffers):
@@ -75,19 +77,84 @@ class Balancer(Float32Buffers):
         """Move the selection bias in place; `load` is that of the whole step."""
 
 
-def make_balancer(config: BalancerConfig, moe: MoeConfig) -> Balancer:
-    """The balancer that a configuration describes."""
-    match config:
-        case AuxiliaryLoss():
-            return LossBalancer(config)
-        case RouterZLoss():
-            return ZLossBalancer(config)
-        case BiasUpdate():
-            return BiasBalancer(config)
-        case Smebu():
-            return SmebuBalancer(config, moe.experts)
-        case _:
-            return QuantileBalancer(config, moe)
+class BalancerConfig(Config):
+    """Base of the balancers' options. A kind also has the field `kind: Literal["its name"]`."""
+
+    moves_bias: ClassVar[bool] = False  # the router's selection bias, after every step
+
+    @abstractmethod
+    def build(self, experts: int, active: int, score: str) -> Balancer:
+        """The balancer of a router that chooses `active` of `experts` by scores of this kind."""
+
+
+class AuxiliaryLoss(BalancerConfig):
+    """Switch-style balance loss (arXiv 2101.03961), α·Σ f_i P_i with f = N·(share of choices) so that balance gives α.
+
+    `scope` says over which tokens the shares f are counted: each sequence (DeepSeek-V3), each micro-batch, or all tokens
+    of the step (arXiv 2501.11873, Qwen3).
+    """
+
+    kind: Literal["loss"] = Field("loss", description="which balancer this is")
+    coefficient: float = Field(gt=0, description="α")
+    scope: Literal["sequence", "micro_batch", "global"] = Field("global", description="where f is counted")
+
+    def build(self, experts: int, active: int, score: str) -> LossBalancer:
+        return LossBalancer(self)
+
+
+class RouterZLoss(BalancerConfig):
+    """Router z-loss (ST-MoE, arXiv 2202.08906): coefficient · mean (logsumexp of the router's logits)²."""
+
+    kind: Literal["z_loss"] = Field("z_loss", description="which balancer this is")
+    coefficient: float = Field(gt=0, description="factor of the loss")
+
+    def build(self, experts: int, active: int, score: str) -> ZLossBalancer:
+        return ZLossBalancer(self)
+
+
+class BiasUpdate(BalancerConfig):
+    """Loss-free balancing (arXiv 2408.15664): b_i += rate·sign(mean load − load_i) after every step."""
+
+    moves_bias = True
+    kind: Literal["bias"] = Field("bias", description="which balancer this is")
+    rate: float = Field(1e-3, ge=0, description="γ")
+    recentre: bool = Field(False, description="subtract the mean of b afterwards (Trinity Nano and Mini)")
+
+    def build(self, experts: int, active: int, score: str) -> BiasBalancer:
+        return BiasBalancer(self)
+
+
+class Smebu(BalancerConfig):
+    """Soft-clamped momentum expert bias update (Trinity Large, arXiv 2602.17004).
+
+    v = (mean − load)/mean; Δ = rate·tanh(sharpness·v), recentred; m ← momentum·m + (1 − momentum)·Δ; b += m
+    """
+
+    moves_bias = True
+    kind: Literal["smebu"] = Field("smebu", description="which balancer this is")
+    rate: float = Field(5e-4, gt=0, description="λ")
+    momentum: float = Field(0.5, ge=0, lt=1, description="β")
+    sharpness: float = Field(2.0, gt=0, description="κ")
+
+    def build(self, experts: int, active: int, score: str) -> SmebuBalancer:
+        return SmebuBalancer(self, experts)
+
+
+class QuantileUpdate(BalancerConfig):
+    """Quantile balancing: move b_i so that expert i's scores pass a common threshold for a K/N share of the tokens.
+
+    q_i = the (1 − K/N) quantile of expert i's scores in the step; b ← (1 − rate)·b + rate·(mean(q) − q)
+    """
+
+    moves_bias = True
+    kind: Literal["quantile"] = Field("quantile", description="which balancer this is")
+    rate: float = Field(0.1, gt=0, le=1, description="share of the way to the new bias in each step")
+
+    def build(self, experts: int, active: int, score: str) -> QuantileBalancer:
+        return QuantileBalancer(self, 1 - active / experts, score)
+
+
+AnyBalancer = Annotated[AuxiliaryLoss | RouterZLoss | BiasUpdate | Smebu | QuantileUpdate, Field(discriminator="kind")]
 
 
 class LossBalancer(Balancer):
@@ -107,8 +174,8 @@ class LossBalancer(Balancer):
         if self.config.scope == "global":
             choices_E = choices_E.clone() if seen.before_E is None else choices_E + seen.before_E
             choices_E = seen.sum_ranks(choices_E)
-        elif seen.across is not None:
-            choices_E = seen.across.sum(choices_E.clone())
+        elif seen.context_parallel is not None:
+            choices_E = seen.context_parallel.sum(choices_E.clone())
         return self.coefficient * (_relative(choices_E.to(shares_NE.dtype)) * shares_NE.sum(0)).sum()
 
     def _of_sequences(self, seen: Seen) -> Tensor:
@@ -116,10 +183,10 @@ class LossBalancer(Balancer):
         chosen_NE.scatter_(
             1, seen.routing.indices_NK, seen.real_N[:, None].to(chosen_NE).expand_as(seen.routing.indices_NK)
         )
-        ranks = 1 if seen.across is None else seen.across.size
+        ranks = 1 if seen.context_parallel is None else seen.context_parallel.size
         choices_SE = chosen_NE.new_zeros(ranks * len(chosen_NE), chosen_NE.shape[1])
         choices_SE.index_add_(0, seen.sequences_N, chosen_NE)
-        return _relative(choices_SE if seen.across is None else seen.across.sum(choices_SE))
+        return _relative(choices_SE if seen.context_parallel is None else seen.context_parallel.sum(choices_SE))
 
 
 def _relative(choices: Tensor) -> Tensor:
@@ -176,10 +243,9 @@ class SmebuBalancer(Balancer):
 class QuantileBalancer(Balancer):
     """Every expert's scores pass a common threshold for a K/E share of the tokens."""
 
-    def __init__(self, config: QuantileUpdate, moe: MoeConfig) -> None:
+    def __init__(self, config: QuantileUpdate, level: float, score: str) -> None:
         super().__init__()
-        self.config, self.score = config, moe.router.score
-        self.level = 1 - moe.active / moe.experts
+        self.config, self.level, self.score = config, level, score
         self.lowest = -BINS * BIN_WIDTH * (1 if self.score == "softmax" else 0.5)  # a log of a share is never above 0
 
     def observe(self, seen: Seen) -> Tensor:

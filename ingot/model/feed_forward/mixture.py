@@ -12,20 +12,92 @@ Shapes: B rows, T tokens of a row, N = B·T, D width, E experts, K experts of a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ingot.model.context import Context
-from ingot.model.feed_forward.balance import Balancer, Seen, make_balancer
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.feed_forward.dense import FeedForward
+from ingot.model.feed_forward.balance import AnyBalancer, Balancer, Seen
+from ingot.model.feed_forward.channel import ChannelConfig, RoutedExperts
+from ingot.model.feed_forward.dense import FeedForward, FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
-from ingot.model.feed_forward.router import Router, Routing
+from ingot.model.feed_forward.router import Router, RouterConfig, Routing
 from ingot.model.linear import Linear
 from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
 from ingot.model.record import Reporter, RouterLoad
+
+
+class MoeConfig(ChannelConfig):
+    """Mixture of experts: out = shared(x) + Σ_k weight_k · expert_k(x)."""
+
+    kind: Literal["moe"] = Field(description="which feed-forward this is")
+    experts: int = Field(gt=0, description="routed experts N")
+    active: int = Field(gt=0, description="experts per token K")
+    expert: FeedForwardConfig = Field(description="the shape of one routed expert")
+    router: RouterConfig = Field(RouterConfig(), description="scores, choice and weights")
+    shared: FeedForwardConfig | None = Field(None, description="an expert that every token passes")
+    shared_gate: bool = Field(False, description="multiply the shared expert's output by σ(w·x) (Qwen2-MoE)")
+    latent: int | None = Field(
+        None, gt=0, description="routed experts work in a latent of this width (Nemotron 3); null for the model's width"
+    )
+    balancers: tuple[AnyBalancer, ...] = Field((), description="what keeps the experts' loads equal while training")
+
+    @model_validator(mode="after")
+    def _fits(self) -> MoeConfig:
+        if self.active > self.experts:
+            raise ValueError(f"active ({self.active}) is more than experts ({self.experts})")
+        if self.experts % self.router.groups:
+            raise ValueError(f"experts ({self.experts}) must be a multiple of router.groups ({self.router.groups})")
+        if self.active > self.experts // self.router.groups * self.router.kept_groups:
+            raise ValueError("the kept groups hold fewer experts than are active")
+        if self.shared_gate and self.shared is None:
+            raise ValueError("shared_gate multiplies the shared expert's output: set shared")
+        moved = [one.kind for one in self.balancers if one.moves_bias]
+        if moved and not self.router.selection_bias:
+            raise ValueError(f"the balancer {moved[0]} moves the selection bias: set router.selection_bias")
+        if len(moved) > 1:
+            raise ValueError(f"only one balancer may move the selection bias, not {' and '.join(moved)}")
+        return self
+
+    def build(self, site: Site) -> MixtureOfExperts:
+        return MixtureOfExperts(self, site)
+
+    def describe(self) -> str:
+        words = [f"{self.active} of {self.experts} experts × {self.expert.width} ({self.expert.activation_words})"]
+        words += [f"latent {self.latent}"] if self.latent else []
+        words += [f"{'gated ' if self.shared_gate else ''}shared {self.shared.width}"] if self.shared else []
+        scores = {"top_k_softmax": "softmax over the chosen", "sigmoid_input": "sigmoid on the input"}
+        words.append(f"{scores.get(self.router.score, self.router.score)} router")
+        words += [f"{self.router.kept_groups} of {self.router.groups} groups"] if self.router.groups > 1 else []
+        words += ["selection bias"] if self.router.selection_bias else []
+        return ", ".join(words)
+
+    @property
+    def inner_width(self) -> int:
+        return self.active * self.expert.width + (self.shared.width if self.shared else 0)
+
+    @property
+    def has_gate(self) -> bool:
+        return self.expert.gated
+
+    @property
+    def divided(self) -> Mapping[str, int]:
+        shared = {"shared.width": self.shared.width} if self.shared else {}
+        return {"expert.width": self.expert.width, **shared}
+
+    @property
+    def routed(self) -> RoutedExperts:
+        shared = self.shared.width if self.shared else 0
+        return RoutedExperts(self.experts, self.active, self.expert.width, shared, self.latent)
+
+    def group(self, parameter: str) -> str:
+        name = parameter.partition(".")[0]
+        if name in ("experts", "router"):
+            return "routed experts" if name == "experts" else "router"
+        return "latent" if "latent" in name else "shared experts"
 
 
 class MixtureOfExperts(nn.Module, Reporter):
@@ -43,7 +115,9 @@ class MixtureOfExperts(nn.Module, Reporter):
         self.shared = FeedForward(config.shared, site.width) if config.shared else None
         self.shared_gate = Linear(site.width, 1, bias=False) if config.shared_gate else None
         self.seen: Routing | None = None  # what the router chose in the last pass, until it is reported
-        self.balancers = nn.ModuleList(make_balancer(each, config) for each in config.balancers)
+        self.balancers = nn.ModuleList(
+            each.build(config.experts, config.active, config.router.score) for each in config.balancers
+        )
         self.reported_losses: dict[str, float] = {}
         for balancer in self._balancers():
             if balancer.name:
@@ -82,7 +156,9 @@ class MixtureOfExperts(nn.Module, Reporter):
         choices_E = count_choices(routing.indices_NK, real_N, self.config.experts)
         before = record.before.get(self.layer)
         earlier_E = None if before is None else before.choices_E
-        seen = Seen(routing, shares_NE, real_N, sequences_N, choices_E, earlier_E, record.sum_ranks, context.across)
+        seen = Seen(
+            routing, shares_NE, real_N, sequences_N, choices_E, earlier_E, record.sum_ranks, context.context_parallel
+        )
         entropy = (torch.special.entr(shares_NE.detach()).sum(-1) * real_N).sum()
         histogram_EH = None
         for balancer in self._balancers():

@@ -19,15 +19,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ingot.model.feed_forward.config import RouterConfig
+from ingot.workspace.config import Config
 
 TINY = 1e-20  # keeps 0/0 away where every sigmoid is 0
+
+
+class RouterConfig(Config):
+    """Which experts a token goes to, and with what weight. Selection and weight are two decisions (DeepSeek-V3)."""
+
+    score: Literal["softmax", "sigmoid", "top_k_softmax", "sigmoid_input"] = Field(
+        "softmax",
+        description="softmax or sigmoid of all logits; softmax over the chosen logits only (gpt-oss); sigmoid of the "
+        "chosen logits that multiplies the expert's *input* (Llama 4)",
+    )
+    bias: bool = Field(False, description="a learned bias of the router's projection (gpt-oss)")
+    selection_bias: bool = Field(False, description="a balancing bias, not learned by gradient, on the choice only")
+    groups: int = Field(1, gt=0, description="experts are split into this many groups …")
+    kept_groups: int = Field(1, gt=0, description="… of which this many best ones may be chosen from")
+    group_value: Literal["max", "top_two"] = Field(
+        "top_two", description="a group's value: its best expert (V2) or the sum of its two best (V3)"
+    )
+    renormalise: bool = Field(False, description="divide the chosen weights by their sum")
+    renormalise_epsilon: float = Field(0.0, ge=0, description="added to that sum (V3: 1e-20)")
+    scaling: float = Field(1.0, gt=0, description="factor on the weights")
+    float32: bool = Field(False, description="router product in float32 whatever the activations are (V2, V3 family)")
+
+    @model_validator(mode="after")
+    def _fits(self) -> RouterConfig:
+        if self.kept_groups > self.groups:
+            raise ValueError(f"kept_groups ({self.kept_groups}) is more than groups ({self.groups})")
+        return self
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,57 @@ Shapes: B rows, T tokens, D width, G key heads of width K, H value heads of widt
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
-from ingot.model.mixers.config import GatedDeltaConfig
 from ingot.model.mixers.convolution import Convolution
 from ingot.model.mixers.decay import reset_decay, time_steps
 from ingot.model.mixers.delta import delta_rule, unit
 from ingot.model.mixers.gated_norm import GatedNorm
-from ingot.model.mixers.mixer import Site
+from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
+
+
+class GatedDeltaConfig(MixerConfig):
+    """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next."""
+
+    kind: Literal["gated_delta"] = Field(description="which mixer this is")
+    key_heads: int = Field(gt=0, description="query and key heads")
+    value_heads: int = Field(gt=0, description="value heads, a multiple of key_heads")
+    key_width: int = Field(gt=0, description="width of a query or key head")
+    value_width: int = Field(gt=0, description="width of a value head")
+    convolution: int = Field(4, gt=0, description="taps of the causal convolution on queries, keys and values")
+
+    @model_validator(mode="after")
+    def _fits(self) -> GatedDeltaConfig:
+        if self.value_heads % self.key_heads:
+            raise ValueError(f"value_heads ({self.value_heads}) must be a multiple of key_heads ({self.key_heads})")
+        return self
+
+    def build(self, site: Site) -> GatedDelta:
+        return GatedDelta(self, site)
+
+    def describe(self) -> str:
+        keys, values = f"{self.key_heads} × {self.key_width}", f"{self.value_heads} × {self.value_width}"
+        return f"gated DeltaNet, keys {keys}, values {values}"
+
+    def mixing_flops(self, length: int) -> float:
+        return 2 * 3 * self.value_heads * self.key_width * self.value_width  # read, corrected, read again
+
+    @property
+    def input_width(self) -> int:  # queries, keys, values, output gate
+        return 2 * (self.key_heads * self.key_width + self.value_heads * self.value_width)
+
+    @property
+    def output_width(self) -> int:
+        return self.value_heads * self.value_width
 
 
 class GatedDelta(RecurrentMixer):

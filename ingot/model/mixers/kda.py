@@ -14,20 +14,48 @@ Shapes: B rows, T tokens, D width, H heads, W head width.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
-from ingot.model.mixers.config import KdaConfig
 from ingot.model.mixers.convolution import Convolution
 from ingot.model.mixers.decay import reset_decay, time_steps
 from ingot.model.mixers.delta import delta_rule, unit
 from ingot.model.mixers.gated_norm import GatedNorm
-from ingot.model.mixers.mixer import Site
+from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
+
+
+class KdaConfig(MixerConfig):
+    """Kimi delta attention (Kimi Linear, arXiv 2510.26692): the delta rule with a decay per channel."""
+
+    kind: Literal["kda"] = Field(description="which mixer this is")
+    heads: int = Field(gt=0, description="heads")
+    head_width: int = Field(gt=0, description="width of a query, key or value head, and of the gates' bottleneck")
+    convolution: int = Field(4, gt=0, description="taps of the causal convolutions")
+
+    def build(self, site: Site) -> Kda:
+        return Kda(self, site)
+
+    def describe(self) -> str:
+        return f"Kimi delta attention, {self.heads} heads × {self.head_width}"
+
+    def mixing_flops(self, length: int) -> float:
+        return 2 * 3 * self.heads * self.head_width**2  # the state is read, corrected, read again
+
+    @property
+    def input_width(self) -> int:  # queries, keys, values, decay, output gate
+        return 5 * self.heads * self.head_width
+
+    @property
+    def output_width(self) -> int:
+        return self.heads * self.head_width
 
 
 class Kda(RecurrentMixer):

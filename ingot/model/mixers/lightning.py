@@ -15,7 +15,10 @@ Shapes: B rows, T tokens, D width, H heads, W head width.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
@@ -23,13 +26,39 @@ from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
-from ingot.model.mixers.config import LightningConfig
 from ingot.model.mixers.linear_attention import linear_attention
-from ingot.model.mixers.mixer import Site
+from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
 from ingot.model.norm import RmsNorm
 
 DEPTH_EPSILON = 1e-5  # keeps the slopes of the last layer, and of a model of one layer, finite and above zero
+
+
+class LightningConfig(MixerConfig):
+    """Lightning linear attention with a fixed decay per head (arXiv 2401.04658; MiniMax-01, arXiv 2501.08313)."""
+
+    kind: Literal["lightning"] = Field(description="which mixer this is")
+    heads: int = Field(gt=0, description="heads")
+    head_width: int = Field(gt=0, description="width of one head")
+    activation: Literal["silu", "gelu_tanh", "relu"] = Field("silu", description="on queries, keys and values")
+    norm_epsilon: float = Field(1e-6, gt=0, description="ε of the norm over all heads' outputs")
+
+    def build(self, site: Site) -> Lightning:
+        return Lightning(self, site)
+
+    def describe(self) -> str:
+        return f"lightning attention, {self.heads} heads × {self.head_width}"
+
+    def mixing_flops(self, length: int) -> float:
+        return 2 * 2 * self.heads * self.head_width**2  # the state is written and read
+
+    @property
+    def input_width(self) -> int:
+        return 3 * self.heads * self.head_width
+
+    @property
+    def output_width(self) -> int:
+        return self.heads * self.head_width
 
 
 def slopes(heads: int, layer: int, depth: int, device: torch.device | None = None) -> Tensor:

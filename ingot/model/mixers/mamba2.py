@@ -18,7 +18,10 @@ Shapes: B rows, T tokens, D width, H heads of width V in G groups, K state size.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
@@ -26,13 +29,58 @@ from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 from ingot.model.mixers.cache import Cache
-from ingot.model.mixers.config import Mamba2Config
 from ingot.model.mixers.convolution import Convolution
 from ingot.model.mixers.decay import reset_decay, time_steps
 from ingot.model.mixers.gated_norm import GatedNorm
 from ingot.model.mixers.linear_attention import linear_attention
-from ingot.model.mixers.mixer import Site
+from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
+
+
+class Mamba2Config(MixerConfig):
+    """Mamba-2 (state-space duality, arXiv 2405.21060)."""
+
+    kind: Literal["mamba2"] = Field(description="which mixer this is")
+    heads: int = Field(gt=0, description="heads")
+    head_width: int = Field(gt=0, description="width of one head")
+    state: int = Field(gt=0, description="size of the state of each channel")
+    groups: int = Field(1, gt=0, description="groups of heads that share B and C")
+    convolution: int = Field(4, gt=0, description="taps of the causal convolution on x, B and C")
+    convolution_bias: bool = Field(True, description="bias of the convolution")
+    projection_bias: bool = Field(False, description="biases on the input and output projections")
+    time_step_min: float = Field(0.0, ge=0, description="lower bound of Δ after softplus")
+    time_step_max: float | None = Field(None, gt=0, description="upper bound of Δ; null for none")
+    norm: Literal["none", "gate_first", "gate_last"] = Field(
+        "gate_first", description="grouped RMS norm of the output: after the z-gate, before it, or none"
+    )
+    input_multiplier: float = Field(1.0, description="factor on the mixer's input (Falcon-H1)")
+    section_multipliers: tuple[float, float, float, float, float] = Field(
+        (1.0, 1.0, 1.0, 1.0, 1.0), description="factors on z, x, B, C and Δ after the input projection (Falcon-H1)"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Mamba2Config:
+        if self.heads % self.groups:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of groups ({self.groups})")
+        return self
+
+    def build(self, site: Site) -> Mamba2:
+        return Mamba2(self, site)
+
+    def describe(self) -> str:
+        groups = f", {self.groups} groups" if self.groups > 1 else ""
+        return f"Mamba-2, {self.heads} heads × {self.head_width}, state {self.state}{groups}"
+
+    def mixing_flops(self, length: int) -> float:
+        return 2 * 2 * self.heads * self.head_width * self.state  # the state is written and read
+
+    @property
+    def input_width(self) -> int:  # z, x, B, C
+        return 2 * (self.heads * self.head_width + self.groups * self.state)
+
+    @property
+    def output_width(self) -> int:
+        return self.heads * self.head_width
 
 
 class Mamba2(RecurrentMixer):

@@ -2,7 +2,7 @@
 
     visible(query i, key j)  =  j ≤ i   and   i − j < window   and   ⌊p_i/chunk⌋ = ⌊p_j/chunk⌋   and   document(i) = document(j)
 
-with p the place inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
+with p the position inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
 zeros (attend.py). Documents and chunks are contiguous, so what query i sees is always an interval:
 
     first_i ≤ j ≤ i,      first_i = max(start of the document, start of the chunk, i − window + 1)
@@ -10,8 +10,8 @@ zeros (attend.py). Documents and chunks are contiguous, so what query i sees is 
 and first never decreases along a row. That one number per query is the whole mask: no backend needs a T×T matrix except
 `dense`, the definition that the tests compare with.
 
-Where the tokens of a row are divided over ranks (across.py), queries are this rank's and keys those of the whole row; i and
-first_i still count from the beginning of the row.
+Where the tokens of a row are divided over ranks (context_parallel.py), queries are this rank's and keys those of the whole row;
+i and first_i still count from the beginning of the row.
 
 Shapes: B rows, T tokens, S keys: T, or those of the whole row.
 """
@@ -32,7 +32,7 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class Span:
-    """A document's place in the flattened batch: tokens[start:end]."""
+    """Where a document lies in the flattened batch: tokens[start:end]."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Mask:
     """What a layer adds to "earlier tokens of the same document". Equal masks share their work within a pass."""
 
     window: int | None = None  # keys that a query sees, itself included
-    chunk: int | None = None  # a query sees only the keys of its own chunk of this many places
+    chunk: int | None = None  # a query sees only the keys of its own chunk of this many positions
 
     @classmethod
     def within(cls, length: int, window: int | None, chunk: int | None) -> Mask:
@@ -109,3 +109,16 @@ class Mask:
         first = self.first(context)[:, None, :, None]
         key_S = torch.arange(context.whole.positions_BT.shape[1], device=first.device)
         return (key_S >= first) & (key_S <= context.index_T[:, None])
+
+
+def mean_keys(length: int, window: int | None = None, chunk: int | None = None) -> float:
+    """How many keys a query sees on average in a text of this length: what the cost of attention grows with."""
+    span = min(chunk or length, length)
+    whole, rest = divmod(length, span)
+    return (whole * _pairs(span, window) + _pairs(rest, window)) / length
+
+
+def _pairs(span: int, window: int | None) -> float:
+    """Queries times the keys they see, in a span where only the window hides keys."""
+    reach = min(window or span, span)
+    return reach * span - reach * reach / 2

@@ -1,16 +1,25 @@
-"""The interface of a token mixer, and where it stands in the model."""
+"""What a token mixer is: its options (`MixerConfig`), its module (`Mixer`), and where it is built (`Site`).
+
+A mixer is one file of this folder with a config class and a module class. The config builds the module and answers every
+question that the rest of the package has about the mixer before it is built: what `ingot model show` prints, FLOPs, the widths
+that memory depends on, what parallel layouts must divide. A new mixer is its file and one line in the union of config.py.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
+from ingot.model.linear import Linear
+from ingot.model.matrices import Rows
 from ingot.model.mixers.cache import Cache, Room
+from ingot.model.norm import NormConfig
+from ingot.workspace.config import Config
 
 
 @dataclass(frozen=True)
@@ -23,8 +32,64 @@ class Site:
     norm: NormConfig
 
 
+class MixerConfig(Config):
+    """Base of the mixers' options. A kind also has the field `kind: Literal["its name"]`, by which a block names it."""
+
+    @abstractmethod
+    def build(self, site: Site) -> Mixer:
+        """The module."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The mixer and its switches in a few words, for `ingot model show`."""
+
+    @abstractmethod
+    def mixing_flops(self, length: int) -> float:
+        """Forward FLOPs per token beside those of its matrices, in a text of `length` tokens."""
+
+    @property
+    @abstractmethod
+    def input_width(self) -> int:
+        """Numbers per token that enter the mixing (queries, keys and values, or the like)."""
+
+    @property
+    @abstractmethod
+    def output_width(self) -> int:
+        """Numbers per token that leave the mixing, before the output projection."""
+
+    @property
+    def key_value_width(self) -> int:
+        """Numbers per token that a query on another context-parallel rank needs; a recurrent mixer passes on a state: none."""
+        return 0
+
+    @property
+    def reach(self) -> int | None:
+        """Tokens of the past that a query can see, where that is limited: the cache grows no further. None: all."""
+        return None
+
+    @property
+    def divided(self) -> Mapping[str, int]:
+        """Options that tensor parallelism divides, by name; empty: the mixer is whole on every tensor-parallel rank."""
+        return {}
+
+    @property
+    def bounds_logits(self) -> bool:
+        """Whether norms of queries and keys bound the attention logits, so that QK-clip leaves the layer alone."""
+        return False
+
+    @property
+    def needs_layer_before(self) -> bool:
+        """Whether it reads a choice of the layer before it: both must be on one pipeline stage."""
+        return False
+
+    @property
+    def untrained(self) -> str:
+        """The part of the mixer that no loss reaches, and why, in words; empty: all of it trains."""
+        return ""
+
+
 class Mixer(nn.Module, ABC):
-    """Maps the normed stream [B, T, D] to what is added to it. Built as `Kind(config, site)`."""
+    """Maps the normed stream [B, T, D] to what is added to it. Built by its config: `config.build(site)`."""
 
     def prepare(self, context: Context) -> None:
         """Compute what equal layers share, before the first of them asks: their compiled code then finds it there."""
@@ -32,6 +97,11 @@ class Mixer(nn.Module, ABC):
     capturable = True  # a step of decoding launches the same kernels whatever the data: it can be a CUDA graph
     rows_split = False  # what it keeps lies in pages alone: one text may be several rows of a pass that continues it
     whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
+
+    @property
+    def undivided_loss(self) -> str:
+        """Which option weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it trains on none."""
+        return ""
 
     @abstractmethod
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
@@ -42,9 +112,19 @@ class Mixer(nn.Module, ABC):
         """An empty cache."""
 
 
+class SoftmaxMixer(Mixer):
+    """A mixer with attention logits, which it reports to the Record of a pass by its layer's number."""
+
+    layer: int
+
+    @abstractmethod
+    def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
+        """By what to multiply which rows of which projections so that the logits of head h become factor_H[h] times as large."""
+
+
 def mix(mixer: Mixer, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
     """The mixer's output for the pass's tokens; where tokens are divided over ranks, some mixers get whole rows for it."""
-    if context.across is None or not mixer.whole_rows:
+    if context.context_parallel is None or not mixer.whole_rows:
         out: Tensor = mixer(x_BTD, context, cache)
         return out
     return context.own(mixer(context.gather(x_BTD, 1), context.whole, cache))

@@ -7,15 +7,65 @@ Parameters: those of `attention` and of `mamba`. Shapes: B rows, T tokens, D wid
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from ingot.model.context import Context
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Cache, JointCache, Room
-from ingot.model.mixers.config import ParallelConfig
-from ingot.model.mixers.mamba2 import Mamba2
-from ingot.model.mixers.mixer import Mixer, Site, mix
+from ingot.model.mixers.mamba2 import Mamba2, Mamba2Config
+from ingot.model.mixers.mixer import Mixer, MixerConfig, Site, mix
+
+
+class ParallelConfig(MixerConfig):
+    """Softmax attention beside Mamba-2 on the same normed input (Falcon-H1, arXiv 2507.22448).
+
+    y = attention_out · Attention(attention_in · x) + mamba_out · Mamba2(x)
+    """
+
+    kind: Literal["parallel"] = Field(description="which mixer this is")
+    attention: AttentionConfig = Field(description="the softmax branch")
+    mamba: Mamba2Config = Field(description="the state-space branch")
+    attention_in: float = Field(1.0, description="factor on the attention branch's input")
+    attention_out: float = Field(1.0, description="factor on the attention branch's output")
+    mamba_out: float = Field(1.0, description="factor on the state-space branch's output")
+
+    def build(self, site: Site) -> Parallel:
+        return Parallel(self, site)
+
+    def describe(self) -> str:
+        return f"{self.attention.describe()} ∥ {self.mamba.describe()}"
+
+    def mixing_flops(self, length: int) -> float:
+        return self.attention.mixing_flops(length) + self.mamba.mixing_flops(length)
+
+    @property
+    def input_width(self) -> int:
+        return self.attention.input_width + self.mamba.input_width
+
+    @property
+    def output_width(self) -> int:
+        return self.attention.output_width + self.mamba.output_width
+
+    @property
+    def key_value_width(self) -> int:
+        return self.attention.key_value_width
+
+    @property
+    def reach(self) -> int | None:
+        return self.attention.reach
+
+    @property
+    def divided(self) -> Mapping[str, int]:
+        return self.attention.divided
+
+    @property
+    def bounds_logits(self) -> bool:
+        return self.attention.bounds_logits
 
 
 class Parallel(Mixer):

@@ -17,6 +17,7 @@ from ingot.serve.openai.completions import completion
 from ingot.serve.openai.errors import ApiError, JsonAnswer, handle_errors
 from ingot.serve.openai.gate import OPEN, Gate
 from ingot.serve.openai.generation import ClientGone
+from ingot.serve.openai.metrics import CONTENT_TYPE
 from ingot.serve.openai.prompts import make_prompt
 from ingot.serve.openai.service import Service
 from ingot.serve.openai.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
@@ -27,6 +28,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "The request cannot be answered as it is.",
         401: "The key is missing or wrong.",
+        403: "The Host header is not a name of this server.",
         404: "There is no such model.",
         405: "Another method is wanted.",
         413: "The body is too large.",
@@ -52,7 +54,7 @@ def create_app(service: Service) -> FastAPI:
 
     @app.exception_handler(ClientGone)
     async def gone(_: Request, error: ClientGone) -> Response:
-        service.metrics.abandoned += 1
+        service.metrics.abandoned.inc()
         return Response(status_code=CLIENT_CLOSED)
 
     @app.post("/v1/chat/completions", responses=answer_of(answers.ChatCompletion, stream=True))
@@ -109,7 +111,7 @@ def create_app(service: Service) -> FastAPI:
     async def metrics() -> Response:
         """Counters and latencies for Prometheus."""
         text = service.metrics.render(asdict(service.runner.stats), service.name)
-        return Response(text, media_type="text/plain; version=0.0.4")
+        return Response(text, media_type=CONTENT_TYPE)
 
     app.openapi = lambda: describe(app, locked=service.key is not None)  # type: ignore[method-assign]
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))

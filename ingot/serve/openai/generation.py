@@ -122,9 +122,11 @@ class Generation:
         now, count = time.monotonic(), len(chunk.tokens)
         if count and not self._last[choice]:
             self._metrics.first_token.observe(now - self._began)
-            self._metrics.between_tokens.observe(0.0, count - 1)  # those that came with it
+            for _ in range(count - 1):  # those that came with it
+                self._metrics.between_tokens.observe(0.0)
         elif count:
-            self._metrics.between_tokens.observe((now - self._last[choice]) / count, count)
+            for _ in range(count):
+                self._metrics.between_tokens.observe((now - self._last[choice]) / count)
         self._last[choice] = now
         if chunk.last:
             self._metrics.whole.observe(now - self._began)
@@ -196,5 +198,5 @@ class EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._metrics.abandoned += bool(self._generation._left)
+            self._metrics.abandoned.inc(bool(self._generation._left))
             self._generation.close()

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.mixers.config import AttentionConfig, MixerConfig, MlaConfig, ParallelConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.errors import RecipeError
 
@@ -67,7 +65,7 @@ def divided_widths(model: ModelConfig) -> dict[str, set[int]]:
 def expert_counts(model: ModelConfig) -> set[int]:
     """The numbers of routed experts that occur in the layers."""
     parts = [model.block(layer).feed_forward for layer in range(model.depth)]
-    return {part.experts for part in parts if part is not None and not isinstance(part, FeedForwardConfig)}
+    return {part.routed.experts for part in parts if part is not None and part.routed is not None}
 
 
 def _tensor(model: ModelConfig, tensor: int) -> Iterator[Indivisible]:
@@ -113,22 +111,7 @@ def _rows(rows: int | None, mesh: MeshConfig) -> Iterator[Indivisible]:
 
 
 def _block_widths(block: BlockConfig) -> Iterator[tuple[str, int]]:
-    yield from _mixer_widths(block.mixer)
-    part = block.feed_forward
-    if isinstance(part, FeedForwardConfig):
-        yield "feed_forward.width", part.width
-    elif part is not None:
-        yield "feed_forward.expert.width", part.expert.width
-        if part.shared is not None:
-            yield "feed_forward.shared.width", part.shared.width
-
-
-def _mixer_widths(mixer: MixerConfig | None) -> Iterator[tuple[str, int]]:
-    match mixer:
-        case AttentionConfig():
-            yield "heads", mixer.heads
-            yield "key_value_heads", mixer.key_value_heads
-        case MlaConfig():
-            yield "heads", mixer.heads
-        case ParallelConfig():
-            yield from _mixer_widths(mixer.attention)
+    if block.mixer is not None:
+        yield from block.mixer.divided.items()
+    if block.feed_forward is not None:
+        yield from ((f"feed_forward.{name}", size) for name, size in block.feed_forward.divided.items())

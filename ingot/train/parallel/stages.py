@@ -21,11 +21,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ingot.model.across import Across
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.count import count
-from ingot.model.mixers.config import MlaConfig
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.config import MeshConfig
@@ -50,13 +49,13 @@ class StagedTransformer(Transformer):
         entering_BTD: Tensor | None,
         record: Record | None = None,
         places: Any = None,
-        across: Across | None = None,
+        context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after one stage (of the last one: after the norm); `entering_BTD` left the stage before.
 
         The rows are those of the whole pass: positions and documents need not travel, because every rank reads them.
         """
-        context = Context(positions_BT, documents_BT, record=record, places=places).part(across)
+        context = Context(positions_BT, documents_BT, record=record, places=places).part(context_parallel)
         x_BTD = self.embed(context.own(tokens_BT)) if entering_BTD is None else entering_BTD
         blocks = (self.blocks.get_submodule(str(layer)) for layer in self.layers[stage])
         return self.run_blocks(x_BTD, context, blocks, norm=self.norm if stage == self.stages - 1 else None)
@@ -159,8 +158,7 @@ def _inseparable(config: ModelConfig) -> list[list[int]]:
     pieces: list[list[int]] = []
     for layer in range(config.depth):
         mixer = config.block(layer).mixer
-        shared = isinstance(mixer, MlaConfig) and mixer.sparse is not None and mixer.sparse.shared
-        if pieces and shared:
+        if pieces and mixer is not None and mixer.needs_layer_before:
             pieces[-1].append(layer)
         else:
             pieces.append([layer])

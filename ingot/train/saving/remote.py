@@ -16,7 +16,7 @@ from fsspec.core import url_to_fs
 from ingot.checkpoints.checkpoint import MANIFEST, verify_checkpoint
 from ingot.train.saving.ranks import Ranks
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.files import atomic_file, read_json
+from ingot.workspace.files import atomic_file, inside, read_json
 
 
 class Remote:
@@ -92,8 +92,9 @@ class Remote:
 
     def _get(self, folder: Path, name: str, names: Iterable[str]) -> None:
         for each in names:
-            (folder / each).parent.mkdir(parents=True, exist_ok=True)
-            self.files.get_file(self._at(name, each), str(folder / each))
+            file = inside(folder, each, folder / MANIFEST)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.files.get_file(self._at(name, each), str(file))
 
     def _at(self, *parts: str) -> str:
         return str(self.root.joinpath(*parts))

@@ -20,6 +20,7 @@ from ingot.data.synthesize.config import (
 )
 from ingot.data.synthesize.execute import run_program
 from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.sandbox.run import isolation
 
 TEXT = (
     "In 1687 Newton published the laws of motion, and a stone that falls for 3 seconds was known to drop about 44.1 metres "
@@ -162,3 +163,21 @@ def test_programs_are_kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert run_program(parent, 2, 10**9).problem == ""
     time.sleep(1.5)
     assert not left.exists(), "what the program left behind is killed with it"
+
+
+def test_programs_cannot_read_files_or_leave_daemons(tmp_path: Path) -> None:
+    if isolation() != "bubblewrap":
+        pytest.skip("bwrap is not installed, or user namespaces are refused")
+    (tmp_path / "secret").write_text("abc")
+    assert "FileNotFoundError" in run_program(f"print(open({str(tmp_path / 'secret')!r}).read())", 2, 10**9).problem
+    left = tmp_path / "left"
+    daemon = f"import os, time\nif os.fork() == 0:\n    os.setsid(); time.sleep(1); open({str(left)!r}, 'w')"
+    assert run_program(daemon, 2, 10**9).problem == ""
+    time.sleep(1.5)
+    assert not left.exists()
+
+
+def test_endless_output_ends_at_once() -> None:
+    began = time.monotonic()
+    assert run_program("while True: print('x' * 1000)", 20, 10**9).problem == "printed too much"
+    assert time.monotonic() - began < 15

@@ -103,6 +103,25 @@ def test_functions_of_a_file_are_tools(folder: Path) -> None:
     assert int(run["who"]({})) != int(first)  # and another for the next
 
 
+def test_a_call_that_misses_its_deadline_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    source = "import subprocess, time\n\ndef start() -> None:\n    subprocess.Popen(['sleep', '60']).wait()\n"
+    (tmp_path / "tools.py").write_text(source.replace("'60'", f"'60', '{os.getpid()}.25'"))
+    assert load_functions(tmp_path / "tools.py", deadline=1.0)["start"].run({}) == "error: no answer in 1 seconds"
+    mark, deadline = f"{os.getpid()}.25".encode(), time.monotonic() + 10
+    while (left := [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _text(path)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+    assert not left
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has ended
+        return b""
+
+
 def plain(count: int, name: str, share: float, loud: bool, parts: list[int], table: dict[str, float]) -> str:
     """
     Does something.
@@ -196,7 +215,7 @@ def test_python_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert run("print('before')\n1 / 0") == "before\nerror: ZeroDivisionError: division by zero"
     assert run("x = (") == "error: SyntaxError: '(' was never closed"
     assert run("import os\nprint(os.getcwd() == os.environ['HOME'], len(os.listdir()), os.environ.get('USER'))") == (
-        "True 1 None\n"  # the one file is the output itself
+        "True 0 None\n"
     )
     assert run("bytearray(10**11)") == "error: MemoryError"
     assert run("open('large', 'wb').write(bytes(10**8))").startswith("error: OSError")

@@ -15,10 +15,10 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.inference.weight_only.pack import Bits, PackedLinear, pack_state, quantise_for_sampling
 from ingot.model.config import BlockConfig, ModelConfig, QuantisationConfig
-from ingot.model.feed_forward.config import FeedForwardConfig
+from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
 from ingot.model.linear import Linear
-from ingot.model.mixers.config import AttentionConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 from tests.model.minis import MINIS

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from ingot.model.config import NormConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.feed_forward.mixture import MixtureOfExperts
+from ingot.model.feed_forward.mixture import MixtureOfExperts, MoeConfig
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 
 WIDTH, INNER, EXPERTS = 16, 12, 12
 Tensors = dict[str, Tensor]

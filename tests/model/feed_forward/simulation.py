@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.feed_forward.mixture import MixtureOfExperts, update_biases
+from ingot.model.feed_forward.mixture import MixtureOfExperts, MoeConfig, update_biases
 from ingot.model.feed_forward.statistics import max_violation
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.record import Record
 
 EXPERTS, ACTIVE, WIDTH, ROWS, LENGTH = 8, 2, 16, 4, 64

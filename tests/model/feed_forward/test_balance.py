@@ -11,10 +11,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
-from ingot.model.feed_forward.balance import BIN_WIDTH, Balancer, QuantileBalancer, Seen, make_balancer
-from ingot.model.feed_forward.config import Balancer as BalancerConfig
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.feed_forward.mixture import count_choices
+from ingot.model.feed_forward.balance import BIN_WIDTH, AnyBalancer, Balancer, QuantileBalancer, Seen
+from ingot.model.feed_forward.mixture import MoeConfig, count_choices
 from ingot.model.feed_forward.router import Router
 from ingot.model.record import RouterLoad
 from tests.model.feed_forward.simulation import skewed_mixture, train, violation
@@ -35,8 +33,8 @@ def moe(score: str = "softmax") -> MoeConfig:
 
 
 def balancer(score: str = "softmax", **options: Any) -> Balancer:
-    config: BalancerConfig = TypeAdapter(BalancerConfig).validate_python(options)
-    return make_balancer(config, moe(score))
+    config: AnyBalancer = TypeAdapter(AnyBalancer).validate_python(options)
+    return config.build(EXPERTS, ACTIVE, score)
 
 
 def see(x: Tensor, score: str, lengths: list[int], real: Tensor | None = None, before: Tensor | None = None) -> Seen:

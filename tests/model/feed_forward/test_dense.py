@@ -15,8 +15,7 @@ from transformers.models.gemma.modeling_gemma import GemmaMLP
 from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMLP
 
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.feed_forward.dense import FeedForward
+from ingot.model.feed_forward.dense import FeedForward, FeedForwardConfig
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 12,

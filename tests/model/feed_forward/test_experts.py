@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grouped_mm
 
-from ingot.model.feed_forward import grouped as module
-from ingot.model.feed_forward.config import FeedForwardConfig
-from ingot.model.feed_forward.dense import FeedForward
+from ingot.kernels import grouped_linear as module
+from ingot.model.feed_forward.dense import FeedForward, FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 
 EXPERTS, WIDTH, TOKENS = 7, 8, 23

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.feed_forward.mixture import MixtureOfExperts
+from ingot.model.feed_forward.mixture import MixtureOfExperts, MoeConfig
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.record import Record
 from tests.model.feed_forward.peers import EXPERTS, PEERS, WIDTH, Peer
 

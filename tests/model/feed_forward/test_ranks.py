@@ -8,11 +8,10 @@ import numpy
 import torch
 from torch import Tensor, distributed
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
-from ingot.model.feed_forward.config import MoeConfig
-from ingot.model.feed_forward.mixture import MixtureOfExperts, update_biases
+from ingot.model.feed_forward.mixture import MixtureOfExperts, MoeConfig, update_biases
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.record import Record
 from tests.train.parallel.ranks import run_ranks
 

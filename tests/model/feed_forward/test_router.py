@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ingot.model.feed_forward.config import RouterConfig
-from ingot.model.feed_forward.router import Router
+from ingot.model.feed_forward.router import Router, RouterConfig
 from tests.model.feed_forward.peers import EXPERTS, PEERS, WIDTH, Peer
 
 

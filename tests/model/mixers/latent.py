@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
 from ingot.model.mixers.cache import Room
-from ingot.model.mixers.config import MlaConfig
 from ingot.model.mixers.mixer import Site
-from ingot.model.mixers.mla import Mla
+from ingot.model.mixers.mla import Mla, MlaConfig
+from ingot.model.norm import NormConfig
 
 WIDTH = 36
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
 from ingot.model.mixers.cache import Room
 from ingot.model.mixers.mixer import Mixer, Site
+from ingot.model.norm import NormConfig
 
 WIDTH = 20
 SITE = Site(width=WIDTH, layer=1, depth=3, norm=NormConfig(epsilon=1e-5))

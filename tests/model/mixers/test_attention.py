@@ -30,13 +30,12 @@ from transformers.models.phi3.modeling_phi3 import Phi3Attention, Phi3RotaryEmbe
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextAttention, Qwen3NextRotaryEmbedding
 
-from ingot.model.config import NormConfig
 from ingot.model.context import Context
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room, TokenCache
-from ingot.model.mixers.config import AttentionConfig
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 
 ROWS, LENGTH, WIDTH, HEAD = 2, 23, 24, 8
 HEADS = {"heads": 6, "key_value_heads": 2, "head_width": HEAD}

@@ -10,17 +10,17 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.autograd import grad
 
-from ingot.model.config import NormConfig
+from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
-from ingot.model.mixers.attention import Attention
+from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import Room, TokenCache
-from ingot.model.mixers.config import AttentionConfig, DualChunkConfig
-from ingot.model.mixers.dual_chunk import dual_chunk_attention, turn_keys
+from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mixer import Site
+from ingot.model.norm import NormConfig
 from ingot.model.positions.config import RopeConfig
-from ingot.model.positions.rope import rotate, rotation
+from ingot.model.positions.rope import rotation
 from tests.model.mixers.latent import packed, whole
 
 HEADS, KEY_HEADS, WIDTH, VALUE_WIDTH, SCALE = 6, 2, 8, 10, 0.4
@@ -40,7 +40,9 @@ def inputs(rows: int, length: int) -> list[Tensor]:
 
 def run(parts: list[Tensor], context: Context, rope: RopeConfig, config: DualChunkConfig) -> Tensor:
     query, key, value = parts
-    return dual_chunk_attention(query, turn_keys(key, context, rope, config), value, context, rope, config, scale=SCALE)
+    return dual_chunk_attention(
+        query, rotate_keys(key, context, rope, config), value, context, rope, config, scale=SCALE
+    )
 
 
 def turned(x: Tensor, position: int, rope: RopeConfig) -> Tensor:
@@ -139,7 +141,7 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, block: int) -> Non
         query, key, value = (
             torch.stack([part[row][:, positions[row].clamp_max(14)] for row in range(2)]) for part in parts
         )
-        cache.write(context, key=turn_keys(key, context, rope, config), value=value)
+        cache.write(context, key=rotate_keys(key, context, rope, config), value=value)
         result = dual_chunk_attention(
             query,
             cache.read("key", context),

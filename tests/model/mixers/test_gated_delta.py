@@ -8,8 +8,7 @@ from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextCon
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
 from ingot.model.mixers.cache import Room
-from ingot.model.mixers.config import GatedDeltaConfig
-from ingot.model.mixers.gated_delta import GatedDelta
+from ingot.model.mixers.gated_delta import GatedDelta, GatedDeltaConfig
 from tests.model.mixers.recurrent_cases import (
     SITE,
     WIDTH,

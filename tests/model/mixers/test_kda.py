@@ -6,8 +6,7 @@ import pytest
 from transformers.models.kimi_linear.configuration_kimi_linear import KimiLinearConfig
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearDeltaAttention
 
-from ingot.model.mixers.config import KdaConfig
-from ingot.model.mixers.kda import Kda
+from ingot.model.mixers.kda import Kda, KdaConfig
 from tests.model.mixers.recurrent_cases import (
     SITE,
     WIDTH,

@@ -8,8 +8,7 @@ from transformers.models.minimax.configuration_minimax import MiniMaxConfig
 from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
 
 from ingot.model.mixers.cache import Room
-from ingot.model.mixers.config import LightningConfig
-from ingot.model.mixers.lightning import Lightning
+from ingot.model.mixers.lightning import Lightning, LightningConfig
 from ingot.model.mixers.mixer import Site
 from tests.model.mixers.recurrent_cases import (
     SITE,

@@ -11,8 +11,7 @@ from transformers.models.falcon_h1.modeling_falcon_h1 import FalconH1Mixer, comp
 from transformers.models.nemotron_h.configuration_nemotron_h import NemotronHConfig
 from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHMamba2Mixer
 
-from ingot.model.mixers.config import Mamba2Config
-from ingot.model.mixers.mamba2 import Mamba2
+from ingot.model.mixers.mamba2 import Mamba2, Mamba2Config
 from tests.model.mixers.recurrent_cases import (
     SITE,
     WIDTH,

@@ -12,8 +12,9 @@ from transformers.models.falcon_h1.modeling_falcon_h1 import (
     compute_mup_vector,
 )
 
-from ingot.model.mixers.config import AttentionConfig, Mamba2Config, ParallelConfig
-from ingot.model.mixers.parallel import Parallel
+from ingot.model.mixers.attention import AttentionConfig
+from ingot.model.mixers.mamba2 import Mamba2Config
+from ingot.model.mixers.parallel import Parallel, ParallelConfig
 from ingot.model.positions.config import RopeConfig
 from tests.model.mixers.recurrent_cases import (
     SITE,

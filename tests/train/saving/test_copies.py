@@ -15,6 +15,7 @@ from ingot.checkpoints.checkpoint import load_model, verify_checkpoint
 from ingot.train.saving.remote import Remote
 from ingot.train.saving.steps import Steps, find_step
 from ingot.workspace.errors import ArtifactError, Interrupted
+from ingot.workspace.files import file_sha256, read_json, write_json
 from tests.train.saving.small_run import Run, make_saver, names, same
 from tests.train.test_resume import flip_a_byte
 from tests.train.toy import Listener, make_trainer, records, same_weights, stage_folder
@@ -227,3 +228,18 @@ def test_the_loop_loses_its_disk_twice_and_finishes_the_same(tmp_path: Path) -> 
     make_trainer(stage_folder(path, listener), **options).run()
     assert listener.lines[-1] == "the training was finished already"
     assert same_weights(load_model(path).state_dict(), load_model(straight.path).state_dict())
+
+
+def test_a_copy_cannot_write_outside_its_folder(tmp_path: Path) -> None:
+    url, path = f"file://{tmp_path}/far", tmp_path / "stage-1234"
+    run, keeper = Run(), make_saver(path, copy_to=url)
+    run.save(keeper, 1)
+    keeper.wait()
+    copy = tmp_path / "far" / path.name / "step-0000001"
+    manifest = read_json(copy / "manifest.json")
+    (copy.parent / "stolen").write_text("text")
+    write_json(copy / "manifest.json", manifest | {"../stolen": file_sha256(copy.parent / "stolen")})
+    shutil.rmtree(path)
+    with pytest.raises(ArtifactError, match="is not the name of a file in this folder"):
+        Remote(url, path.name).download("step-0000001", path / "steps" / "step-0000001")
+    assert not (path / "steps" / "stolen").exists()

@@ -1,1 +1,0 @@
-"""Products of a few rows with a large matrix on the CPU."""

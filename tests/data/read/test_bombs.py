@@ -1,0 +1,143 @@
+"""Decompression bombs: whatever the codec and wherever it stands, memory stays small and the reader says what it met.
+
+Each bomb is a file of at most some megabytes that expands to `SIZE`. It is read in a process of its own whose address space
+has no room for the expanded text.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import subprocess
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
+import pytest
+from backports import zstd
+
+SIZE = 500_000_000
+MEMORY = 150_000_000  # that readers may take in addition; a chunk of text is 262,144 bytes
+PIECE = b"\0" * 10_000_000
+
+CODE = """
+import resource, sys
+from ingot.data.read.config import CodeSource, FilesSource
+from ingot.data.read.http import decode_content
+from tests.data.read.reading import read_all
+import pyarrow.parquet, brotli, backports.zstd, fastwarc
+kind, path, memory = sys.argv[1], sys.argv[2], int(sys.argv[3])
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+if kind == "http":
+    print(len(decode_content(open(path, "rb").read(), path.rsplit(".", 1)[1], 1_000_000)[0]))
+else:
+    source = (CodeSource(code=path) if kind == "code" else FilesSource(files=path)).model_copy(
+        update={"max_document_bytes": 1_000_000}
+    )
+    table, problems = read_all(source)
+    print(len(table), dict(problems.dropped))
+"""
+
+
+class Compressed:
+    """A codec that is fed piece by piece, so that making a bomb needs no memory either."""
+
+    def __init__(self, codec: str) -> None:
+        makers: dict[str, Callable[[], object]] = {
+            "gz": lambda: zlib.compressobj(9, wbits=31),
+            "zlib": lambda: zlib.compressobj(9, wbits=15),
+            "deflate": lambda: zlib.compressobj(9, wbits=-15),
+            "bz2": bz2.BZ2Compressor,
+            "xz": lambda: lzma.LZMACompressor(preset=0),
+            "zst": zstd.ZstdCompressor,
+            "br": lambda: brotli.Compressor(quality=1, lgwin=24),
+        }
+        self.codec = makers[codec]()
+
+    def bomb(self, before: bytes = b"") -> Iterator[bytes]:
+        feed = getattr(self.codec, "compress", None) or self.codec.process  # type: ignore[attr-defined]
+        finish = getattr(self.codec, "finish", None) or self.codec.flush  # type: ignore[attr-defined]
+        yield feed(before)
+        for _ in range(SIZE // len(PIECE)):
+            yield feed(PIECE)
+        yield finish()
+
+
+def read_in_little_memory(kind: str, path: Path) -> str:
+    command = [sys.executable, "-c", CODE, kind, str(path), str(MEMORY)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("codec", ["gz", "bz2", "xz", "zst"])
+def test_a_file(tmp_path: Path, codec: str) -> None:
+    """One line of JSON that never ends."""
+    path = tmp_path / f"a.jsonl.{codec}"
+    path.write_bytes(b"".join(Compressed(codec).bomb(b'{"text": "')))
+    assert path.stat().st_size < SIZE / 100
+    assert read_in_little_memory("files", path) == "0 {'too long': 1}"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw.deflate", "br", "zstd"])
+def test_the_payload_of_a_page(tmp_path: Path, encoding: str) -> None:
+    codec = {"gzip": "gz", "deflate": "zlib", "raw.deflate": "deflate", "br": "br", "zstd": "zst"}[encoding]
+    path = tmp_path / f"payload.{encoding}"
+    path.write_bytes(b"".join(Compressed(codec).bomb()))
+    assert read_in_little_memory("http", path) == "1000001"
+
+
+@pytest.mark.parametrize("codec", ["gz", "zst"])
+def test_a_record_of_a_crawl(tmp_path: Path, codec: str) -> None:
+    """The record says how long it is, or lies about it; what follows the lie is no record."""
+    for length, expected in ((SIZE, "0 {'too long': 1}"), (10, "0 {'not a page': 1, 'broken WARC': 1}")):
+        head = f"WARC/1.0\r\nWARC-Type: warcinfo\r\nWARC-Record-ID: <urn:uuid:1>\r\nContent-Length: {length}\r\n\r\n"
+        path = tmp_path / f"{length}.warc.{codec}"
+        path.write_bytes(b"".join(Compressed(codec).bomb(head.encode())))
+        assert read_in_little_memory("files", path) == expected
+
+
+@pytest.mark.parametrize("codec", ["gz", "bz2", "xz", "zst"])
+def test_a_tar_archive(tmp_path: Path, codec: str) -> None:
+    """A member that is too long, and a name that is."""
+    for kind, expected in ((tarfile.REGTYPE, "0 {'too long': 1}"), (tarfile.XHDTYPE, "0 {'damaged': 1}")):
+        member = tarfile.TarInfo("a.py")
+        member.size, member.type = SIZE, kind
+        path = tmp_path / f"a.tar.{codec}"
+        path.write_bytes(b"".join(Compressed(codec).bomb(member.tobuf())))
+        assert read_in_little_memory("code", path) == expected
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_archive(tmp_path: Path, method: int) -> None:
+    """The directory says that a member has ten bytes."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive, archive.open("a.py", "w", force_zip64=False) as member:
+        for _ in range(SIZE // len(PIECE)):
+            member.write(PIECE)
+    said = SIZE.to_bytes(4, "little")
+    path = tmp_path / "a.zip"
+    path.write_bytes(made.getvalue().replace(said, (10).to_bytes(4, "little")))
+    assert read_in_little_memory("code", path) in (
+        "0 {'binary': 1}",
+        "0 {'damaged': 1}",
+    )  # ten NULs, or a wrong checksum
+
+
+def test_a_list_of_words(tmp_path: Path) -> None:
+    from ingot.data.rules import lists
+    from ingot.workspace.errors import DataError
+
+    path = tmp_path / "words.gz"
+    path.write_bytes(gzip.compress(b"word\n" * 1000))
+    assert lists.read_list(str(path)) == ["word"]
+    path.write_bytes(b"".join(Compressed("gz").bomb()))
+    with pytest.raises(DataError, match=r"more than 268,435,456 bytes"):
+        lists.read_list(str(path))
