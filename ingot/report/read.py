@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ingot.report.kept import kept_samples
 from ingot.report.records import (
     Banding,
     Claim,
@@ -32,6 +31,7 @@ from ingot.report.records import (
     Score,
     StageRecord,
 )
+from ingot.report.sample_documents import kept_samples
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import PARTIAL, folder_bytes
 from ingot.workspace.stage import DONE

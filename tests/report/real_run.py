@@ -58,12 +58,20 @@ SMALLER: dict[str, Any] = {
     "rl.group": 4,
     "distill.steps": 4,
     "distill.prompts_per_step": 6,
-    "eval.validation_rows": 4,
-    "eval.needle.count": 2,
-    "eval.difficulty": EASY,
-    "eval.tasks": [
-        {"kind": kind, "count": 6, "samples": 1 + (kind == "strings")}
-        for kind in ("arithmetic", "strings", "calculator", "no_think")
+    "eval.suites": [
+        {
+            "suite": "tasks",
+            "temperature": 1.0,
+            "max_new_tokens": 48,
+            "difficulty": EASY,
+            "kinds": [
+                {"kind": kind, "count": 6, "samples": 1 + (kind == "strings")}
+                for kind in ("arithmetic", "strings", "calculator", "no_think")
+            ],
+        },
+        {"suite": "bits_per_byte", "rows": 4, "sequence_length": 256},
+        {"suite": "needle", "lengths": [256, 512], "count": 2},
+        {"suite": "continuations", "texts": [EVAL, "This module provides a simple way to read and write"]},
     ],
     "verdict.claims": [
         {"metric": "bits_per_byte", "stage": "pretrain", "below": 12.0},  # what the corpus is depends on the machine
