@@ -1,8 +1,8 @@
 """Rows of training data, put together from pieces of a source's token stream.
 
 Position p of a stream reads token p and predicts token p + 1. A piece is a run of positions within one document, and a row is
-a list of pieces. `windows.py` (concatenate and split) and `packed.py` (whole documents) cut the stream into rows; this module makes
-tensors of them:
+a list of pieces. `windows.py` (concatenate and split) and `packed.py` (whole documents) cut the stream into rows; this module
+makes tensors of them:
 
     tokens[t] = stream[p]      targets[t] = stream[p + 1]      positions[t] = t − first position of its piece
 
