@@ -1,4 +1,6 @@
-"""What stages that sample hold on a device beside their training (memory.py): whole in every process, never divided.
+"""Memory that sampling takes during a training stage, in addition to the training itself (memory.py).
+
+It is whole in every process, never divided:
 
     sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py)
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`)
@@ -31,7 +33,7 @@ MASTER = 4
 
 
 @dataclass(frozen=True)
-class Beside:
+class SamplerMemory:
     """Bytes by part. `before`: they are there before the training, not while it goes on."""
 
     sampler: int = 0
@@ -50,16 +52,16 @@ class Beside:
         return sum(self.parts.values())
 
 
-NOTHING = Beside()
+NOTHING = SamplerMemory()
 
 
-def beside(
+def sampler_memory(
     model: ModelConfig,
     config: TrainingConfig,
     processes: int = 1,
     teacher: ModelConfig | None = None,
     device: int | None = None,
-) -> Beside:
+) -> SamplerMemory:
     """What each of so many processes holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
     if not isinstance(config, SamplingConfig | PreferConfig):
         return NOTHING
@@ -69,13 +71,13 @@ def beside(
     sampler = weights if processes > 1 else 0
     if isinstance(config, PreferConfig):
         held = _cache(model, SLOTS, config.sequence_length, None if device is None else device - weights)
-        return Beside(sampler, cache=held, before=True)
+        return SamplerMemory(sampler, cache=held, before=True)
     grading = weight_bytes(teacher) if teacher is not None else 0
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     slots = -(-config.prompts_per_step * group // processes)
     free = None if device is None else device - weights - grading
     reference = weights if isinstance(config, RlConfig) and config.algorithm.wants_reference else 0
-    return Beside(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
+    return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
 
 
 def _built(model: ModelConfig) -> Transformer:
