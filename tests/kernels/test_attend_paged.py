@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 import torch
