@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ingot.kernels.allow_list import understands
 from ingot.kernels.launch import dependent_launch, has_triton, on_device_of, power_of_two
-from ingot.kernels.qk_norm_rope import ATTENTION_FIELDS, config_allowed, qk_norm_rope
+from ingot.kernels.qk_norm_rope import ATTENTION_FIELDS, config_allowed, qk_norm_rope_definition
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 # those of qk_norm_rope, but for what changes keys or values between them and the cache
@@ -41,7 +41,7 @@ def write_kv_definition(
 
     `options` are those of `qk_norm_rope`.
     """
-    query, key, value = qk_norm_rope(projected_BTF, cos_sin, gains, key_heads=keys.shape[1], **options)
+    query, key, value = qk_norm_rope_definition(projected_BTF, cos_sin, gains, key_heads=keys.shape[1], **options)
     write_entries(keys, key, page_BT, offset_BT)
     write_entries(values, value, page_BT, offset_BT)
     return query
