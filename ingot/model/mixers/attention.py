@@ -249,7 +249,7 @@ class Attention(SoftmaxMixer):
             kernel=self.qk_kernel,
             **self._head_options(),
         )
-        if config.query_key_norm == "after_rope":
+        if config.query_key_norm == "after_rope" and config.rope is not None:  # Llama 4 norms only what it rotates
             query, key = self.query_norm(query), self.key_norm(key)
         if config.dual_chunk is not None:
             assert config.rope is not None

@@ -84,15 +84,14 @@ def packed(*lengths: int, padding: int = 0) -> Context:
     return Context(torch.tensor([positions + [0] * padding]), documents)
 
 
-def decode(layers: list[Mla], x_BTD: Tensor, pieces: list[list[int]], slots: list[int], cache_shape: int) -> Tensor:
+def decode(layers: list[Mla], x_BTD: Tensor, pieces: list[list[int]], slots: list[int], length: int) -> Tensor:
     """All layers' summed outputs when the rows of x arrive in pieces; piece p brings pieces[p][b] tokens of row b.
 
     Shorter rows are padded at their end. Layers do not feed each other: each reads x.
     """
     rows = x_BTD.shape[0]
     caches = [
-        layer.make_cache(CacheShape(slots=max(slots) + 1, length=cache_shape), x_BTD.dtype, x_BTD.device)
-        for layer in layers
+        layer.make_cache(CacheShape(slots=max(slots) + 1, length=length), x_BTD.dtype, x_BTD.device) for layer in layers
     ]
     done, outputs = [0] * rows, torch.zeros_like(x_BTD)
     for piece in pieces:

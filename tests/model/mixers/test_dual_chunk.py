@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.autograd import grad
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
@@ -90,9 +91,8 @@ def test_one_chunk_is_plain_attention(name: str) -> None:
     query, key, value = parts = inputs(2, 12)
     rope, context = ROPES[name], whole(2, 12)
     cos, sin = rotation(context, rope, WIDTH)
-    plain = attend(
-        rotate(query, cos, sin, rope.pairing), rotate(key, cos, sin, rope.pairing), value, context, scale=SCALE
-    )
+    rotated = (rotate(each, cos, sin, rope.pairing) for each in (query, key))
+    plain = attend(*rotated, value, context, AttentionOptions(SCALE))
     assert (run(parts, context, rope, DualChunkConfig(chunk=12, window=4)) - plain).abs().max() < 1e-12
     assert (run(parts, context, rope, DualChunkConfig(chunk=6, window=4)) - plain).abs().max() > 1e-2
 

@@ -162,9 +162,9 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, absorbed: bool | N
     expected = layer(x, whole(3, 14))
     pieces = [[5, 1, 9], [4, 6, 1], [1, 1, 1], [4, 6, 3]]
     with torch.no_grad():
-        got = decode([layer], x, pieces, slots=[2, 0, 3], cache_shape=20)
-        single = decode([layer], x, [[14] * 3], slots=[0, 1, 2], cache_shape=14)
-        one_by_one = decode([layer], x, [[1] * 3] * 14, slots=[0, 1, 2], cache_shape=14)
+        got = decode([layer], x, pieces, slots=[2, 0, 3], length=20)
+        single = decode([layer], x, [[14] * 3], slots=[0, 1, 2], length=14)
+        one_by_one = decode([layer], x, [[1] * 3] * 14, slots=[0, 1, 2], length=14)
     for result in (got, single, one_by_one):
         assert (result - expected).abs().max() < 1e-10
 

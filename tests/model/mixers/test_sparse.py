@@ -212,7 +212,7 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, absorbed: bool | N
     with torch.no_grad():
         expected = torch.stack([layer(x, context) for layer in layers]).sum(0)
         for pieces in ([[5, 1, 12], [4, 9, 1], [1, 1, 1], [7, 6, 3]], [[17] * 3], [[1] * 3] * 17):
-            got = decode(layers, x, pieces, slots=[2, 0, 3], room=40)
+            got = decode(layers, x, pieces, slots=[2, 0, 3], length=40)
             assert (got - expected).abs().max() < 1e-10
 
 
@@ -270,7 +270,7 @@ def test_warm_up_attends_to_everything() -> None:
     plain.load_state_dict({name: value for name, value in layer.state_dict().items() if "indexer" not in name})
     expected = plain(x, whole(2, 24))
     assert (layer(x, whole(2, 24)) - expected).abs().max() < 1e-12
-    assert (decode([layer], x, [[10, 3], [14, 21]], slots=[0, 1], room=40) - expected).abs().max() < 1e-10
+    assert (decode([layer], x, [[10, 3], [14, 21]], slots=[0, 1], length=40) - expected).abs().max() < 1e-10
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the product of 16-bit inputs has a path of its own on CUDA")
