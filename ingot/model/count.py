@@ -36,7 +36,7 @@ from torch import nn
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.channel import RoutedExperts
-from ingot.model.mixers.cache import Cache, JointCache, Room, StateCache, TokenCache
+from ingot.model.mixers.cache import Cache, CacheShape, JointCache, StateCache, TokenCache
 from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.multi_token import MultiTokenModule
 
@@ -218,7 +218,7 @@ def _cache_size(block: Block) -> CacheSize:
     """The cache of a layer, by asking its mixer for one of a single token."""
     if block.mixer is None or block.config.mixer is None:
         return CacheSize()
-    tokens, state = _bytes(block.mixer.make_cache(Room(slots=1, length=1), VALUE, META))
+    tokens, state = _bytes(block.mixer.make_cache(CacheShape(slots=1, length=1), VALUE, META))
     return CacheSize(tokens, block.config.mixer.reach, state)
 
 
