@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ingot.kernels.float8 import Scaling
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import mixing_flops
 from ingot.model.linear import Linear
 from ingot.model.mixers.mixer import Site
-from ingot.train.float8 import SMALLEST, Scaling, fits
+from ingot.train.float8 import SMALLEST, fits
 from ingot.train.parallel.stages import divide_layers
 
 DISPATCH_COPIES = 2

@@ -16,8 +16,6 @@ from ingot.model.mixers.mixer import MixerConfig, Site
 
 
 class MovingAverageConfig(MixerConfig):
-    """Causal moving average with a learned rate per channel."""
-
     kind: Literal["moving_average"] = Field(description="which mixer this is")
     channels: int = Field(gt=0, description="channels that are averaged")
 
@@ -34,7 +32,9 @@ class MovingAverageConfig(MixerConfig):
     def input_width(self) -> int:
         return self.channels
 
-    output_width = input_width
+    @property
+    def output_width(self) -> int:
+        return self.channels
 
 
 class MovingAverage(recurrent.RecurrentMixer):

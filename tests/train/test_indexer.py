@@ -11,11 +11,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from ingot.kernels.attend_latent import probabilities
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.initialise import initialise
 from ingot.model.mixers.mla import Mla
-from ingot.model.mixers.sparse import probabilities, select, visible
+from ingot.model.mixers.sparse import select, visible
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
@@ -75,12 +76,12 @@ def agreement(layer: Mla, x_BTD: Tensor) -> float:
 def mean_agreement(model: Transformer) -> float:
     """Over all layers, on rows that training does not see."""
     inputs: list[Tensor] = []
-    layers = [block.mixer for block in model.blocks]
-    hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers if layer]
+    layers = [module for module in model.modules() if isinstance(module, Mla)]
+    hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers]
     model.hidden(torch.tensor([text(10**6 + row) for row in range(8)]))
     for hook in hooks:
         hook.remove()
-    found = [agreement(layer, x) for layer, x in zip(layers, inputs, strict=True) if isinstance(layer, Mla)]
+    found = [agreement(layer, x) for layer, x in zip(layers, inputs, strict=True)]
     return sum(found) / len(found)
 
 
