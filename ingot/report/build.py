@@ -14,7 +14,7 @@ from ingot.report.records import RunRecord, StageRecord
 from ingot.report.select import curation, generations_by_task, rollouts_by_step
 from ingot.workspace.files import write_text
 
-STYLES = ("page/base.css", "page/report.css")
+STYLES = ("report/page/base.css", "report/page/report.css")
 SCRIPTS = (
     "base.js",
     "theme.js",
@@ -84,4 +84,6 @@ def _stage(stage: StageRecord) -> dict[str, Any]:
 def page(data: dict[str, Any]) -> str:
     """The HTML of the report from its data."""
     title = f"{data.get('name') or 'run'} · Ingot report"
-    return inline("page/report.html", STYLES, [f"page/{name}" for name in SCRIPTS], title=title, data=data)
+    return inline(
+        "report/page/report.html", STYLES, [f"report/page/{name}" for name in SCRIPTS], title=title, data=data
+    )

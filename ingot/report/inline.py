@@ -22,7 +22,7 @@ from typing import Any
 def inline(
     template: str, styles: Sequence[str], scripts: Sequence[str], *, title: str, data: Any, connect: str = "'none'"
 ) -> str:
-    """The page from files of this room. `connect` is where its script may send requests to."""
+    """The page from files of the package, named from its root. `connect` is where its script may send requests to."""
     style = "".join(map(_part, styles))
     script = '"use strict";\n(() => {\n' + "\n".join(map(_part, scripts)) + "})();\n"
     policy = (
@@ -53,7 +53,7 @@ def _finite(value: Any) -> Any:
 
 
 def _part(name: str) -> str:
-    return (files("ingot.report") / name).read_text(encoding="utf-8")
+    return (files("ingot") / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-SHARED = ("page/base.js", "page/theme.js")
+SHARED = ("report/page/base.js", "report/page/theme.js")
 SCRIPTS = ("markdown", "store", "api", "tokens", "cards", "messages", "settings", "talk", "start")
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 LONGEST_BODY = 2**20
@@ -32,9 +32,9 @@ LONGEST_BODY = 2**20
 def chat_page() -> str:
     """The HTML of the page; its script may send requests to where it came from, and nowhere else."""
     return inline(
-        "ui/page/chat.html",
-        ("page/base.css", "ui/page/chat.css"),
-        [*SHARED, *(f"ui/page/{name}.js" for name in SCRIPTS)],
+        "serve/ui/page/chat.html",
+        ("report/page/base.css", "serve/ui/page/chat.css"),
+        [*SHARED, *(f"serve/ui/page/{name}.js" for name in SCRIPTS)],
         title="Ingot chat",
         data={"version": __version__},
         connect="'self'",
