@@ -1,4 +1,4 @@
-"""A look at the machine, and at a recipe, before time is spent: each check says ok, warn or fail, and what to do.
+"""Checks of the machine and of a recipe before a run: each is ok, warn or fail, with what to do.
 
 The checks are in check_machine.py, stress.py (devices), check_data.py (shards, order, seeds) and check_training.py (sharding,
 disk, one real step). `quick` leaves out what takes longer than a second: the stress and the step.

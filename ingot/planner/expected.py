@@ -1,6 +1,6 @@
 """How fast a training stage should run on this machine's devices, by the estimate of `ingot plan`: said when it starts.
 
-A run that reaches half of it has something to look for; without the number beside it nobody would know.
+A run that reaches half of it has a problem, which the measured number alone does not show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When steps are recorded and when they are not, with a recorder that only notes what is asked of it.
 
-That recordings compute what passes compute is shown on a GPU (test_graphs_cuda.py).
+That captured graphs compute what passes compute is shown on a GPU (test_graphs_cuda.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A few of the documents that curation kept, with every column that its steps wrote: what survives, for a person to see.
+"""A few of the documents that curation did not remove, with every column that its steps wrote, for the report.
 
 Samples stand at equal distances in the order of the documents, over all parts. Only their row groups are read.
 """
