@@ -29,7 +29,8 @@ class PostStage(ABC, Generic[Options]):
     temperature: float = 1.0  # at which the trainer computes log-probabilities
 
     def __init__(self, config: Options, inputs: Mapping[str, Path], folder: StageFolder) -> None:
-        self.config, self.inputs, self.folder = config, inputs, folder
+        self.config: Options = config
+        self.inputs, self.folder = inputs, folder
         self.layout, self.model, self.fill = begin(config, inputs["checkpoint"])
 
     @cached_property
