@@ -95,7 +95,7 @@ class TaskKind(Kind):
         return draw_tasks(self.kind, self.draw, seed, count, split)
 
 
-TASKS = Kinds(TaskKind, "task kind")
+TASKS = Kinds(TaskKind, "task kind")  # type: ignore[type-abstract]
 
 
 class Completion(Protocol):

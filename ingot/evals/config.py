@@ -33,7 +33,7 @@ class EvalConfig(Config):
     }
 
     suites: tuple[Annotated[Suite, SUITES], ...] = Field(
-        ("tasks", "bits_per_byte", "needle"),
+        ("tasks", "bits_per_byte", "needle"),  # type: ignore[arg-type]  # read by their names
         min_length=1,
         description="what is measured: names of suites, or mappings of a suite and its options",
     )

@@ -64,4 +64,4 @@ class Suite(Kind):
         """Measure the checkpoint."""
 
 
-SUITES = Kinds(Suite, "eval suite")
+SUITES = Kinds(Suite, "eval suite")  # type: ignore[type-abstract]

@@ -110,7 +110,7 @@ class Algorithms(Kinds[Of]):
         return any(self._is_kind(one) and one.__module__ == module.__name__ for one in vars(module).values())
 
 
-RL = Algorithms(RlAlgorithm, "RL algorithm")
-DISTILL = Algorithms(DistillAlgorithm, "distillation algorithm")
-PREFER = Algorithms(PairAlgorithm, "preference algorithm")
-SFT = Algorithms(SftAlgorithm, "SFT algorithm")
+RL = Algorithms(RlAlgorithm, "RL algorithm")  # type: ignore[type-abstract]
+DISTILL = Algorithms(DistillAlgorithm, "distillation algorithm")  # type: ignore[type-abstract]
+PREFER = Algorithms(PairAlgorithm, "preference algorithm")  # type: ignore[type-abstract]
+SFT = Algorithms(SftAlgorithm, "SFT algorithm")  # type: ignore[type-abstract]

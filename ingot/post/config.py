@@ -41,7 +41,7 @@ class SftConfig(LanguageConfig):
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
     )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
-    algorithm: Annotated[SftAlgorithm, SFT] = Field(
+    algorithm: Annotated[SftAlgorithm, SFT] = Field(  # type: ignore[assignment]  # read by its name
         "cross_entropy", description="what is learnt from the conversations"
     )
 
@@ -92,7 +92,9 @@ class PreferConfig(TrainingConfig):
     length_gap: int = Field(100, ge=0, description="largest difference in tokens between the two answers of a pair")
     pairs_per_task: int = Field(2, gt=0, description="at most this many pairs from one task")
     batch_pairs: int = Field(16, gt=0, description="pairs in one optimizer step")
-    algorithm: Annotated[PairAlgorithm, PREFER] = Field("dpo", description="what is learnt from the pairs")
+    algorithm: Annotated[PairAlgorithm, PREFER] = Field(  # type: ignore[assignment]  # read by its name
+        "dpo", description="what is learnt from the pairs"
+    )
 
     @property
     def step_tokens(self) -> int:
@@ -115,13 +117,17 @@ class RlConfig(SamplingConfig):
     }
 
     group: int = Field(8, gt=1, description="samples of each task; the advantage compares within the group")
-    algorithm: Annotated[RlAlgorithm, RL] = Field("grpo", description="what is learnt from the samples")
+    algorithm: Annotated[RlAlgorithm, RL] = Field(  # type: ignore[assignment]  # read by its name
+        "grpo", description="what is learnt from the samples"
+    )
 
 
 class DistillConfig(SamplingConfig):
     """On-policy distillation: the student samples, the teacher grades every token (reverse KL as policy gradient)."""
 
-    algorithm: Annotated[DistillAlgorithm, DISTILL] = Field("reverse_kl", description="what is learnt from the teacher")
+    algorithm: Annotated[DistillAlgorithm, DISTILL] = Field(  # type: ignore[assignment]  # read by its name
+        "reverse_kl", description="what is learnt from the teacher"
+    )
 
     @model_validator(mode="after")
     def _same_temperature(self) -> DistillConfig:

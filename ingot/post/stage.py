@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,15 +23,20 @@ FIFTH = 5  # of the steps, at the beginning and at the end, are averaged for a s
 
 
 class PostStage(ABC, Generic[Options]):
-    """A post-training stage that has begun: the model that it trains, and the processes that share its work."""
+    """A post-training stage that has begun."""
 
     after_step: AfterStep | None = None  # what is checked after every step
     temperature: float = 1.0  # at which the trainer computes log-probabilities
 
     def __init__(self, config: Options, inputs: Mapping[str, Path], folder: StageFolder) -> None:
-        self.config, self.inputs, self.folder = config, inputs, folder
+        self.config: Options = config
+        self.inputs, self.folder = inputs, folder
         self.layout, self.model, self.fill = begin(config, inputs["checkpoint"])
-        self.processes = Processes(self.layout, folder.stop)
+
+    @cached_property
+    def processes(self) -> Processes:
+        """The processes that share the sampling. They have a group of their own, which a stage that does not sample is spared."""
+        return Processes(self.layout, self.folder.stop)
 
     @abstractmethod
     def source(self) -> Source:

@@ -24,7 +24,7 @@ class Config(BaseModel):
     """Fields that say how the work is done (where, on how many processes, how often it is saved), not what it is."""
 
     moved: ClassVar[Mapping[str, str]] = {}
-    """Keys that were options once, and what is written instead: recipe/validate.py says it to who still writes them."""
+    """Keys that were options once, and what to write instead: the fix of the error that recipe/validate.py gives."""
 
     def work(self) -> dict[str, Any]:
         """The configuration without `how`: what a stage's hash is made of, so that a run resumes on another layout."""

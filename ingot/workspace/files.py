@@ -2,7 +2,7 @@
 
 A file or folder is written under a temporary name beside its final one, flushed to disk, and renamed. The rename is
 atomic, so that a process killed at any moment leaves either the old state or the new one, never half of it. Temporary
-names carry the suffix `.partial`; whoever finds one may delete it.
+names carry the suffix `.partial`; such a file may be deleted when no process writes it.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Kinds(Generic[Of]):
             raise RecipeError(f"there is no {self.what} {name}", fix=fix)
         module = importlib.import_module(f"{self.base.package}.{name}")
         (kind,) = (one for one in vars(module).values() if self._is_kind(one) and one.__module__ == module.__name__)
-        return kind  # type: ignore[no-any-return]  # the one class of this family that the file defines
+        return kind  # the one class of this family that the file defines
 
     def adopt(self, thing: Any, spec: str) -> type[Of]:
         """What came from outside as a kind of this family."""
@@ -83,7 +83,7 @@ class Kinds(Generic[Of]):
             base = self.base
             fix = f"write class {spec.rpartition(':')[2]}({base.__name__}), with {base.__name__} from {base.__module__}"
             raise RecipeError(f"{spec} is no {self.what}: it does not derive from {base.__name__}", fix=fix)
-        return thing  # type: ignore[no-any-return]
+        return thing
 
     def builtin(self) -> dict[str, type[Of]]:
         """Every built-in kind by name."""
@@ -184,7 +184,7 @@ def _again(detail: ErrorDetails) -> InitErrorDetails:
 
 def _below(name: str, details: list[InitErrorDetails]) -> ValidationError:
     """The errors of the entry `name`."""
-    placed = [InitErrorDetails(**{**detail, "loc": (name, *detail["loc"])}) for detail in details]  # type: ignore[typeddict-item]
+    placed = [InitErrorDetails(**{**detail, "loc": (name, *detail["loc"])}) for detail in details]
     return ValidationError.from_exception_data(name, placed)
 
 

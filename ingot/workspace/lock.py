@@ -1,7 +1,7 @@
 """One process at a time in a run folder.
 
 The lock is `flock` on the file `.lock`: the kernel gives it back when the process ends, however it ends, so a file left
-by a killed process is no obstacle. The file's content only says who holds it; nobody decides by it.
+by a killed process is no obstacle. The file's content only names the holder; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def lock_folder(folder: Path, command: str | None = None) -> Iterator[None]:
 
 
 def _holder(folder: Path) -> dict[str, Any] | None:
-    """Who holds the lock, as far as the file says."""
+    """The holder of the lock, as far as the file says."""
     for _ in range(READ_ATTEMPTS):
         try:
             holder = json.loads((folder / LOCK).read_text(encoding="utf-8"))

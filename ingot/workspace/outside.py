@@ -169,7 +169,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-sys.meta_path.append(_Finder)  # type: ignore[arg-type]  # a class with the static method, as importlib's own finders
+sys.meta_path.append(_Finder)
 
 
 def _line_of(error: BaseException, path: Path | None) -> int:

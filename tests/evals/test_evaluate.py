@@ -125,8 +125,10 @@ def stage_config(**changes: dict[str, object] | None) -> EvalConfig:
         "bits_per_byte": {"sequence_length": 64, "rows": 8},
         "needle": {"lengths": [96], "count": 2},
         "continuations": {"texts": ["def main", "The"], "tokens": 5},
-    } | changes
-    suites["tasks"] = suites["tasks"] and {"max_new_tokens": 12, **suites["tasks"]}
+    }
+    suites.update(changes)
+    if suites["tasks"] is not None:
+        suites["tasks"] = {"max_new_tokens": 12, **suites["tasks"]}
     listed = [{"suite": name, **options} for name, options in suites.items() if options is not None]
     return EvalConfig.model_validate({"suites": listed, "slots": 8, "device": "cpu"})
 

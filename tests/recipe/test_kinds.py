@@ -67,7 +67,7 @@ def test_entries_from_outside_are_typed_and_written_whole(spec: str) -> None:
     assert square.model_dump() == {"shape": spec, "colour": "red", "side": 3}
     assert config.model_dump(mode="json")["frame"] == {"shape": spec, "colour": "red", "side": 4}
     assert Drawing.model_validate(config.model_dump()) == config
-    assert type(square)(side=3) == square  # made in Python, it knows its own name
+    assert type(square).model_validate({"side": 3}) == square  # made in Python, it knows its own name
 
 
 @pytest.mark.parametrize(
