@@ -39,7 +39,11 @@ def page() -> str:
     """The page: the package's own modules, then a section for each room."""
     parts = [HEAD, "## ingot\n", *lines(PACKAGE, sorted(PACKAGE.glob("*.py")))]
     for room in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
-        parts += [f"\n## {room.name}\n", f"{sentence(room / '__init__.py')}\n", *lines(room, sorted(room.rglob("*.py")))]
+        parts += [
+            f"\n## {room.name}\n",
+            f"{sentence(room / '__init__.py')}\n",
+            *lines(room, sorted(room.rglob("*.py"))),
+        ]
     return "\n".join(parts) + "\n"
 
 
