@@ -103,7 +103,7 @@ class CurateConfig(Config):
 
     def outside(self) -> dict[str, str]:
         """The files of the sources and of the steps, and the versions of the installed packages if those are read."""
-        from ingot.data.ingest import fingerprints
+        from ingot.data.read.plan import fingerprints
 
         found: dict[str, str] = {}
         for source in self.sources:

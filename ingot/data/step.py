@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
@@ -161,8 +161,16 @@ class Step(Kind, ABC):
     def __getstate__(self) -> dict[Any, Any]:
         """The options alone: what a step has read and kept (`cached_property`) does not travel to other processes."""
         state = super().__getstate__()
-        own = type(self).model_fields
-        return state | {"__dict__": {name: value for name, value in state["__dict__"].items() if name in own}}
+        return state | {"__dict__": self._options(state["__dict__"])}
+
+    def __copy__(self) -> Self:
+        """The options alone: a copy with other options (`model_copy`) keeps nothing that was read for the old ones."""
+        copied = super().__copy__()
+        object.__setattr__(copied, "__dict__", self._options(copied.__dict__))
+        return copied
+
+    def _options(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name in type(self).model_fields}
 
 
 class PerDocument(Step):

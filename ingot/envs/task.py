@@ -119,7 +119,7 @@ class Writing(Completion, Protocol):
 
 
 class Policy(Protocol):
-    """Whoever writes the replies: an engine, a script in a test."""
+    """What writes the replies: an engine, or a script in a test."""
 
     def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[Completion]:
         """One completion per prompt, in the same order."""

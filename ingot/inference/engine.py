@@ -35,7 +35,7 @@ from ingot.inference.controls import Controls
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight
-from ingot.inference.memory import Memory, size_chunk, size_room
+from ingot.inference.memory import Memory, size_caches, size_chunk
 from ingot.inference.prefill import read_chunks
 from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import DecodingRows
@@ -90,11 +90,11 @@ class Engine:
         self._chunk = chunk or size_chunk(model)
         drafts = speculate is not None and speculate.uses_module(has_module=model.multi_token is not None)
         piece = min(max(self._chunk, 0 if speculate is None else speculate.tokens + 1), self.length)
-        room = size_room(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
+        cache_shape = size_caches(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
         with torch.inference_mode():
-            self._memory = Memory(model, slots, room, drafts=drafts)
-            self._rows = DecodingRows(slots, room, self._memory.nobody, self._device)
-        self._decoder = Decoder(model, self._memory.caches, self._rows, room, graphs=graphs and on_gpu)
+            self._memory = Memory(model, slots, cache_shape, drafts=drafts)
+            self._rows = DecodingRows(slots, cache_shape, self._memory.nobody, self._device)
+        self._decoder = Decoder(model, self._memory.caches, self._rows, cache_shape, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
         self._waiting: deque[Request] = deque()
@@ -358,7 +358,7 @@ class Engine:
             self._vocabulary,
             [(request.prompt, request.tokens) for request in requests],
         )
-        self._batch = DecodingBatch(requests, controls, padded, self._memory.room.page)
+        self._batch = DecodingBatch(requests, controls, padded, self._memory.cache_shape.page)
         return self._batch
 
     def _reserve(self, batch: DecodingBatch) -> bool:
@@ -408,7 +408,7 @@ class Engine:
         """Give every request of the step its token."""
         tokens, logprobs = flight.wait()
         self._check_finite(logprobs, flight.version)
-        ended, page = [], self._memory.room.page
+        ended, page = [], self._memory.cache_shape.page
         alive = [(row, request) for row, request in enumerate(flight.requests) if request.finish is None]
         for row, request in alive:
             token, read = tokens[row], flight.read[row]

@@ -70,7 +70,7 @@ def read_chunks(
         return
     for padded, members in plan_passes(lengths):
         # rings hold no more than the longest chunk
-        longest = min(padded, memory.room.piece or padded)
+        longest = min(padded, memory.cache_shape.piece or padded)
         _read(model, memory, longest, [chunks[member] for member in members], drafter)
 
 
@@ -90,17 +90,17 @@ def _read(
     model: Transformer, memory: Memory, padded: int, group: Sequence[PromptChunk], drafter: ModuleDrafter | None
 ) -> None:
     tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each chunk
-    table = np.full((len(group), memory.room.table_width), NOBODY, dtype=np.int32)
+    table = np.full((len(group), memory.cache_shape.table_width), NOBODY, dtype=np.int32)
     for row, (request, start, end) in enumerate(group):
         tokens[row, : end - start + 1] = request.span(start, end + 1)
         table[row, : len(request.pages)] = request.pages
     starts = np.array([start for _, start, _ in group])
     # padding may run over the end: its positions stay inside
-    positions = np.minimum(starts[:, None] + np.arange(padded), memory.room.length - 1)
+    positions = np.minimum(starts[:, None] + np.arange(padded), memory.cache_shape.length - 1)
     slots = np.array([request.slot for request, _, _ in group])
     lengths = np.array([end - start for _, start, end in group])
     reach = int(positions.max()) + 1
-    table = np.ascontiguousarray(table[:, : memory.room.pages_for(reach)])
+    table = np.ascontiguousarray(table[:, : memory.cache_shape.pages_for(reach)])
     sent = [torch.from_numpy(values).to(memory.device) for values in (tokens, positions, slots, table, lengths)]
     tokens_BT, positions_BT, slots_B, pages_BR, lengths_B = sent
     states_BTD = model.hidden(

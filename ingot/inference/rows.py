@@ -17,20 +17,20 @@ import torch
 from torch import Tensor
 
 from ingot.inference.request import Request
-from ingot.model.mixers.cache import NOBODY, Room
+from ingot.model.mixers.cache import NOBODY, CacheShape
 
 
 class DecodingRows:
     """Tensors for `count` rows; `nobody` is the slot of rows without a request."""
 
-    def __init__(self, count: int, room: Room, nobody: int, device: torch.device) -> None:
+    def __init__(self, count: int, cache_shape: CacheShape, nobody: int, device: torch.device) -> None:
         self.nobody, self._device = nobody, device
         self._pins = device.type == "cuda"
         self.tokens_B = torch.zeros(count, dtype=torch.int64, device=device)
         self.positions_B = torch.zeros(count, dtype=torch.int64, device=device)
         self.steps_B = torch.zeros(count, dtype=torch.int64, device=device)
         self.slots_B = torch.full((count,), nobody, dtype=torch.int64, device=device)
-        self.pages_BR = torch.full((count, room.table_width), NOBODY, dtype=torch.int32, device=device)
+        self.pages_BR = torch.full((count, cache_shape.table_width), NOBODY, dtype=torch.int32, device=device)
 
     def clear(self, count: int) -> None:
         """Make the first rows dead."""

@@ -22,7 +22,7 @@ def differentiate(
     logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None, scale: float, softcap: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probabilities, log-normalisers, and the gradient of the logits in their own dtype, which may replace them."""
-    if kernel_can(logits_CV):
+    if kernel_allowed(logits_CV):
         from ingot.kernels import cross_entropy_kernel as kernel
 
         return kernel.differentiate(logits_CV, targets_C, a_C, b_C, scale, softcap)
@@ -47,7 +47,7 @@ def differentiate_definition(
 
 def summarise(logits_CV: Tensor, targets_C: Tensor, scale: float, softcap: float | None) -> Tensor:
     """[2, C]: log Z of these columns, and the target's logit if it is among them, else zero."""
-    if kernel_can(logits_CV):
+    if kernel_allowed(logits_CV):
         from ingot.kernels import cross_entropy_kernel as kernel
 
         return kernel.summarise(logits_CV, targets_C, scale, softcap)
@@ -67,7 +67,7 @@ def spread(
     softcap: float | None,
 ) -> Tensor:
     """The gradient of the logits in their own dtype, which may replace them; log Z is given."""
-    if kernel_can(logits_CV):
+    if kernel_allowed(logits_CV):
         from ingot.kernels import cross_entropy_kernel as kernel
 
         return kernel.spread(logits_CV, targets_C, normalisers_C, a_C, b_C, scale, softcap)
@@ -80,7 +80,7 @@ def spread(
 
 def multiply_unless_one(x: Tensor, factor: Tensor) -> None:
     """x ← x · factor in place. In training the factor is 1: then nothing is read, and no device is asked."""
-    if kernel_can(x):
+    if kernel_allowed(x):
         from ingot.kernels import cross_entropy_kernel as kernel
 
         kernel.multiply_unless_one(x, factor)
@@ -88,7 +88,7 @@ def multiply_unless_one(x: Tensor, factor: Tensor) -> None:
         x.mul_(factor)
 
 
-def kernel_can(x: Tensor) -> bool:
+def kernel_allowed(x: Tensor) -> bool:
     """What the kernels take: they compute in float32 on CUDA."""
     return x.is_cuda and x.dtype in DTYPES and x.is_contiguous()
 

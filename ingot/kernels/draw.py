@@ -55,14 +55,14 @@ def draw_rows(
     logits_BV: Tensor, modified_BV: Tensor | None, controls: DrawControls, steps_B: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Ids, log-probabilities, and the floor of the kept tokens if any row truncates."""
-    if kernel_can(logits_BV):
+    if kernel_allowed(logits_BV):
         from ingot.kernels.draw_kernel import draw_rows_triton
 
         return draw_rows_triton(logits_BV, modified_BV, controls, steps_B)
     return draw_rows_definition(logits_BV, modified_BV, controls, steps_B)
 
 
-def kernel_can(logits_BV: Tensor) -> bool:
+def kernel_allowed(logits_BV: Tensor) -> bool:
     """What the kernel takes: Triton has no vectors of one number."""
     return logits_BV.is_cuda and logits_BV.dtype in DTYPES and logits_BV.shape[1] > 1
 

@@ -16,7 +16,7 @@ from ingot.kernels.launch import has_triton
 
 def add_rows(total_VD: Tensor, tokens_N: Tensor, rows_ND: Tensor) -> None:
     """Add the rows to those of the total."""
-    if kernel_can(total_VD) and rows_ND.dtype in (torch.bfloat16, torch.float16):
+    if kernel_allowed(total_VD) and rows_ND.dtype in (torch.bfloat16, torch.float16):
         from ingot.kernels.embedding_rows_kernel import add_rows_triton
 
         add_rows_triton(total_VD, tokens_N, rows_ND)
@@ -24,6 +24,6 @@ def add_rows(total_VD: Tensor, tokens_N: Tensor, rows_ND: Tensor) -> None:
         total_VD.index_add_(0, tokens_N, rows_ND.to(total_VD.dtype))
 
 
-def kernel_can(total_VD: Tensor) -> bool:
+def kernel_allowed(total_VD: Tensor) -> bool:
     """Whether the kernel adds to a total like this; rows must be in 16 bits."""
     return total_VD.is_cuda and total_VD.dtype == torch.float32 and total_VD.is_contiguous() and has_triton()

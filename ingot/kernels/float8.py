@@ -65,7 +65,7 @@ def scale_of(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling = "tensor") -> T
 
 def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x / scale in float8 as it lies [M, K], and transposed [K, M], both contiguous; one scale for the tensor."""
-    if kernel_can(x_MK, scale, dtype):
+    if kernel_allowed(x_MK, scale, dtype):
         from ingot.kernels.float8_kernel import cast_both_triton
 
         return cast_both_triton(x_MK, scale, dtype)
@@ -74,6 +74,6 @@ def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
     return cast, cast.T.contiguous()
 
 
-def kernel_can(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
+def kernel_allowed(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
     """What the kernel of `cast_both` takes."""
     return x_MK.is_cuda and x_MK.dtype in DTYPES and scale.dim() == 0 and dtype in FLOAT8

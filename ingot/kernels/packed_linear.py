@@ -34,7 +34,7 @@ def packed_linear(x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
     device = x.device.type
     if torch.is_autocast_enabled(device):
         x = x.to(torch.get_autocast_dtype(device))
-    if not kernel_can(x):
+    if not kernel_allowed(x):
         return packed_linear_definition(x, packed, bias)
     from ingot.kernels.packed_linear_kernel import packed_product
 
@@ -57,6 +57,6 @@ def unpack(packed: Packed, dtype: torch.dtype) -> Tensor:
     return torch.addcmul(minimums[..., None], integers_OJG, scales[..., None]).flatten(1).to(dtype)
 
 
-def kernel_can(x: Tensor) -> bool:
+def kernel_allowed(x: Tensor) -> bool:
     """What the kernel takes: a few rows on CUDA."""
     return x.is_cuda and x.dtype in DTYPES and 0 < x.numel() // x.shape[-1] <= MOST_ROWS

@@ -19,7 +19,7 @@ def symmetric_product(
     left: Tensor, right: Tensor, plus: Tensor | None = None, *, beta: float = 0.0, alpha: float = 1.0
 ) -> Tensor:
     """alpha · left · right + beta · plus."""
-    if kernel_can(left):
+    if kernel_allowed(left):
         from ingot.kernels.symmetric_product_kernel import symmetric_product_triton
 
         return symmetric_product_triton(left, right, plus, beta=beta, alpha=alpha)
@@ -48,7 +48,7 @@ def symmetric_product_definition(
     return out
 
 
-def kernel_can(left: Tensor) -> bool:
+def kernel_allowed(left: Tensor) -> bool:
     """What the kernel takes: float16 on CUDA (TMA of Hopper), sizes that descriptors can name, and large matrices."""
     step = ALIGNED // left.element_size()
     aligned = left.shape[-1] % step == 0 and left.shape[-2] % step == 0

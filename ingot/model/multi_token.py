@@ -23,7 +23,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Linear
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import RmsNorm
@@ -90,10 +90,10 @@ class MultiToken(nn.Module):
             results.append((state, context.own(valid)))
         return results
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> Cache | None:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> Cache | None:
         """An empty cache for `step`; None if the block has no mixer."""
         mixer = self._first.block.mixer
-        return None if mixer is None else mixer.make_cache(room, dtype, device)
+        return None if mixer is None else mixer.make_cache(cache_shape, dtype, device)
 
     def step(
         self,

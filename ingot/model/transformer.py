@@ -17,7 +17,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Embedding, Linear
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
 from ingot.model.norm import RmsNorm
@@ -146,11 +146,11 @@ class Transformer(nn.Module):
         cap = self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def make_caches(self, room: Room) -> list[Cache | None]:
+    def make_caches(self, cache_shape: CacheShape) -> list[Cache | None]:
         """An empty cache per layer; None for a layer without a mixer."""
         weight, caches = self.embedding.weight, list[Cache | None]()
         for block in self.blocks:
             assert isinstance(block, Block)
             mixer = block.mixer
-            caches.append(None if mixer is None else mixer.make_cache(room, weight.dtype, weight.device))
+            caches.append(None if mixer is None else mixer.make_cache(cache_shape, weight.dtype, weight.device))
         return caches

@@ -97,12 +97,12 @@ def weight_bytes(model: ModelConfig) -> int:
 
 def _cache(model: ModelConfig, slots: int, length: int, free: int | None) -> int:
     """The engine's caches, of which pages take at most a share of what is free; without a number, of what a CPU gives them."""
-    from ingot.inference.memory import CPU_BYTES, GPU_SHARE, simple_caches, size_chunk, size_room
+    from ingot.inference.memory import CPU_BYTES, GPU_SHARE, simple_caches, size_caches, size_chunk
 
     built = _built(model)
     piece = min(size_chunk(built, "cpu" if free is None else "cuda"), length)
-    room = size_room(built, slots, length, piece=piece, cache_bytes=1 << 62)
-    caches = [one for each in built.make_caches(room) for one in simple_caches(each)]
+    cache_shape = size_caches(built, slots, length, piece=piece, cache_bytes=1 << 62)
+    caches = [one for each in built.make_caches(cache_shape) for one in simple_caches(each)]
     pages = sum(_bytes(cache.tensors()) for cache in caches if cache.in_pages)
     owned = sum(_bytes(cache.tensors()) for cache in caches if not cache.in_pages)
     return owned + min(pages, CPU_BYTES if free is None else int(GPU_SHARE * max(0, free)))

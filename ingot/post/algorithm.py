@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import importlib
 from abc import abstractmethod
-from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,7 +45,7 @@ class Algorithm(Kind):
 class Samples:
     """What the policy sampled in a step: `group` samples of each task, one task after the other."""
 
-    trajectories: SequenceOf[Trajectory]
+    trajectories: Sequence[Trajectory]
     group: int
     frozen_logprobs: Callable[[], list[list[float]]]
     """The log-probability of every token by the frozen model: the teacher, or the reference if the algorithm wants one."""

@@ -8,7 +8,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from ingot.envs.calculator import NAME as CALCULATOR
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.offer import ToolName
 from ingot.post.algorithm import (
     DISTILL,
     PREFER,
@@ -57,6 +59,9 @@ class SamplingConfig(TrainingConfig):
     """Training on what the model itself samples."""
 
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
+    tools: tuple[ToolName, ...] = Field(
+        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+    )
     prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
     max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
@@ -77,6 +82,9 @@ class PreferConfig(TrainingConfig):
     }
 
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks that are answered")
+    tools: tuple[ToolName, ...] = Field(
+        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+    )
     prompts: int = Field(128, gt=0, description="tasks that are sampled to find pairs")
     samples: int = Field(8, gt=1, description="answers to each task")
     temperature: float = Field(1.0, gt=0, description="sampling temperature for the answers")

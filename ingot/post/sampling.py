@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,19 @@ from typing import Any
 import torch
 
 from ingot.envs.mix import TaskMix
+from ingot.envs.offer import find_tools
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Task
 from ingot.envs.trajectory import Trajectory
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import SampledAlgorithm, Samples, Stamped
+from ingot.post.barrier import Between
 from ingot.post.config import DistillConfig, RlConfig
 from ingot.post.conversations import pack_groups
-from ingot.post.meeting import Between
 from ingot.post.policy import chat_format, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.tokenizer import THINK_START, Tokenizer
 from ingot.train.batches import deal
 from ingot.train.device import choose_device, choose_precision
@@ -66,7 +67,7 @@ class SampledSource(Source):
         self.algorithm: SampledAlgorithm = config.algorithm
         self.processes, self.whole = processes, whole or model
         self.chat = chat_format(model)
-        self.mix = TaskMix(config.tasks)
+        self.mix, self.tools = TaskMix(config.tasks), find_tools(config.tools)
         slots = -(-config.prompts_per_step * self.group // processes.size)
         self.engine = Engine(self.whole, slots=slots, length=config.sequence_length)
         self._recording = False  # whether this process has written a record yet
@@ -75,21 +76,21 @@ class SampledSource(Source):
             self.frozen = copy.deepcopy(self.whole)
         self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
 
-    def advantages(self, trajectories: SequenceOf[Trajectory]) -> Stamped:
+    def advantages(self, trajectories: Sequence[Trajectory]) -> Stamped:
         """What the algorithm stamps on every token, and its metrics."""
         if self.algorithm.rewarded:
             _check_reachable(trajectories, self.chat.tokenizer)
         samples = Samples(trajectories, self.group, lambda: self._frozen_logprobs(trajectories))
         return self.algorithm.advantages(samples)
 
-    def _frozen_logprobs(self, trajectories: SequenceOf[Trajectory]) -> list[list[float]]:
+    def _frozen_logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         if self.frozen is None:
             raise CheckFailed(
                 f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
                 place=str(self.folder.path),
                 fix="let its property wants_reference be true",
             )
-        sequences = [Sequence(each.tokens()) for each in trajectories]
+        sequences = [TokenSequence(each.tokens()) for each in trajectories]
         options = self.config.sequence_length, self.config.temperature, self.processes
         return sequence_logprobs(self.frozen, sequences, *options)
 
@@ -104,10 +105,10 @@ class SampledSource(Source):
         if step % self.config.record_every == 0:
             self.processes.once(lambda: self._record(step, trajectories, advantages))
         sequences = [
-            Sequence(
+            TokenSequence(
                 trajectory.tokens(),
                 {
-                    "acting": [float(one) for one in trajectory.sampled()],
+                    "response_mask": [float(one) for one in trajectory.sampled()],
                     "advantage": [a * one for a, one in zip(row, trajectory.sampled(), strict=True)],
                     "sampled_logprob": trajectory.logprobs(),
                 },
@@ -116,12 +117,14 @@ class SampledSource(Source):
         ]
         if self.algorithm.wants_reference:  # the prompt need not pass through the head: 0 there
             pairs = zip(sequences, self._frozen_logprobs(trajectories), strict=True)
-            sequences = [s.with_stream("reference_logprob", _masked(row, s.streams["acting"])) for s, row in pairs]
+            sequences = [
+                s.with_stream("reference_logprob", _masked(row, s.streams["response_mask"])) for s, row in pairs
+            ]
         sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
         batches = pack_groups([[s] for s in sequences], *sizes)
         return deal(batches, rank, world), metrics | describe(trajectories)
 
-    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
         """Scored trajectories of the current policy, one for every task."""
 
         def sample_run(run: slice, between: Between) -> list[Trajectory]:
@@ -133,6 +136,7 @@ class SampledSource(Source):
                 max_new_tokens=self.config.max_new_tokens,
                 max_tokens=self.config.sequence_length,
                 seed=step_seed(self.folder.seed, step),
+                tools=self.tools,
                 score=self.mix.score,
                 only=run,
                 between=between,
@@ -140,7 +144,7 @@ class SampledSource(Source):
 
         return self.processes.share(len(tasks), sample_run)
 
-    def _record(self, step: int, trajectories: SequenceOf[Trajectory], advantages: list[list[float]]) -> None:
+    def _record(self, step: int, trajectories: Sequence[Trajectory], advantages: list[list[float]]) -> None:
         """Append the step's record. The first one of a process replaces those of steps that run again after a resume."""
         assert self.model.tokenizer is not None
         path = self.folder.path / "trajectories.jsonl"
@@ -172,11 +176,11 @@ class SampledSource(Source):
         return {}
 
 
-def _masked(row: list[float], mask: SequenceOf[float]) -> list[float]:
+def _masked(row: list[float], mask: Sequence[float]) -> list[float]:
     return [value * one for value, one in zip(row, mask, strict=True)]
 
 
-def _check_reachable(trajectories: SequenceOf[Trajectory], tokenizer: Tokenizer) -> None:
+def _check_reachable(trajectories: Sequence[Trajectory], tokenizer: Tokenizer) -> None:
     """Fail if a task asks for a trace of a model that has no token for one: no answer could ever earn anything."""
     asking = next((each.task for each in trajectories if each.task.thinking), None)
     if asking is not None and THINK_START not in tokenizer.special:
@@ -187,7 +191,7 @@ def _check_reachable(trajectories: SequenceOf[Trajectory], tokenizer: Tokenizer)
         )
 
 
-def _check_room(trajectories: SequenceOf[Trajectory], length: int) -> None:
+def _check_room(trajectories: Sequence[Trajectory], length: int) -> None:
     """Fail if a prompt leaves no room for an answer."""
     for each in trajectories:
         if each.sampled_count == 0:
@@ -214,7 +218,7 @@ def _lines_before(path: Path, step: int) -> list[str]:
     return kept
 
 
-def describe(trajectories: SequenceOf[Trajectory]) -> dict[str, float]:
+def describe(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """What the samples of a step looked like on average."""
     count = len(trajectories)
     return {

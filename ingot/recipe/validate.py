@@ -111,7 +111,13 @@ def _at(node: Node, path: Location) -> Node:
 
 
 def _is_ours(node: Node, detail: ErrorDetails) -> bool:
-    """Whether the recipe is to blame, rather than a default that strictness does not like."""
+    """Whether the recipe is to blame, rather than a default that strictness does not like.
+
+    A list is too short for pydantic also where its items are wrong, which is said of each of them.
+    """
+    if detail["type"] == "too_short":
+        items = _at(node, _find(node, detail)).content
+        return not isinstance(items, list) or len(items) < detail["ctx"]["min_length"]
     return not detail["loc"] or detail["type"] == "missing" or bool(_find(node, detail))
 
 

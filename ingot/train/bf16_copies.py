@@ -53,7 +53,7 @@ class Bf16Copies:
         self.embedding = model.embedding
         self.lookup: EmbeddingLookup | None = None
         weight = self.embedding.weight
-        if weight.requires_grad and embedding_rows.kernel_can(weight):
+        if weight.requires_grad and embedding_rows.kernel_allowed(weight):
             shared = head and model.head_part is self.embedding
             source = self.copies[-1] if shared else weight.detach()
             self.lookup = EmbeddingLookup(weight, source, dtype)

@@ -71,7 +71,7 @@ class Kinds(Generic[Of]):
         if is_outside(name):
             return self.adopt(load_outside(name), name)
         if name not in self.names():
-            fix = suggestion(name, self.names(), f"there are file.py:Name and {self.what}s")
+            fix = suggestion(name, self.names(), f"{self.what}s besides file.py:Name")
             raise RecipeError(f"there is no {self.what} {name}", fix=fix)
         module = importlib.import_module(f"{self.base.package}.{name}")
         (kind,) = (one for one in vars(module).values() if self._is_kind(one) and one.__module__ == module.__name__)

@@ -53,7 +53,7 @@ def make_model() -> Transformer:
 
 def make_engine(model: Transformer, late: bool, speculate: Speculation | None = None) -> Engine:
     engine = Engine(model, slots=3, length=64, chunk=16, speculate=speculate)
-    engine._memory.pool = Pool(9, engine._memory.room.page)  # of 12 that three long texts need
+    engine._memory.pool = Pool(9, engine._memory.cache_shape.page)  # of 12 that three long texts need
     engine._overlaps = late
     return engine
 

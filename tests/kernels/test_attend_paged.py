@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 import torch
@@ -22,22 +21,6 @@ interpreted = pytest.mark.skipif(
     find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
     reason="needs triton, and TRITON_INTERPRET=1 when it is first imported",
 )
-
-
-@pytest.fixture(autouse=True)
-def indices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton 3.6's interpreter makes loop bounds of arrays of one number by int(), which numpy 2.4 refuses."""
-    if find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
-        return
-    from triton.runtime import interpreter
-
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch(tensor: Any, scope: Any) -> None:
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

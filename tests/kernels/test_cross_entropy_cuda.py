@@ -210,7 +210,7 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize("has_copy", [False, True], ids=["", "copy"])
 def test_the_whole_loss(has_copy: bool, upstream: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks, with the products around: loss and gradients of states and of a head in float32 are those of float64."""
-    monkeypatch.setattr(operation, "kernel_can", lambda x: True)  # also in the interpreter
+    monkeypatch.setattr(operation, "kernel_allowed", lambda x: True)  # also in the interpreter
     monkeypatch.setattr(fused_head, "_logits_at_once", lambda states: 3 * 1100)
     generator = torch.Generator().manual_seed(1)
     states, weight = (torch.randn(n, 16, generator=generator).to(dtype) for n in (8, 1100))

@@ -55,7 +55,7 @@ def test_every_row_is_added_once(kind: str, count: int, width: int, dtype: torch
 def test_a_step_with_it_has_the_gradients_of_one_without(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embedding and head, with and without a shared weight, over several passes."""
     if DEVICE == "cpu":  # the interpreter's tensors are there
-        monkeypatch.setattr(embedding_rows, "kernel_can", lambda total: True)
+        monkeypatch.setattr(embedding_rows, "kernel_allowed", lambda total: True)
     model = random_model(mixed_config().model_copy(update={"tied_embeddings": tied}), scale=0.05).to(DEVICE)
     device = torch.device(DEVICE)
     with_it, without = (Passes(model, Objective([CrossEntropy()]), device, torch.float16) for _ in range(2))

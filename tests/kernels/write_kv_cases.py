@@ -10,7 +10,7 @@ import torch
 from ingot.kernels.write_kv import launch, write_kv_definition
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention, AttentionConfig
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import NormConfig
 
@@ -34,12 +34,12 @@ def check_write(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) 
     layer = layer.to(device, dtype)
     for name, parameter in layer.named_parameters():
         torch.nn.init.normal_(parameter, std=0.3 if "gain" not in name else 1.0)
-    room = Room(slots=3, length=64, page=8, piece=16)
+    cache_shape = CacheShape(slots=3, length=64, page=8, piece=16)
     x = torch.randn(2, 5, 40, device=device, dtype=dtype)
     positions = torch.tensor([[7, 8, 9, 10, 11], [30, 31, 32, 33, 34]], device=device)
     results = []
     for run in (write_kv_definition, launch):
-        cache = layer.make_cache(room, dtype, torch.device(device))
+        cache = layer.make_cache(cache_shape, dtype, torch.device(device))
         context = Context(
             positions,
             slots_B=torch.tensor([2, 0], device=device),

@@ -13,7 +13,7 @@ from torch import Tensor
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.language import language_terms

@@ -23,7 +23,7 @@ PROGRAM = """
 import json, pathlib, torch, ingot
 from ingot.model.count import count
 from ingot.model.describe import describe_block
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.planner.plan import make_plan
 from ingot.recipe.load import load_recipe
 
@@ -43,7 +43,7 @@ found["losses"] = [rows[0]["loss"], rows[-1]["loss"]]
 tokens = torch.arange(12)[None] + 5
 with torch.no_grad():
     whole = model(tokens)
-    caches = model.make_caches(Room(slots=2, length=12))
+    caches = model.make_caches(CacheShape(slots=2, length=12))
     positions, slot = torch.arange(12)[None], torch.tensor([1])
     pieces = [slice(0, 5), *(slice(place, place + 1) for place in range(5, 12))]
     parts = [

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ingot.model.initialise import initialise
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 from tests.model.tiny import attention, config, mixed_config, random_model, random_tokens
@@ -70,7 +70,7 @@ def test_passes_with_caches_are_not_compiled() -> None:
     wanted = model.hidden(tokens)
     for block in model.blocks:
         block._compiled_call_impl = _refuse
-    caches = model.make_caches(Room(slots=1, length=8))
+    caches = model.make_caches(CacheShape(slots=1, length=8))
     with torch.no_grad():
         found = model.hidden(tokens, caches=caches, slots=torch.tensor([0]))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)

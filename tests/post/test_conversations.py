@@ -14,7 +14,7 @@ from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
 from ingot.envs.task import TASKS
 from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
 
@@ -38,10 +38,10 @@ def test_an_item_is_a_pure_function_of_seed_and_index() -> None:
     assert [ShuffledPool(20, 4)[index] for index in range(20)] != expected[:20]
 
 
-def numbered_groups(lengths: list[list[int]]) -> list[list[Sequence]]:
+def numbered_groups(lengths: list[list[int]]) -> list[list[TokenSequence]]:
     """Groups of sequences of given lengths; the stream `group` carries the group's number on every token."""
     return [
-        [Sequence([7] * length, {"group": [float(number)] * length}) for length in group]
+        [TokenSequence([7] * length, {"group": [float(number)] * length}) for length in group]
         for number, group in enumerate(lengths, start=1)
     ]
 

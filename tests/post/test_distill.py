@@ -19,7 +19,7 @@ from ingot.post import distill
 from ingot.post.config import DistillConfig
 from ingot.post.policy import sequence_logprobs
 from ingot.post.sampling import SampledSource
-from ingot.tokens.batch import Sequence
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
@@ -62,9 +62,11 @@ def expected_gradient(
     """Σ_v p(v) · (the gradient that the term gives to answer v)."""
     sequences = []
     for each, more in zip(answers, streams, strict=True):
-        acting = [float(one) for one in each.sampled()]
-        masked = {name: [a * b for a, b in zip(row, acting, strict=True)] for name, row in more.items()}
-        sequences.append(Sequence(each.tokens(), {"acting": acting, "sampled_logprob": each.logprobs(), **masked}))
+        mask = [float(one) for one in each.sampled()]
+        masked = {name: [a * b for a, b in zip(row, mask, strict=True)] for name, row in more.items()}
+        sequences.append(
+            TokenSequence(each.tokens(), {"response_mask": mask, "sampled_logprob": each.logprobs(), **masked})
+        )
     scored = score(student, make_batch(sequences, CONTEXT))
     assert len(scored.logprobs) == len(answers)
     leaf = scored.logprobs.detach().requires_grad_()
@@ -98,7 +100,7 @@ def test_the_expected_gradient_of_the_reference_term_is_that_of_reverse_kl(token
     policy = tiny_model(tokenizer)
     reference = nudged(policy, 0.05, seed=4)
     answers = every_answer(policy)
-    rows = sequence_logprobs(reference, [Sequence(each.tokens()) for each in answers], CONTEXT)
+    rows = sequence_logprobs(reference, [TokenSequence(each.tokens()) for each in answers], CONTEXT)
     streams = [{"reference_logprob": row} for row in rows]
     estimated = expected_gradient(policy, ReferenceDivergence(1.0), answers, streams)
     assert (estimated - exact_gradient(policy, reference)).abs().max() < 1e-6

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
-from ingot.post import meeting
+from ingot.post import barrier
 from ingot.post.config import PreferConfig
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.recipe.stages import StageKind
@@ -263,7 +263,7 @@ def run_until_asked_to_stop(case: Case, inputs: Inputs, path: Path, done: int) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "step", step)
-        patch.setattr(meeting, "MEETING_SECONDS", 0.0)
+        patch.setattr(barrier, "BARRIER_SECONDS", 0.0)
         with pytest.raises(Interrupted):
             run_stage(case, inputs, path, WhenDone(done, count_trained), stop, checkpoints={"every": 3})
     return made, sorted(each.name for each in (path / "steps").glob("*"))
@@ -273,7 +273,7 @@ def run_until_asked_to_stop(case: Case, inputs: Inputs, path: Path, done: int) -
 def test_a_stop_while_they_sample(
     kind: str, done: int, saved: list[str], inputs: Inputs, alone: Path, tmp_path: Path
 ) -> None:
-    """They agree at the next meeting, save what is there, and another start ends as if nothing had been."""
+    """They agree at the next barrier, save what is there, and another start ends as if nothing had been."""
     case, path = (kind, {"shard": 2}), tmp_path / "stage"
     found = run_ranks(2, run_until_asked_to_stop, tmp_path / "stopped", case, inputs, path, done)
     assert [made for made, _ in found] in ([2, 2], [3, 2]), (

@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -101,7 +100,7 @@ def test_the_ratio_stays_one(
 class WithTool(SampledSource):
     """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
 
-    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
         first = super().sample(tasks, step)
         reply = self.chat.continuation([Message("tool", "42")])
         prompts = [each.tokens() + reply for each in first]
@@ -164,7 +163,7 @@ def test_weights_of_the_step_before_are_found(tokenizer: Tokenizer, make_folder:
 def test_steps_sample_their_own_tasks_and_streams_fit_the_trajectories(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
-    """A step is a pure function of seed and step; every sampled token is acting, no other one is."""
+    """A step is a pure function of seed and step; the response mask is 1 on every sampled token, on no other one is."""
     config = make_config(record_every=2, algorithm=EvenLast(reference_weight=0.1))
     source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
     again = SampledSource(tiny_model(tokenizer), config, make_folder("again"))
@@ -173,12 +172,12 @@ def test_steps_sample_their_own_tasks_and_streams_fit_the_trajectories(
     assert metrics == repeated_metrics
     assert [batch.tokens.tolist() for batch in batches] == [batch.tokens.tolist() for batch in repeated]
     assert [batch.tokens.tolist() for batch in source.batches(1)[0]] != [batch.tokens.tolist() for batch in batches]
-    acting = sum(int(batch.streams["acting"].sum()) for batch in batches)
-    assert acting == round(metrics["response_length"] * config.prompts_per_step * config.group)
+    mask = sum(int(batch.streams["response_mask"].sum()) for batch in batches)
+    assert mask == round(metrics["response_length"] * config.prompts_per_step * config.group)
     for batch in batches:
         for name in ("advantage", "sampled_logprob", "reference_logprob"):
-            assert not batch.streams[name][batch.streams["acting"] == 0].any()
-        assert (batch.streams["sampled_logprob"][batch.streams["acting"] == 1] < 0).all()
+            assert not batch.streams[name][batch.streams["response_mask"] == 0].any()
+        assert (batch.streams["sampled_logprob"][batch.streams["response_mask"] == 1] < 0).all()
 
 
 def test_recorded_trajectories(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
@@ -262,7 +261,7 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
     class Seen(SampledSource):
         kinds: list[str] = []  # noqa: RUF012 - of this test alone
 
-        def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+        def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
             self.kinds += [task.kind for task in tasks[:: self.group]]
             return super().sample(tasks, step)
 

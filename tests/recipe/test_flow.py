@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ingot.post import answers
-from ingot.post.kept import Kept
+from ingot.post.resumable import Resumable
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted, RecipeError, RunLocked
@@ -306,13 +306,13 @@ def test_a_stop_before_anything_is_saved_says_so(
 
 
 def test_answers_that_are_kept_are_saved_work(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, put = StopSignal(), Kept.put
+    stop, put = StopSignal(), Resumable.put
 
-    def put_and_stop(kept: Kept[Any], run: slice, results: Sequence[Any]) -> None:
+    def put_and_stop(kept: Resumable[Any], run: slice, results: Sequence[Any]) -> None:
         put(kept, run, results)
         stop.request()
 
-    monkeypatch.setattr(Kept, "put", put_and_stop)
+    monkeypatch.setattr(Resumable, "put", put_and_stop)
     monkeypatch.setattr(answers, "PIECE", 2)
     checkpoint_of(tiny_model(tiny_tokenizer()), Path("base"))
     recipe = load_recipe(write(json.dumps({"name": "small", "stages": {"prefer": SHORT | PAIRS}})))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train import bf16_copies
 from ingot.train.batches import split_rows

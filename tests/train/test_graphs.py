@@ -1,6 +1,6 @@
 """When steps are recorded and when they are not, with a recorder that only notes what is asked of it.
 
-That recordings compute what passes compute is shown on a GPU (test_graphs_cuda.py).
+That captured graphs compute what passes compute is shown on a GPU (test_graphs_cuda.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.tokens.places import with_places
 from ingot.train.graphs import SHAPES, Graphs, shape_of

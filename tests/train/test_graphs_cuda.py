@@ -13,7 +13,7 @@ import torch
 
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.graphs import MOST, WARM, Graphs

@@ -19,7 +19,7 @@ from ingot.model.mixers.sparse import probabilities, select, visible
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal
 from ingot.train.pretrain_config import PretrainConfig

@@ -89,7 +89,7 @@ def merged(tables: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
 
 
 @dataclass(frozen=True)
-class Spreading:
+class CellTable:
     """How records are spread: cells in order, the partition of each, and the weight before it in its topic."""
 
     cells: NDArray[np.void]
@@ -98,7 +98,7 @@ class Spreading:
     total: NDArray[np.int64]
 
     @classmethod
-    def of(cls, cells: NDArray[np.void], most: int) -> Spreading:
+    def of(cls, cells: NDArray[np.void], most: int) -> CellTable:
         """Fill partitions with cells in order, at most `most` records each (a single cell may have more)."""
         partition = np.zeros(len(cells), np.int64)
         number = held = 0
@@ -150,18 +150,18 @@ def add_up(folder: Path, part: Partition, config: VentilesStep) -> dict[str, Any
     """The cells of all shards."""
     cells = merged([np.load(path) for path in part.files])
     np.save(folder / "cells.npy", cells)
-    plan = Spreading.of(cells, PARTITION_BYTES // RECORD.itemsize)
+    plan = CellTable.of(cells, PARTITION_BYTES // RECORD.itemsize)
     return {"partitions": int(plan.partition[-1]) + 1 if len(cells) else 1, "topics": len(np.unique(cells["topic"]))}
 
 
-def spreading_of(path: Path) -> Spreading:
+def cell_table(path: Path) -> CellTable:
     """The plan that every task makes from the same cells."""
-    return Spreading.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
+    return CellTable.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
 
 
 def spread(folder: Path, item: Spread, config: VentilesStep) -> dict[str, Any]:
     """By shard: its records, by partition."""
-    records, plan = records_of(item.shard, config), spreading_of(item.cells)
+    records, plan = records_of(item.shard, config), cell_table(item.cells)
     count = int(plan.partition[-1]) + 1 if len(plan.partition) else 1
     write_partitioned(folder / "records", records, plan.partition[plan.find(records)], count)
     return {"documents": len(records)}
@@ -169,7 +169,7 @@ def spread(folder: Path, item: Spread, config: VentilesStep) -> dict[str, Any]:
 
 def rank(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
     """By partition: the bucket of every record, by shard."""
-    records, plan = read_partition(part.files, part.number, RECORD), spreading_of(part.cells)
+    records, plan = read_partition(part.files, part.number, RECORD), cell_table(part.cells)
     records = records[np.lexsort((records["place"], records["order"], records["topic"]))]
     cell = plan.find(records)
     running = np.cumsum(records["weight"]) - records["weight"]  # inside the partition

@@ -20,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole, whole_lines
 from ingot.workspace.errors import DataError
 
@@ -125,7 +126,7 @@ def eval_rows(config: DecontaminateStep) -> Iterator[EvalRow]:
                     yield EvalRow(
                         key if isinstance(key, str) else name, str(own), value, fields, f"{path}: row {number}"
                     )
-            except (OSError, EOFError, ValueError) as error:
+            except (OSError, EOFError, ValueError, Unreadable) as error:
                 raise DataError(f"eval file: {error}", place=path, fix="repair it or take it off `against`") from None
 
 

@@ -19,7 +19,6 @@ from pydantic import Field
 from ingot.data.step import PerDocument
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
 
     import numpy as np

@@ -29,7 +29,6 @@ from ingot.workspace.files import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow
 

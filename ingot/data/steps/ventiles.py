@@ -28,7 +28,6 @@ from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work

@@ -154,14 +154,14 @@ def score_candidates(model: Transformer, needles: Sequence[NeedleText]) -> tuple
 def _score_candidates(model: Transformer, needles: Sequence[NeedleText]) -> tuple[Tensor, Tensor]:
     import torch
 
-    from ingot.model.mixers.cache import Room
+    from ingot.model.mixers.cache import CacheShape
 
     device = model.embedding.weight.device
     longest = max(len(needle.prompt) for needle in needles)
     span = max(len(candidate) for needle in needles for candidate in needle.candidates)
     count = len(needles)
     slots = torch.arange(count, device=device)
-    caches = model.make_caches(Room(slots=2 * count, length=longest + span))
+    caches = model.make_caches(CacheShape(slots=2 * count, length=longest + span))
     prompts_BP, ends_B = _padded([needle.prompt for needle in needles], device)
     states_BPD = model.hidden(prompts_BP, caches=caches, slots=slots, lengths=ends_B)
     first_BV = model.head(states_BPD[slots, ends_B - 1]).log_softmax(dim=-1)

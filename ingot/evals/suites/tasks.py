@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from ingot.envs.calculator import NAME as CALCULATOR
 from ingot.envs.config import TaskName, TasksConfig
+from ingot.envs.offer import ToolName, find_tools
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Policy, Task, TaskKind
 from ingot.envs.trajectory import Trajectory
@@ -48,6 +50,9 @@ class Tasks(Suite):
         description="the task kinds, and how many tasks of each",
     )
     difficulty: TasksConfig = Field(TasksConfig(), description="how hard each task kind is: as in training, or harder")
+    tools: tuple[ToolName, ...] = Field(
+        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+    )
     temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
     max_new_tokens: int = Field(96, ge=1, description="tokens of one turn at most")
@@ -103,6 +108,7 @@ def measure_tasks(suite: Tasks, policy: Policy, chat: ChatFormat, asked: Asked) 
         max_tokens=asked.max_tokens,
         max_turns=suite.max_turns,
         seed=asked.seed,
+        tools=find_tools(suite.tools),
         score=lambda task, messages: kinds[task.kind].score(task, messages),
         between=asked.stop.check,
     )

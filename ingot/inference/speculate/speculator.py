@@ -98,7 +98,7 @@ class Speculator:
         self._saved = SavedStates(memory.caches)
         self._verifier = Verifier(decoder, options.tokens + 1, graphs=not self._saved.needed)
         uses_module = options.uses_module(has_module=model.multi_token is not None)
-        self.module = ModuleDrafter(model, memory.draft_cache, memory.room.length) if uses_module else None
+        self.module = ModuleDrafter(model, memory.draft_cache, memory.cache_shape.length) if uses_module else None
         self._drafter = self.module or NgramDrafter(options)
 
     # ---- before the pass
@@ -142,7 +142,10 @@ class Speculator:
         count, rows, verifier = len(batch), self._rows, self._verifier
         tokens_BT = verifier.load([request.last for request in batch.requests], drafts)
         length = tokens_BT.shape[1]
-        positions_BT, reach = verifier.positions(count, length), min(batch.reach + length - 1, self._memory.room.length)
+        positions_BT, reach = (
+            verifier.positions(count, length),
+            min(batch.reach + length - 1, self._memory.cache_shape.length),
+        )
         if self._saved.needed:
             self._saved.save(rows.slots_B[:count])
         states_BTD = verifier.states(batch.padded, length, reach)[:count]

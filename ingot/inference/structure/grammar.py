@@ -54,6 +54,8 @@ def regex_rule(pattern: str) -> str:
     from ingot.inference.structure.vocabulary import library
 
     _check_unicode(pattern)
+    if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
+        raise StructureError("a regular expression ends with a backslash", place="regex", fix="write \\\\ for one")
     return f"/{library().regex_to_lark(pattern, 'dws')}/"
 
 

@@ -30,7 +30,7 @@ from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order
 from ingot.model.mixers.attend import attend
-from ingot.model.mixers.cache import Cache, Room, TokenCache
+from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mask import mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
@@ -213,9 +213,9 @@ class Attention(SoftmaxMixer):
         if self.config.temperature is not None:
             _temperature(context, self.config.temperature)
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> TokenCache:
         stream = (self.config.key_value_heads, self.config.head_width)
-        return TokenCache({"keys": stream, "values": stream}, room, dtype, device, self.config.reach)
+        return TokenCache({"keys": stream, "values": stream}, cache_shape, dtype, device, self.config.reach)
 
     def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
         config = self.config

@@ -41,7 +41,7 @@ NOBODY = 0  # the page that is written by padding and read by no one
 
 
 @dataclass(frozen=True)
-class Room:
+class CacheShape:
     """What caches are made for: `slots` sequences of at most `length` tokens."""
 
     slots: int
@@ -84,23 +84,23 @@ class TokenCache(Cache):
     def __init__(
         self,
         streams: Mapping[str, tuple[int, int]],
-        room: Room,
+        cache_shape: CacheShape,
         dtype: torch.dtype,
         device: torch.device,
         reach: int | None = None,
     ) -> None:
-        self.page = room.page
-        ring = None if reach is None else room.pages_for(reach + (room.piece or room.length)) + 1
-        if ring is not None and ring >= room.table_width:
+        self.page = cache_shape.page
+        ring = None if reach is None else cache_shape.pages_for(reach + (cache_shape.piece or cache_shape.length)) + 1
+        if ring is not None and ring >= cache_shape.table_width:
             ring = None
         self.own_pages: int | None = ring  # pages of a slot; None: handed out
-        if room.pages is None and ring is None:
-            self.own_pages = room.table_width
-        pages = room.pages or 0
+        if cache_shape.pages is None and ring is None:
+            self.own_pages = cache_shape.table_width
+        pages = cache_shape.pages or 0
         if self.own_pages is not None:
-            pages = 1 + room.slots * self.own_pages
+            pages = 1 + cache_shape.slots * self.own_pages
         self.streams = {
-            name: torch.zeros(pages, heads, room.page, width, dtype=dtype, device=device)
+            name: torch.zeros(pages, heads, cache_shape.page, width, dtype=dtype, device=device)
             for name, (heads, width) in streams.items()
         }
         self.in_pages = self.own_pages is None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.norm import NormConfig
 from ingot.workspace.config import Config
 
@@ -108,7 +108,7 @@ class Mixer(nn.Module, ABC):
         """The mixer's output. With a cache: reads the past from it and writes the new tokens into it."""
 
     @abstractmethod
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> Cache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> Cache:
         """An empty cache."""
 
 

@@ -42,7 +42,7 @@ from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order, in_turn
 from ingot.model.mixers.attend import attend, largest_scores, report_peaks
-from ingot.model.mixers.cache import Cache, Room, TokenCache
+from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.indexer import Index, Indexer, SparseConfig
 from ingot.model.mixers.mask import PADDING, mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
@@ -176,11 +176,11 @@ class Mla(SoftmaxMixer, Reporter):
         if self.config.rope is not None:
             rotation(context, self.config.rope, self.config.rope_width)
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> TokenCache:
         streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
         if self.config.sparse is not None and not self.config.sparse.shared:
             streams["index"] = (1, self.config.sparse.head_width)
-        return TokenCache(streams, room, dtype, device)
+        return TokenCache(streams, cache_shape, dtype, device)
 
     @property
     def undivided_loss(self) -> str:

@@ -1,4 +1,4 @@
-"""Rotary positions as data: base, pairing, rotated share, and the ways to stretch them over longer texts."""
+"""Rotary positions as data: base, pairing, rotated share, and how to scale them to longer texts."""
 
 from __future__ import annotations
 

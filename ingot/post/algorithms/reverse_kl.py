@@ -1,6 +1,6 @@
-"""On-policy distillation: reverse KL as a policy gradient (Agarwal et al., arXiv 2306.13649; Lu et al., "On-policy distillation", 2025).
+"""On-policy distillation: reverse KL as a policy gradient.
 
-For a token that the student sampled,
+Agarwal et al., arXiv 2306.13649; Lu et al., "On-policy distillation", 2025. For a token that the student sampled,
 
     A_t = log teacher(token) − log student(token)
 

@@ -24,9 +24,9 @@ from ingot.serve.openai.options import constrained, make_samplings
 from ingot.serve.openai.parser import TurnParser
 from ingot.serve.openai.prompts import Prompt, has_call_tokens, make_prompt, wants_thinking
 from ingot.serve.openai.replies import DONE, Heading, event, usage
+from ingot.serve.openai.requests import ChatRequest, Tool
 from ingot.serve.openai.service import Service
 from ingot.serve.openai.structures import Structure, offered_tools, turn_structure
-from ingot.serve.openai.wire import ChatRequest, Tool
 from ingot.tokens.tokenizer import TOOL_CALL_START
 
 
@@ -198,7 +198,7 @@ async def chat_completion(service: Service, body: ChatRequest, request: Request)
 async def _events(
     plan: Plan, heading: Heading, choices: Sequence[ChatChoice], generation: Generation
 ) -> AsyncIterator[bytes]:
-    """The answer as server-sent events: who speaks, the deltas, why each choice ended, and the counts if asked for."""
+    """The answer as server-sent events: the role, the deltas, why each choice ended, and the counts if asked for."""
     options = plan.body.stream_options
     counts = bool(options and options.include_usage)
     always = bool(options and options.continuous_usage_stats)

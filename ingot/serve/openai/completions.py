@@ -23,10 +23,10 @@ from ingot.serve.openai.generation import EventStream, Generation, check_count, 
 from ingot.serve.openai.logprobs import TextLogprobs
 from ingot.serve.openai.options import constrained, make_samplings
 from ingot.serve.openai.replies import DONE, Heading, event, usage
+from ingot.serve.openai.requests import CompletionRequest
 from ingot.serve.openai.scores import Score, prompt_scores
 from ingot.serve.openai.service import Service
 from ingot.serve.openai.structures import Structure, answer_structure
-from ingot.serve.openai.wire import CompletionRequest
 from ingot.workspace.errors import IngotError
 
 DEFAULT_TOKENS = 16  # OpenAI's default of max_tokens on this endpoint
@@ -76,7 +76,7 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
 
 
 async def add_scores(service: Service, plan: Plan) -> None:
-    """Score the prompts, one between two steps, so that everybody else goes on meanwhile."""
+    """Score the prompts, one between two steps, so that other requests go on meanwhile."""
     runner, each = service.runner, plan.body.n or 1
     try:
         with runner.visit():

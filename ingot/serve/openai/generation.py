@@ -33,7 +33,7 @@ class ClientGone(Exception):
 
 
 def check_count(service: Service, choices: int) -> None:
-    """Refuse a request for more choices than there are places in the house."""
+    """Refuse a request for more choices than the server takes at once."""
     if choices > service.runner.limit:
         message = f"{choices} choices in all; this server takes {service.runner.limit} at once"
         raise ApiError(400, message, param="n", code="invalid_value")
@@ -84,7 +84,7 @@ class Generation:
 
     @contextmanager
     def closing_on_error(self) -> Iterator[None]:
-        """Give up if the block fails; if not, whoever goes on closes it."""
+        """Give up if the block fails; if not, the caller closes it later."""
         try:
             yield
         except BaseException:
@@ -92,7 +92,7 @@ class Generation:
             raise
 
     async def begin(self) -> None:
-        """Wait for the first news: what goes wrong before them can still be told by the status of the answer."""
+        """Wait for the first tokens: an error before them can still be the status of the answer."""
         handle, chunk = await self._inbox.get()
         _check(chunk)
         self._first = [(handle, chunk)]
@@ -133,7 +133,7 @@ class Generation:
 
 
 def _check(chunk: Chunk) -> None:
-    """Raise what ended a request that nobody of ours ended."""
+    """Raise what ended a request, unless it ended as asked."""
     if chunk.error is not None:
         raise as_api_error(chunk.error) from chunk.error
     if chunk.finish == "cancelled":

@@ -14,8 +14,8 @@ from typing import Any
 
 from ingot.inference.sampling import Constraint, Sampling
 from ingot.serve.openai.errors import ApiError, refused
+from ingot.serve.openai.requests import Generating
 from ingot.serve.openai.service import Service
-from ingot.serve.openai.wire import Generating
 from ingot.workspace.errors import IngotError
 
 BAN = -100.0  # what logit_bias takes from a token that must not be drawn

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ingot.inference.runner import EngineRunner
 from ingot.inference.sampling import Constraint
@@ -23,6 +24,7 @@ from ingot.tokens.tokenizer import GENERATION_CONFIG, Tokenizer
 from ingot.workspace.errors import ArtifactError
 
 COMPILERS = 2  # threads
+Found = TypeVar("Found")
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # that a model's files may set
 
 
@@ -91,28 +93,26 @@ class Service:
         Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come
         within `compile_limit` is a 429.
         """
+        kept = self._constraint(structure, kept_constraint)
+        if kept is not None:
+            return kept
+        work = self._compilers.submit(self._constraint, structure, compile_grammar)
         try:
-            kept = kept_constraint(structure.grammar, self.tokenizer)
-            if kept is not None:
-                return kept
-            work = self._compilers.submit(self._compile, structure)
-            try:
-                return await asyncio.wait_for(asyncio.wrap_future(work), self.compile_limit)
-            except TimeoutError as error:
-                raise self._too_slow(started=not work.cancelled()) from error
-        except StructureError as error:
-            raise refused(error, param=next(iter(structure.params.values()), None), code="invalid_schema") from error
+            return await asyncio.wait_for(asyncio.wrap_future(work), self.compile_limit)
+        except TimeoutError as error:
+            raise self._too_slow(started=not work.cancelled()) from error
 
-    def _compile(self, structure: Structure) -> Constraint:
+    def _constraint(self, structure: Structure, find: Callable[[str, Tokenizer], Found]) -> Found:
+        """What `find` gives for the grammar; if it is refused, the error names the field of the request that is wrong."""
         try:
-            return compile_grammar(structure.grammar, self.tokenizer)
-        except StructureError:
+            return find(structure.grammar, self.tokenizer)
+        except StructureError as error:
             for grammar, param in structure.parts():
                 try:
-                    compile_grammar(grammar, self.tokenizer)
-                except StructureError as error:
-                    raise refused(error, param=param, code="invalid_schema") from error
-            raise
+                    find(grammar, self.tokenizer)
+                except StructureError as own:
+                    raise refused(own, param=param, code="invalid_schema") from own
+            raise refused(error, code="invalid_schema") from error
 
     def _too_slow(self, *, started: bool) -> ApiError:
         if started:

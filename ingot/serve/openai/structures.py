@@ -16,7 +16,7 @@ from typing import Any
 from ingot.inference.structure.grammar import TEXT, choice_rule, regex_rule, schema_rule, token_rule
 from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.prompts import Prompt, has_call_tokens
-from ingot.serve.openai.wire import (
+from ingot.serve.openai.requests import (
     ChatRequest,
     Function,
     JsonFormat,

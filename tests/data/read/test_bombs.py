@@ -22,9 +22,9 @@ import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
 import pytest
 from backports import zstd
 
-SIZE = 500_000_000
+SIZE = 512_000_000  # whole blocks of a tar archive
 MEMORY = 150_000_000  # that readers may take in addition; a chunk of text is 262,144 bytes
-PIECE = b"\0" * 10_000_000
+PIECE = b"\0" * 10_240_000
 
 CODE = """
 import resource, sys

@@ -119,7 +119,7 @@ def test_by_hand(single_bytes: Tokenizer, pattern: str, inside: list[str], outsi
         ("[a", "unclosed character class"),
         ("[z-a]", "invalid character class range"),
         ("a{3,2}", "invalid repetition count range"),
-        ("a\\", "regex"),
+        ("a\\", "ends with a backslash"),
         ("(" * 2000 + ")" * 2000, "exceed the maximum number of nested"),
         ("a[^\\x00-\\U0010ffff]", "no text satisfies it"),
         ("a\ud800", "surrogate"),

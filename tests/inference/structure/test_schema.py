@@ -132,7 +132,7 @@ def test_properties_come_in_the_declared_order(single_bytes: Tokenizer) -> None:
         ({"minLength": -1}, "'minLength'"),
         ({"exclusiveMinimum": "3"}, "'exclusiveMinimum'"),
         ({"required": "a"}, "'required'"),
-        ({"properties": [1]}, "'properties'"),
+        ({"properties": [1]}, "properties must be an object"),
         ([], "not a schema"),
         ({"default": float("nan")}, "not JSON"),
     ],

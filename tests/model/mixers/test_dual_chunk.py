@@ -15,7 +15,7 @@ from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
 from ingot.model.mixers.attention import Attention, AttentionConfig
-from ingot.model.mixers.cache import Room, TokenCache
+from ingot.model.mixers.cache import CacheShape, TokenCache
 from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import NormConfig
@@ -132,7 +132,7 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, block: int) -> Non
     parts = inputs(2, 15)
     expected = run(parts, whole(2, 15), rope, config)
     streams = {"key": (KEY_HEADS, WIDTH), "value": (KEY_HEADS, VALUE_WIDTH)}
-    cache = TokenCache(streams, Room(slots=3, length=30), torch.float64, torch.device("cpu"))
+    cache = TokenCache(streams, CacheShape(slots=3, length=30), torch.float64, torch.device("cpu"))
     slots, done = torch.tensor([2, 0]), [0, 0]
     for piece in ([3, 7], [6, 1], [1, 1], [5, 6]):
         longest = max(piece)
@@ -169,7 +169,7 @@ def test_inside_an_attention_layer() -> None:
     expected = layer(x, whole(2, 17))
     assert (expected[:, :5] - plain(x, whole(2, 17))[:, :5]).abs().max() < 1e-12
     assert (expected[:, 5:] - plain(x, whole(2, 17))[:, 5:]).abs().max() > 1e-6
-    cache, slots = layer.make_cache(Room(slots=2, length=17), torch.float64, torch.device("cpu")), torch.arange(2)
+    cache, slots = layer.make_cache(CacheShape(slots=2, length=17), torch.float64, torch.device("cpu")), torch.arange(2)
     for start, end in ((0, 7), (7, 8), (8, 17)):
         context = Context(torch.arange(start, end).expand(2, -1), slots_B=slots, reach=end)
         assert (layer(x[:, start:end], context, cache) - expected[:, start:end]).abs().max() < 1e-12

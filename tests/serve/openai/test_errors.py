@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from ingot.inference.engine import Engine
 from ingot.serve.hosts import Hosts
-from ingot.serve.openai.wire import (
+from ingot.serve.openai.requests import (
     MOST_BIASES,
     ChatRequest,
     CompletionRequest,

@@ -1,13 +1,13 @@
-"""Long work of several processes, each at its own pace: every few seconds they meet, so that nobody waits long for anyone.
+"""Long work of several processes, each at its own pace, with a barrier every few seconds.
 
-Between two steps of its work a process calls `attend`, which does nothing until MEETING_SECONDS have passed since the last
-meeting; a process that is through with its part attends the others' meetings until all are. At a meeting three counts are added
-up: who was asked to stop, who has failed, who still works. All processes get the same sums and so decide the same at the same
-meeting: go on, stop, give up, or end.
+Between two steps of its work a process calls `attend`, which does nothing until BARRIER_SECONDS have passed since the last
+barrier. A process that has finished waits at the others' barriers until all have. At a barrier three counts are summed: processes
+that were asked to stop, that have failed, that still work. All processes get the same sums, so they decide the same at the same
+barrier: go on, stop, give up, or end.
 
-Meetings are in time, not in items: work is neither cut into pieces nor arranged otherwise because of them, so that an engine
-stays full and computes in the batches that it would have by itself. What a meeting waits for is a step of the slowest process,
-not its part; only that, and not the length of the work, has to keep the deadline of the group (train/saving/ranks.py).
+Barriers are in time, not in items: work is not cut into pieces because of them, so an engine stays full and computes in the
+batches that it would have by itself. A barrier waits for one step of the slowest process, not for its whole share, so the
+length of the work does not count against the timeout of the group (train/saving/ranks.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ingot.train.saving.ranks import Ranks
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.interrupt import StopSignal
 
-MEETING_SECONDS = 5.0
+BARRIER_SECONDS = 5.0
 
 Between = Callable[[], None]
 """What long work calls between two steps. It may raise, and the work is given up then."""
@@ -40,10 +40,10 @@ def work_together(ranks: Ranks, stop: StopSignal, work: Callable[[Between], Valu
     """
     if ranks.group is None:
         return work(stop.check)
-    meetings = _Meetings(ranks, stop)
+    barriers = _Barriers(ranks, stop)
     try:
-        value = work(meetings.attend)
-        while meetings.hold(working=False):
+        value = work(barriers.attend)
+        while barriers.hold(working=False):
             pass
     except Interrupted:
         raise
@@ -51,25 +51,25 @@ def work_together(ranks: Ranks, stop: StopSignal, work: Callable[[Between], Valu
         return None
     except Exception:
         with suppress(GivenUp):
-            meetings.hold(working=False, failed=True)
+            barriers.hold(working=False, failed=True)
         raise
     return value
 
 
-class _Meetings:
-    """The meetings of one piece of work."""
+class _Barriers:
+    """The barriers of one piece of work."""
 
     def __init__(self, ranks: Ranks, stop: StopSignal) -> None:
         self.ranks, self.stop = ranks, stop
         self.last = time.monotonic()
 
     def attend(self) -> None:
-        """Meet the others, if it is time."""
-        if time.monotonic() - self.last >= MEETING_SECONDS:
+        """Wait for the others, if it is time."""
+        if time.monotonic() - self.last >= BARRIER_SECONDS:
             self.hold(working=True)
 
     def hold(self, *, working: bool, failed: bool = False) -> bool:
-        """Meet the others now; whether anybody still works."""
+        """Wait for the others now; whether any of them still works."""
         failures, stops, workers = self.ranks.totals(failed, self.stop.requested, working)
         self.last = time.monotonic()
         if failures:

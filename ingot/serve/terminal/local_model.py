@@ -1,4 +1,4 @@
-"""A model in this process as the speaker of a conversation.
+"""A model in this process that writes the assistant's turns of a conversation.
 
 What the model sampled stays as it was sampled: the tokens up to the end of each of its turns are kept, and as long as a
 conversation goes on from there only what came after is encoded and put behind. Otherwise it is encoded anew.
@@ -16,7 +16,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.inference.text import TextStream
-from ingot.serve.conversation import Kind, Piece
+from ingot.serve.terminal.conversation import Kind, Piece
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
 from ingot.train.device import choose_device
@@ -31,16 +31,16 @@ KIND_AFTER: dict[str, Kind] = {
 }
 
 
-def load_speaker(path: Path) -> ModelSpeaker:
+def load_local_model(path: Path) -> LocalModel:
     """The model at `path`: a checkpoint, a stage's folder, a Hugging Face folder or a GGUF file."""
     model = load_model(path, device=choose_device("auto"))
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
     engine = Engine(model, slots=1, length=min(model.config.context, LONGEST))
-    return ModelSpeaker(engine, ChatFormat(model.tokenizer))
+    return LocalModel(engine, ChatFormat(model.tokenizer))
 
 
-class ModelSpeaker:
+class LocalModel:
     """One conversation with the model of an engine."""
 
     def __init__(self, engine: Engine, chat: ChatFormat) -> None:

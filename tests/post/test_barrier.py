@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ingot.post import meeting
-from ingot.post.meeting import Between
+from ingot.post import barrier
+from ingot.post.barrier import Between
 from ingot.post.processes import Processes
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import make_layout
@@ -31,7 +31,7 @@ def tens(count: int, rank: int, run: slice, between: Between) -> list[int]:
 
 
 def without_end(rank: int, run: slice, between: Between, at: int, act: Callable[[], None]) -> list[int]:
-    """Work that only a meeting can end; the process `at` acts in its third step."""
+    """Work that only a barrier can end; the process `at` acts in its third step."""
     for step in count():
         between()
         if step == 2 and rank == at:
@@ -47,7 +47,7 @@ def work_in_three() -> tuple[list[list[int]], str, str]:
     shared = []
     for seconds in (0.0, 5.0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(meeting, "MEETING_SECONDS", seconds)
+            patch.setattr(barrier, "BARRIER_SECONDS", seconds)
             shared += [processes.share(number, partial(tens, number, rank)) for number in (0, 1, 2, 7)]
     assert processes.once(lambda: rank) == 0
 
@@ -55,11 +55,11 @@ def work_in_three() -> tuple[list[list[int]], str, str]:
         raise CheckFailed("the logits are not finite", place="here")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(IngotError) as caught:
-        patch.setattr(meeting, "MEETING_SECONDS", 0.0)
+        patch.setattr(barrier, "BARRIER_SECONDS", 0.0)
         processes.share(7, partial(without_end, rank, at=2, act=fail))
-    shared.append(processes.share(7, partial(tens, 7, rank)))  # their meetings are in step again
+    shared.append(processes.share(7, partial(tens, 7, rank)))  # their barriers are in step again
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(meeting, "MEETING_SECONDS", 0.01)
+        patch.setattr(barrier, "BARRIER_SECONDS", 0.01)
         processes.share(7, partial(without_end, rank, at=1, act=stop.request))
     return shared, type(caught.value).__name__, str(caught.value)
 

@@ -21,13 +21,13 @@ from ingot.kernels import (
 
 Case = tuple[torch.dtype, tuple[int, ...], Callable[[Tensor], bool]]
 CASES: dict[str, Case] = {
-    "add_gradient": (torch.bfloat16, (640, 512), lambda x: add_gradient.kernel_can(None, x, torch.float32)),
-    "cross_entropy": (torch.bfloat16, (640, 512), cross_entropy.kernel_can),
-    "draw": (torch.float32, (640, 512), draw.kernel_can),
-    "embedding_rows": (torch.float32, (640, 512), embedding_rows.kernel_can),
-    "float8": (torch.bfloat16, (640, 512), lambda x: float8.kernel_can(x, scale_on(x), torch.float8_e4m3fn)),
-    "packed_linear": (torch.bfloat16, (8, 512), packed_linear.kernel_can),
-    "symmetric_product": (torch.float16, (2, 640, 512), symmetric_product.kernel_can),
+    "add_gradient": (torch.bfloat16, (640, 512), lambda x: add_gradient.kernel_allowed(None, x, torch.float32)),
+    "cross_entropy": (torch.bfloat16, (640, 512), cross_entropy.kernel_allowed),
+    "draw": (torch.float32, (640, 512), draw.kernel_allowed),
+    "embedding_rows": (torch.float32, (640, 512), embedding_rows.kernel_allowed),
+    "float8": (torch.bfloat16, (640, 512), lambda x: float8.kernel_allowed(x, scale_on(x), torch.float8_e4m3fn)),
+    "packed_linear": (torch.bfloat16, (8, 512), packed_linear.kernel_allowed),
+    "symmetric_product": (torch.float16, (2, 640, 512), symmetric_product.kernel_allowed),
 }
 
 
@@ -53,17 +53,19 @@ def half(*shape: int) -> Tensor:
 
 def test_sizes_and_layouts() -> None:
     with FakeTensorMode():
-        assert not packed_linear.kernel_can(half(257, 64)) and not packed_linear.kernel_can(half(0, 64)), "many, none"
-        assert not symmetric_product.kernel_can(half(1, 511, 512)), "a small matrix"
-        assert not symmetric_product.kernel_can(half(1, 640, 509)), "rows that no descriptor can name"
+        assert not packed_linear.kernel_allowed(half(257, 64)) and not packed_linear.kernel_allowed(half(0, 64)), (
+            "many, none"
+        )
+        assert not symmetric_product.kernel_allowed(half(1, 511, 512)), "a small matrix"
+        assert not symmetric_product.kernel_allowed(half(1, 640, 509)), "rows that no descriptor can name"
         gaps = torch.empty_strided((640, 100), (512, 1), dtype=torch.float16, device="cuda")
-        assert not cross_entropy.kernel_can(gaps), "rows with gaps"
-        assert not draw.kernel_can(half(640, 1)), "a vocabulary of one"
+        assert not cross_entropy.kernel_allowed(gaps), "rows with gaps"
+        assert not draw.kernel_allowed(half(640, 1)), "a vocabulary of one"
         x = half(640, 512)
-        assert not float8.kernel_can(x, scale_on(x, 640, 1), torch.float8_e5m2), "a scale a row"
+        assert not float8.kernel_allowed(x, scale_on(x, 640, 1), torch.float8_e5m2), "a scale a row"
         total = torch.empty(640, 512, device="cuda")
-        assert add_gradient.kernel_can(total, x, torch.float32)
-        assert not add_gradient.kernel_can(torch.empty(512, 640, device="cuda"), x, torch.float32), "another shape"
+        assert add_gradient.kernel_allowed(total, x, torch.float32)
+        assert not add_gradient.kernel_allowed(torch.empty(512, 640, device="cuda"), x, torch.float32), "another shape"
 
 
 def test_rows_are_added_by_the_definition() -> None:

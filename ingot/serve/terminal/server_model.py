@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server as the speaker of a conversation."""
+"""An OpenAI-compatible server that writes the assistant's turns of a conversation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
-from ingot.serve.conversation import Piece
-from ingot.serve.messages import read_call, to_openai
+from ingot.serve.terminal.conversation import Piece
+from ingot.serve.terminal.messages import read_call, to_openai
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, IngotError
 
@@ -17,7 +17,7 @@ THINKING = ("reasoning_content", "reasoning")  # servers disagree on the name
 LENGTHS = ("context_length", "max_model_len", "max_context_length")
 
 
-class ServerSpeaker:
+class ServerModel:
     """`model` is the name by which the server knows it; None: the first that it lists."""
 
     calls_tools = True

@@ -1,5 +1,5 @@
-"""A conversation, turn by turn: streams what is said and answers tool calls. Who speaks is a `Speaker`: a model in this
-process (`model_speaker.py`) or an OpenAI-compatible server (`server_speaker.py`).
+"""A conversation, turn by turn: it streams the answers and runs the tools that they call. The answers come from a `ChatModel`: a
+model in this process (`local_model.py`) or an OpenAI-compatible server (`server_model.py`).
 
 Invariant: `messages` always is a conversation that can go on. An answer that is stopped ends there and stays; a call
 whose tool did not run has an answer that says so; a message to which nothing was said is taken back, and `retry` sends it.
@@ -30,11 +30,11 @@ class Piece:
     text: str
 
 
-class Speaker(Protocol):
-    """Whoever writes the assistant's turns."""
+class ChatModel(Protocol):
+    """What writes the assistant's turns."""
 
     calls_tools: bool
-    about: str  # who it is, for the user
+    about: str  # what it is, for the user
 
     def reply(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], thinking: bool, sampling: Sampling
@@ -56,13 +56,13 @@ class Conversation:
 
     def __init__(
         self,
-        speaker: Speaker,
+        model: ChatModel,
         sampling: Sampling,
         tools: Mapping[str, Tool] | None = None,
         thinking: bool = True,
         allow: Callable[[ToolCall], bool] = lambda call: False,
     ) -> None:
-        self.speaker, self.sampling, self.tools, self.thinking, self.allow = speaker, sampling, tools, thinking, allow
+        self.model, self.sampling, self.tools, self.thinking, self.allow = model, sampling, tools, thinking, allow
         self.messages: list[Message] = []
         self._unsent: str | None = None
         self._turns = 0
@@ -131,10 +131,10 @@ class Conversation:
         self._turns += 1
         schemas = [tool.schema for tool in (self.tools or {}).values()]
         try:
-            with closing(self.speaker.reply(self.messages, schemas, self.thinking, sampling)) as pieces:
+            with closing(self.model.reply(self.messages, schemas, self.thinking, sampling)) as pieces:
                 yield from pieces
         finally:
-            said = self.speaker.said()
+            said = self.model.said()
             if said is not None:
                 self.messages.append(said)
         if said is None:

@@ -17,11 +17,11 @@ from ingot.envs.tools.tool import Tool
 from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
-from ingot.serve.chat import chat
-from ingot.serve.chat_printer import Printer
-from ingot.serve.conversation import Piece
-from ingot.serve.model_speaker import LONGEST, load_speaker
-from ingot.serve.server_speaker import ServerSpeaker
+from ingot.serve.terminal.chat import chat
+from ingot.serve.terminal.conversation import Piece
+from ingot.serve.terminal.local_model import LONGEST, load_local_model
+from ingot.serve.terminal.printer import Printer
+from ingot.serve.terminal.server_model import ServerModel
 from ingot.workspace.errors import ArtifactError
 from tests.inference.conftest import tiny_model
 from tests.inference.fake_server import Reply, calls, fake_server, text
@@ -50,7 +50,7 @@ def talk(path: Path | str, lines: str, monkeypatch: pytest.MonkeyPatch, **option
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     output = io.StringIO()
     options = {"tools": TOOLS, **options}
-    who = load_speaker(path) if isinstance(path, Path) else ServerSpeaker(Client(path))
+    who = load_local_model(path) if isinstance(path, Path) else ServerModel(Client(path))
     sampling = Sampling(max_new_tokens=100, temperature=0.0)
     chat(who, sampling, console=Console(file=output, width=200), **options)
     return output.getvalue()
@@ -74,7 +74,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
         output = io.StringIO()
         terminal = Console(file=output, width=200, force_terminal=True, color_system="standard", highlight=False)
-        who = load_speaker(path) if isinstance(path, Path) else ServerSpeaker(Client(path))
+        who = load_local_model(path) if isinstance(path, Path) else ServerModel(Client(path))
         chat(who, Sampling(max_new_tokens=100, temperature=0.0), **{"tools": TOOLS, "console": terminal, **options})
         return output.getvalue()
 
@@ -240,13 +240,13 @@ def test_the_cache_of_a_long_context_is_bounded(
     long.load_state_dict(speaker.state_dict())
     long.tokenizer = speaker.tokenizer
     save_checkpoint(tmp_path / "long", long)
-    assert load_speaker(tmp_path / "long").tokens() == (0, length)
+    assert load_local_model(tmp_path / "long").tokens() == (0, length)
 
 
 def test_a_checkpoint_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "bare", tiny_model())
     with pytest.raises(ArtifactError, match="no tokenizer"):
-        load_speaker(tmp_path / "bare")
+        load_local_model(tmp_path / "bare")
 
 
 def test_text_is_no_markup_and_kinds_stand_on_lines_of_their_own() -> None:

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from ingot.envs.tools.tool import Tool
 from ingot.inference.sampling import Sampling
-from ingot.serve.chat_commands import run_command
-from ingot.serve.chat_printer import Printer
-from ingot.serve.conversation import Conversation, Piece, Speaker
+from ingot.serve.terminal.commands import run_command
+from ingot.serve.terminal.conversation import ChatModel, Conversation, Piece
+from ingot.serve.terminal.printer import Printer
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import IngotError
 
@@ -28,7 +28,7 @@ FULL = 0.9  # the share of the context from which on the user is told
 
 
 def chat(
-    speaker: Speaker,
+    model: ChatModel,
     sampling: Sampling,
     *,
     prompt: str | None = None,
@@ -38,20 +38,20 @@ def chat(
     ask: bool = True,
     console: Console | None = None,
 ) -> None:
-    """Talk to `speaker`; with `prompt`, answer it once and return.
+    """Talk to `model`; with `prompt`, answer it once and return.
 
     Tools are offered only to a model that can call them. With `ask` the user allows each call of a tool that asks.
     """
     console = console or Console(highlight=False)
-    if not speaker.calls_tools:
+    if not model.calls_tools:
         tools = None
     typed = sys.stdin.isatty() and prompt is None
-    conversation = Conversation(speaker, sampling, tools, thinking, _make_allow(console, typed) if ask else _allow_all)
+    conversation = Conversation(model, sampling, tools, thinking, _make_allow(console, typed) if ask else _allow_all)
     conversation.system = system
     if typed:
-        _, limit = speaker.tokens()
+        _, limit = model.tokens()
         console.print(
-            f"{speaker.about}{f', {limit:,} tokens' if limit else ''}, /help for help", style="dim", markup=False
+            f"{model.about}{f', {limit:,} tokens' if limit else ''}, /help for help", style="dim", markup=False
         )
     if prompt is not None:
         show(conversation.say(prompt), conversation, console)
@@ -84,7 +84,7 @@ def show(pieces: Generator[Piece | Message, None, None], conversation: Conversat
     for problem in conversation.messages[-1].problems:
         fix = "; --max-new-tokens allows more" if "cut off" in problem else ""
         console.print(f"({problem}{fix})", style="yellow", markup=False)
-    used, limit = conversation.speaker.tokens()
+    used, limit = conversation.model.tokens()
     if limit is not None and used > FULL * limit:
         console.print(f"({used:,} of {limit:,} tokens are used; /reset begins again)", style="yellow")
 

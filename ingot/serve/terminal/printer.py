@@ -11,7 +11,7 @@ import re
 from rich.cells import cell_len
 from rich.console import Console
 
-from ingot.serve.conversation import Kind, Piece
+from ingot.serve.terminal.conversation import Kind, Piece
 from ingot.tokens.chat import Message
 
 STYLES: dict[Kind, str] = {"thinking": "dim italic", "call": "cyan"}

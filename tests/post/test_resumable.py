@@ -19,11 +19,12 @@ from torch import distributed
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.rollout import rollout
 from ingot.inference.engine import Engine
-from ingot.post import answers, meeting, pairs
+from ingot.post import answers, barrier, pairs
+from ingot.post.algorithms.dpo import Dpo
 from ingot.post.config import PreferConfig
-from ingot.post.kept import Kept
 from ingot.post.pairs import pair_sequences, sample_pairs
 from ingot.post.processes import Processes
+from ingot.post.resumable import Resumable
 from ingot.tokens.chat import Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.parallel.config import MeshConfig
@@ -169,7 +170,7 @@ def share_and_die(checkpoint: Path, path: Path, piece: int | None) -> tuple[Foun
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "submit", counted)
         patch.setattr(Engine, "step", killed)
-        patch.setattr(meeting, "MEETING_SECONDS", 0.0)  # in step with each other
+        patch.setattr(barrier, "BARRIER_SECONDS", 0.0)  # in step with each other
         processes = Processes(make_layout(MeshConfig(), torch.device("cpu")))
         found, said = find_pairs(checkpoint, path, processes)
     return found, begun, said
@@ -202,7 +203,7 @@ def test_killed_while_two_processes_sample(schooled: StageFolder, undisturbed: F
     [
         ({}, 0),
         (
-            {"algorithm": {"algorithm": "dpo", "beta": 1.0}, "length_gap": 3, "batch_pairs": 2},
+            {"algorithm": Dpo(beta=1.0), "length_gap": 3, "batch_pairs": 2},
             0,
         ),  # what is done with the answers, not how they are made
         ({"temperature": 1.5}, COUNT),
@@ -278,9 +279,9 @@ def test_an_answer_comes_back_as_it_was(tokenizer: Tokenizer, tmp_path: Path) ->
     made = with_logprobs(made, torch.randn(9, generator=generator).tolist())
     calls = [ToolCall("calculator", {"expression": "1 + \ud800", "deep": [1.5, None, {"a": True}]})]
     made.messages.extend([Message("assistant", "2\u2028", "so", calls, ["odd"]), Message("tool", "2")])
-    kept = Kept(tmp_path, "same", 2, answers.to_row, lambda _, row: answers.from_row(made.task, row), print)
-    kept.put(slice(0, 2), [made, made])
-    ((run, (one, other)),) = kept.read()
+    saved = Resumable(tmp_path, "same", 2, answers.to_row, lambda _, row: answers.from_row(made.task, row), print)
+    saved.put(slice(0, 2), [made, made])
+    ((run, (one, other)),) = saved.read()
     assert (run, one, other) == (slice(0, 2), made, made)
 
 
@@ -294,20 +295,20 @@ def test_pieces_of_changing_numbers_of_processes(
     count: int, together: int, size: int, worlds: list[tuple[int, int]]
 ) -> None:
     """Some pieces are made in each world; in the end every item was made once, and none lies in two pieces."""
-    kept = Kept[int](Path("nowhere"), "", size, int, lambda _, row: int(row), print, together)
+    saved = Resumable[int](Path("nowhere"), "", size, int, lambda _, row: int(row), print, together)
     there: list[slice] = []
     for world, done in worlds:
-        missing = kept.missing(count, world, there)
+        missing = saved.missing(count, world, there)
         assert all(0 < piece.stop - piece.start <= max(size, together) for piece in missing)
         there += missing[:done]
-    there += kept.missing(count, 1, there)
+    there += saved.missing(count, 1, there)
     assert sorted(item for run in there for item in range(count)[run]) == list(range(count))
     assert all(run.start % together == 0 and (run.stop % together == 0 or run.stop == count) for run in there)
-    assert kept.missing(count, 3, there) == []
+    assert saved.missing(count, 3, there) == []
 
 
 def test_every_process_has_work() -> None:
-    kept = Kept[int](Path("nowhere"), "", 512, int, lambda _, row: int(row), print, together=8)
-    pieces = kept.missing(1024, 8, [])
+    saved = Resumable[int](Path("nowhere"), "", 512, int, lambda _, row: int(row), print, together=8)
+    pieces = saved.missing(1024, 8, [])
     assert [piece.stop - piece.start for piece in pieces] == [128] * 8
-    assert [piece.stop - piece.start for piece in kept.missing(1024, 1, [])] == [512, 512]
+    assert [piece.stop - piece.start for piece in saved.missing(1024, 1, [])] == [512, 512]

@@ -10,8 +10,8 @@ from typing import NoReturn
 from rich.console import Console
 
 from ingot.envs.tools.tool import Tool
-from ingot.serve.conversation import Conversation, Piece
-from ingot.serve.messages import from_openai, to_openai
+from ingot.serve.terminal.conversation import Conversation, Piece
+from ingot.serve.terminal.messages import from_openai, to_openai
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import IngotError
 from ingot.workspace.files import read_json, write_json
@@ -63,7 +63,7 @@ def _think(place: Place, _: str) -> None:
 
 def _tools(place: Place, _: str) -> None:
     if not place.tools:
-        able = place.conversation.speaker.calls_tools
+        able = place.conversation.model.calls_tools
         fix = "start with --tools calculator,python,FILE.py" if able else "this model has no tokens to call tools with"
         raise IngotError("there are no tools", place="/tools", fix=fix)
     place.conversation.tools = None if place.conversation.tools else place.tools
@@ -110,7 +110,7 @@ def _load(place: Place, text: str) -> None:
 
 
 def _tokens(place: Place, _: str) -> None:
-    used, limit = place.conversation.speaker.tokens()
+    used, limit = place.conversation.model.tokens()
     room = f" of {limit:,} ({used / limit:.0%})" if limit else ""
     place.note(f"{used:,}{room} tokens after the last answer")
 

@@ -1,15 +1,15 @@
-"""Long work on many items, kept on disk piece by piece, so that a stage that was stopped goes on behind what is there.
+"""Results of long work on many items, saved piece by piece, so that an interrupted stage resumes after what is there.
 
 A piece is the results of a run of neighbouring items. It is written when it is whole, atomically, to
 
     FOLDER/START-STOP.jsonl      {"made_from": …, "sha256": …}, then one line for each item from START to STOP − 1
 
 `made_from` is the fingerprint of everything that the results follow from. A piece of another fingerprint, or with a wrong
-checksum, is removed, and this is said.
+checksum, is removed, and the log says so.
 
-Invariant: the pieces follow from the number of items and of processes alone, and each is computed by itself. Texts that are
-computed together with others round otherwise; a piece always has the same company, so that a stage that was stopped and goes on
-has, bit for bit, the results of one that was not. If it goes on in another number of processes, only what is missing is cut anew.
+Invariant: the pieces follow from the number of items and of processes alone, and each is computed by itself. Rounding depends on
+what is computed together; a piece always has the same items, so an interrupted stage that resumes has, bit for bit, the results
+of one that ran through. If it resumes in another number of processes, only what is missing is cut anew.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Kept(Generic[Result]):
-    """Where the results of some work are kept, and how they are cut into pieces and written.
+class Resumable(Generic[Result]):
+    """Where the results of some work are saved, and how they are cut into pieces and written.
 
     `together` items are never cut apart; a piece has at most `size` items, or `together` if that is more. `to_row` makes a
     result JSON, `from_row` makes it again, given its place among all.
@@ -66,7 +66,7 @@ class Kept(Generic[Result]):
         return found
 
     def put(self, run: slice, results: Sequence[Result]) -> None:
-        """Keep the results of a piece."""
+        """Save the results of a piece."""
         rows = (json.dumps(self.to_row(each), separators=(",", ":")) for each in results)
         body = "".join(f"{row}\n" for row in rows)
         head = json.dumps({"made_from": self.made_from, "sha256": _sha256(body)})

@@ -14,9 +14,9 @@ from ingot.envs.tools.tool import LONGEST_RESULT, Tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
-from ingot.serve.conversation import CALL_ROUNDS, STOPPED, Conversation, Piece
-from ingot.serve.messages import from_openai, to_openai
-from ingot.serve.model_speaker import ModelSpeaker, PieceReader
+from ingot.serve.terminal.conversation import CALL_ROUNDS, STOPPED, Conversation, Piece
+from ingot.serve.terminal.local_model import LocalModel, PieceReader
+from ingot.serve.terminal.messages import from_openai, to_openai
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError, IngotError
@@ -38,13 +38,13 @@ def speaker() -> Transformer:
 
 def make_conversation(model: Transformer, tools: dict[str, Tool] = TOOLS, length: int = 256) -> Conversation:
     assert model.tokenizer is not None
-    who = ModelSpeaker(Engine(model, slots=1, length=length), ChatFormat(model.tokenizer))
+    who = LocalModel(Engine(model, slots=1, length=length), ChatFormat(model.tokenizer))
     return Conversation(who, Sampling(max_new_tokens=100, temperature=0.0), tools)
 
 
 def tokens_of(conversation: Conversation) -> list[int]:
-    assert isinstance(conversation.speaker, ModelSpeaker)
-    return conversation.speaker._tokens
+    assert isinstance(conversation.model, LocalModel)
+    return conversation.model._tokens
 
 
 def test_sampled_tokens_are_kept_as_they_are(speaker: Transformer) -> None:
@@ -146,7 +146,7 @@ def test_a_template_that_opens_the_trace_for_the_model(speaker: Transformer, mon
     assert plain is not None and plain.chat_template is not None
     before, prompt, after = plain.chat_template.rpartition("<|im_start|>assistant\n")
     tokenizer = Tokenizer(plain.backend, before + prompt + "<think>" + after)
-    who = ModelSpeaker(Engine(speaker, slots=1, length=256), ChatFormat(tokenizer))
+    who = LocalModel(Engine(speaker, slots=1, length=256), ChatFormat(tokenizer))
     say(
         monkeypatch,
         [*tokenizer.encode("hm"), tokenizer.special["</think>"], *tokenizer.encode("yes"), who.chat.turn_end],
