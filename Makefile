@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-all lint docs docs-check reference systems clean
+.PHONY: run test test-all lint docs docs-check reference systems tree clean
 
 run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this machine's CPU
 	$(BIN)/ingot run recipes/quickstart.yaml
@@ -29,11 +29,15 @@ reference: $(VENV)/.dev  ## write the option reference of docs/ from the config 
 systems: $(VENV)/.dev  ## write the pages of docs/systems/ from the presets
 	$(BIN)/python tools/systems.py
 
-docs-check: $(VENV)/.dev  ## fail if the generated pages are not what the config classes and the presets say
+tree: $(VENV)/.dev  ## write docs/tree.md from the modules' docstrings
+	$(BIN)/python tools/tree.py
+
+docs-check: $(VENV)/.dev  ## fail if a generated page is out of date
 	$(BIN)/python tools/reference.py --check
 	$(BIN)/python tools/systems.py --check
+	$(BIN)/python tools/tree.py --check
 
-docs: reference systems  ## build the documentation into site/
+docs: reference systems tree  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/bin/python:

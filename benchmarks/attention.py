@@ -21,9 +21,11 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from ingot.kernels.allow_list import understands
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
-from ingot.model.mixers.attend import Backend, attend, choose_backend, use_backend
-from ingot.model.mixers.attend_varlen import varlen_can
+from ingot.model.mixers.attend import OPTIONS, Backend, attend, choose_backend, use_backend
+from ingot.model.mixers.attend_varlen import varlen_allowed
 from ingot.model.mixers.mask import Mask
 
 LAYERS = 4
@@ -100,6 +102,10 @@ def make_batch(case: Case, shape: dict[str, int], device: str, dtype: torch.dtyp
     )
 
 
+def options_of(case: Case, batch: Batch, scale: float) -> AttentionOptions:
+    return AttentionOptions(scale, case.window, case.chunk, case.softcap, batch.sinks)
+
+
 def our_pass(case: Case, batch: Batch, scale: float, backend: Backend | None) -> Callable[[], None]:
     def layer(context: Context) -> None:
         query, key, value = batch.inputs
@@ -108,11 +114,7 @@ def our_pass(case: Case, batch: Batch, scale: float, backend: Backend | None) ->
             key,
             value,
             context,
-            scale=scale,
-            window=case.window,
-            chunk=case.chunk,
-            softcap=case.softcap,
-            sinks_H=batch.sinks,
+            options_of(case, batch, scale),
         )
         mixed.transpose(1, 2).flatten(2).backward(batch.gradient)
 
@@ -161,15 +163,16 @@ def peer_pass(case: Case, batch: Batch, scale: float) -> Callable[[], None]:
 
 def backends(case: Case, batch: Batch, device: str) -> list[Backend]:
     """Those that can do the case on the device."""
-    extras = case.softcap is not None or case.sinks
-    able = {
+    fits = {
         "plain": device == "cpu",
         "blocks": True,
-        "sdpa": not extras,
-        "varlen": not extras and varlen_can(batch.inputs[0], batch.inputs[2]),
+        "sdpa": True,
+        "varlen": varlen_allowed(batch.inputs[0], batch.inputs[2]),
         "flex": device == "cuda",
+        "ring": False,  # needs several ranks
     }
-    return [name for name in get_args(Backend) if able[name]]
+    options = options_of(case, batch, 1.0)
+    return [name for name in get_args(Backend) if fits[name] and understands(options, OPTIONS[name])]
 
 
 def best_seconds(functions: list[Callable[[], None]], repeats: int, device: str) -> list[float]:
@@ -205,8 +208,8 @@ def main() -> None:
     for case in cases(shape["length"]):
         batch = make_batch(case, shape, options.device, dtype)
         mask = Mask.within(shape["length"], case.window, case.chunk)
-        extras = case.softcap is not None or case.sinks
-        chosen = choose_backend(batch.inputs[0], batch.inputs[2], batch.context(), mask, extras)
+        attention = options_of(case, batch, scale)
+        chosen = choose_backend(batch.inputs[0], batch.inputs[2], batch.context(), mask, attention)
         able = backends(case, batch, options.device)
         runs = [*(our_pass(case, batch, scale, name) for name in able), peer_pass(case, batch, scale)]
         seconds = best_seconds(runs, 1 if options.quick else 5, options.device)

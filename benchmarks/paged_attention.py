@@ -1,6 +1,7 @@
 """Speed of attention over pages: one new token per row, beside torch's own attention on contiguous keys.
 
-On a CUDA device in bfloat16, inside captured graphs, as decoding runs; on the CPU in float32, in seconds of the processor. The
+On a CUDA device in bfloat16, inside captured graphs, as decoding runs; on the CPU in float32, where ours is the definition (pages
+are copied together), in seconds of the processor. The
 share of the bandwidth is the keys and values, each read once, by the time, of 4.3 TB/s (what an H200 reads at best). The peer has
 the same keys in one contiguous tensor per row, all rows equally long: it needs no table and no mask.
 
@@ -22,10 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ingot.model.mixers import attend_latent_triton as latent_module
-from ingot.model.mixers import attend_paged_triton as paged_module
-from ingot.model.mixers.attend_latent_triton import attend_latent_triton
-from ingot.model.mixers.attend_paged_triton import Tile, attend_paged_triton
+from ingot.kernels import attend_latent as latent_module
+from ingot.kernels import attend_paged as paged_module
+from ingot.kernels.attend_latent import attend_latent
+from ingot.kernels.attend_paged import Tile, attend_paged
+from ingot.kernels.attention_options import AttentionOptions
 
 BANDWIDTH = 4.3e12  # bytes per second
 PAGE = 16
@@ -104,13 +106,13 @@ def contiguous(streams: Tensor, table: Tensor, keys: int) -> Tensor:
 
 def compare(shape: Shape, rows: int, keys: int, device: str) -> None:
     query, key_pages, value_pages, table, positions = make(shape, rows, keys, 1, device)
-    attend = attend_paged_triton
     scale = shape.width**-0.5
-    ours = seconds(partial(attend, query, key_pages, value_pages, table, positions, scale=scale), device)
+    given = (query, key_pages, value_pages, table, positions, AttentionOptions(scale), keys)
+    ours = seconds(partial(attend_paged, *given), device)
     key, value = (contiguous(streams, table, keys) for streams in (key_pages, value_pages))
     peer_call = partial(scaled_dot_product_attention, query, key, value, scale=scale, enable_gqa=True)
     peer = seconds(peer_call, device)
-    found, wanted = attend(query, key_pages, value_pages, table, positions, scale=scale), peer_call()
+    found, wanted = attend_paged(*given), peer_call()
     difference = float((found.float() - wanted.float()).norm() / wanted.float().norm())
     size = 2 * rows * keys * shape.key_heads * shape.width * query.element_size()
     share = f"{size / ours / BANDWIDTH:8.0%}" if device == "cuda" else f"{size / ours / 1e9:6.1f} GB/s"
@@ -126,7 +128,8 @@ def compare_latent(heads: int, rows: int, keys: int) -> None:
     shape = Shape("", heads, 1, 576)
     query, entries, _, table, positions = make(shape, rows, keys, 1, "cuda")
     asked = query.transpose(1, 2)
-    ours = graph_seconds(partial(attend_latent_triton, asked, entries, table, positions, latent_width=512, scale=0.04))
+    given = (asked, entries, table, positions, AttentionOptions(0.04))
+    ours = graph_seconds(partial(attend_latent, *given, latent_width=512, reach=keys))
     key = contiguous(entries, table, keys)
     peer = graph_seconds(partial(scaled_dot_product_attention, asked, key, key, scale=0.04))  # heads as queries
     share = rows * keys * 576 * 2 / ours / BANDWIDTH
@@ -143,7 +146,7 @@ def sweep() -> None:
     cases += [(shape, 4, 2000, 512) for shape in (SMALL, LARGE)]
     for shape, rows, keys, tokens in cases:
         arguments = make(shape, rows, keys, tokens, "cuda")
-        call = partial(attend_paged_triton, *arguments, scale=shape.width**-0.5)
+        call = partial(attend_paged, *arguments, AttentionOptions(shape.width**-0.5), keys)
         heights, residents = ((16,), (2, 3, 4, 6, 8)) if tokens == 1 else ((64, 128), (1,))
         print(f"{shape.name} {rows} rows {keys} keys {tokens} tokens: as chosen {graph_seconds(call) * 1e6:.1f} µs")
         times: dict[Tile, float] = {}
@@ -152,9 +155,8 @@ def sweep() -> None:
         report(times)
     for heads, rows, keys in ((16, 64, 2000), (128, 64, 2000), (128, 4, 16000)):
         query, entries, _, table, positions = make(Shape("", heads, 1, 576), rows, keys, 1, "cuda")
-        call = partial(
-            attend_latent_triton, query.transpose(1, 2), entries, table, positions, latent_width=512, scale=0.04
-        )
+        given = (query.transpose(1, 2), entries, table, positions, AttentionOptions(0.04))
+        call = partial(attend_latent, *given, latent_width=512, reach=keys)
         print(f"latent {heads} heads {rows} rows {keys} keys: as chosen {graph_seconds(call) * 1e6:.1f} µs")
         times = {}
         for tile in map(Tile._make, itertools.product((16, 32, 64), (16, 32, 64), (4, 8), (2, 3, 5), (1, 2))):

@@ -4,7 +4,10 @@ Every client asks, reads its answer to the end and asks again, until the time is
 system texts and go on differently; answers are of mixed lengths. Told are tokens per second, the time to the first token,
 the time between two, errors, what the server still holds when everyone has left, and how its memory grew.
 
-    python benchmarks/serving.py [--clients 64] [--seconds 60] [--device cpu|cuda] [--model PATH] [--quick]
+    python benchmarks/serving.py [--clients 64] [--seconds 60] [--device cpu|cuda] [--model PATH] [--quick] [--hostile]
+
+With --hostile every fourth request asks for an answer by a new schema of 3,000 properties, one of two with more ways to go on
+than the server follows. Refusing it is right, failing is not: any status of 500 or more is an error.
 
 Without a model a small one with random weights is served: it writes noise at the speed of a model of its size.
 """
@@ -29,6 +32,7 @@ from urllib.parse import urlsplit
 SYSTEMS = [f"You are assistant number {number}. " + "Answer briefly and to the point. " * 6 for number in range(4)]
 WORDS = ["the", "sum", "of", "all", "numbers", "is", "what", "a", "small", "river", "sees", "at", "night"]
 ANSWER_TOKENS = (32, 128)
+PROPERTIES = 3000  # of a hostile schema
 PATIENCE = 120.0  # seconds that any answer may take
 
 
@@ -39,6 +43,8 @@ class Measured:
     answers: int = 0
     tokens: int = 0
     errors: list[str] = field(default_factory=list)
+    refused: int = 0  # hostile requests that were answered 400 or 429
+    held: int = 0  # hostile requests that were answered
     first: list[float] = field(default_factory=list)
     between: list[float] = field(default_factory=list)
 
@@ -82,6 +88,32 @@ def request_body(generator: random.Random) -> dict[str, Any]:
     }
 
 
+def hostile_body(generator: random.Random) -> dict[str, Any]:
+    """A request for JSON by a schema that nobody sent before."""
+    names = [f"p{generator.getrandbits(60):x}" for _ in range(PROPERTIES)]
+    schema: dict[str, Any] = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    schema |= {"additionalProperties": False} | ({"required": names} if generator.random() < 0.5 else {})
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    return request_body(generator) | {"response_format": form, "stream": False, "stream_options": None}
+
+
+async def ask_hostile(host: str, port: int, body: dict[str, Any], measured: Measured) -> None:
+    """One hostile request; an answer or a refusal is right."""
+    data = json.dumps(body).encode()
+    head = f"POST /v1/chat/completions HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(data) + data)
+        answer = await reader.read()
+        status = int(answer.split(b" ", 2)[1]) if answer else 0
+        if status not in (200, 400, 429):
+            raise ValueError(f"status {status}: {answer.decode(errors='replace')[-200:]}")
+        measured.held += status == 200
+        measured.refused += status != 200
+    finally:
+        writer.close()
+
+
 async def ask(host: str, port: int, body: dict[str, Any], measured: Measured) -> None:
     """One answer, read event by event. HTTP/1.0: the body ends with the connection, so lines are all there is to parse."""
     data = json.dumps(body).encode()
@@ -117,24 +149,29 @@ async def ask(host: str, port: int, body: dict[str, Any], measured: Measured) ->
         writer.close()
 
 
-async def client(number: int, host: str, port: int, end: float, measured: Measured) -> None:
+async def client(number: int, host: str, port: int, end: float, measured: Measured, hostile: bool) -> None:
     generator = random.Random(number)
     while time.perf_counter() < end:
         try:
             async with asyncio.timeout(PATIENCE):
-                await ask(host, port, request_body(generator), measured)
+                if hostile and generator.random() < 0.25:
+                    await ask_hostile(host, port, hostile_body(generator), measured)
+                else:
+                    await ask(host, port, request_body(generator), measured)
         except (ValueError, OSError, TimeoutError) as error:
             measured.errors.append(f"{type(error).__name__}: {error}")
             await asyncio.sleep(0.1)
 
 
-async def load(url: str, clients: int, seconds: float, process: int) -> tuple[Measured, float, int]:
+async def load(url: str, clients: int, seconds: float, process: int, hostile: bool) -> tuple[Measured, float, int]:
     """Everything that the clients saw, how long it took, and the server's memory early on."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 0
     await ask(host, port, request_body(random.Random(-1)), Measured())  # what is made ready at the first request
     measured, began = Measured(), time.perf_counter()
-    tasks = [asyncio.create_task(client(number, host, port, began + seconds, measured)) for number in range(clients)]
+    tasks = [
+        asyncio.create_task(client(number, host, port, began + seconds, measured, hostile)) for number in range(clients)
+    ]
     await asyncio.sleep(min(10.0, seconds / 2))
     early = resident(process)
     await asyncio.gather(*tasks)
@@ -168,6 +205,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a checkpoint, a Hugging Face folder or a .gguf file")
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--quick", action="store_true", help="8 clients for 10 seconds")
+    parser.add_argument("--hostile", action="store_true", help="schemas of 3,000 properties among the requests")
     options = parser.parse_args()
     clients, seconds = (8, 10.0) if options.quick else (options.clients, options.seconds)
     with tempfile.TemporaryDirectory() as folder:
@@ -179,7 +217,7 @@ def main() -> None:
                 assert process.stdout is not None
                 print(process.stdout.readline().rstrip())
                 url = process.stdout.readline().split()[2].removesuffix("/v1")
-                measured, took, early = asyncio.run(load(url, clients, seconds, process.pid))
+                measured, took, early = asyncio.run(load(url, clients, seconds, process.pid, options.hostile))
                 after, late = held(url), resident(process.pid)
             finally:
                 process.terminate()
@@ -192,6 +230,8 @@ def main() -> None:
         "first_token_ms": percentiles(measured.first),
         "between_tokens_ms": percentiles(measured.between),
         "errors": len(measured.errors),
+        "hostile_answered": measured.held,
+        "hostile_refused": measured.refused,
         "leaked_pages": int(after["ingot_cache_pages_used"]),
         "leaked_requests": int(after["ingot_requests_active"] + after["ingot_requests_waiting"]),
         "shared_prompt_tokens": round(

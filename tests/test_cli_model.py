@@ -15,7 +15,8 @@ from ingot.cli.show_model import length_words, parameters
 from ingot.model.config import ModelConfig
 from ingot.model.describe import describe_block, layer_groups
 from ingot.model.layers import expand_layers
-from ingot.model.presets.preset import names, preset, presets
+from ingot.model.presets.data import names
+from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
 
 Ingot = Callable[..., tuple[int, str, str]]

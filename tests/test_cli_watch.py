@@ -15,10 +15,10 @@ import yaml
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.cli import main
-from ingot.train.config import PretrainConfig
 from ingot.train.guards.heartbeat import read_heartbeats
 from ingot.train.guards.watchdog import LOG
-from ingot.train.pretrain import STAGE
+from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
@@ -83,7 +83,7 @@ def test_a_run_that_is_killed_and_then_hangs_ends_as_if_nothing_had_happened(
     calm = StageFolder(
         tmp_path / "calm", seed=yaml.safe_load((stage / "recipe.yaml").read_text())["seed"], progress=Progress()
     )
-    STAGE.run(PretrainConfig.model_validate(CONFIG | {"steps": STEPS}), inputs, calm)
+    run_stage(PretrainConfig.model_validate(CONFIG | {"steps": STEPS}), inputs, calm)
     rows = records(stage_folder(stage))
     assert [row["step"] for row in rows] == list(range(STEPS)) and rows == records(calm)
     assert same_weights(load_model(stage).state_dict(), load_model(calm.path).state_dict())

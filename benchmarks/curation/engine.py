@@ -31,7 +31,7 @@ SCRIPT = """
 import json, multiprocessing, os, sys, threading, time
 from pathlib import Path
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 
@@ -54,7 +54,7 @@ folder = Path(sys.argv[1])
 folder.mkdir(parents=True)
 config = CurateConfig(**json.loads(sys.argv[2]))
 began = time.monotonic()
-summary = STAGE.run(config, {}, StageFolder(path=folder, seed=1, progress=Progress()))
+summary = run_stage(config, {}, StageFolder(path=folder, seed=1, progress=Progress()))
 times = os.times()
 print(json.dumps({
     "seconds": time.monotonic() - began,

@@ -20,12 +20,14 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.curation.measure import rate, row
-from ingot.data.extract.config import ExtractHtmlStep, FixTextStep, NormaliseStep
+from benchmarks.curation.measure import compare, rate, row
 from ingot.data.read.config import FilesSource
 from ingot.data.read.plan import splits
 from ingot.data.read.problem import Problems
 from ingot.data.read.read import read_split
+from ingot.data.steps.extract_html import ExtractHtmlStep
+from ingot.data.steps.fix_text import FixTextStep
+from ingot.data.steps.normalise import NormaliseStep
 
 GOAL = 25.0
 PAGES = Path(__file__).parents[3] / "shared/data/article_extraction_benchmark/pages_dev.jsonl.gz"
@@ -55,23 +57,23 @@ def write_corpus(folder: Path, texts: list[str]) -> None:
 
 
 def readers(folder: Path, size: int, count: int, rounds: int) -> list[dict[str, Any]]:
-    """One row a format, beside warcio and datatrove's readers on the same file."""
+    """One row a format, beside fastwarc alone and datatrove's readers on the same file."""
     rows = []
     peers: dict[str, Callable[[str], int]] = {}
     try:
         from datatrove.pipeline.readers import JsonlReader, ParquetReader
-        from warcio.archiveiterator import ArchiveIterator
+        from fastwarc.warc import ArchiveIterator, WarcRecordType
 
         logging.disable(logging.INFO)
 
-        def warcio_reader(path: str) -> int:
-            with (Path(path) / "a.warc.gz").open("rb") as file:
-                return sum(1 for record in ArchiveIterator(file) if record.content_stream().read().decode())
+        def warc_reader(path: str) -> int:
+            records = ArchiveIterator(str(Path(path) / "a.warc.gz"), record_types=WarcRecordType.response)
+            return sum(1 for record in records if record.reader.read().decode())
 
         peers = {
             "jsonl": lambda path: sum(1 for _ in JsonlReader(path).run()),
             "parquet": lambda path: sum(1 for _ in ParquetReader(path).run()),
-            "warc": warcio_reader,
+            "warc": warc_reader,
         }
     except ImportError as error:
         print(f"the peers are left out: {error}", file=sys.stderr)
@@ -79,15 +81,14 @@ def readers(folder: Path, size: int, count: int, rounds: int) -> list[dict[str, 
         source = FilesSource(files=str(folder / name), max_document_bytes=100_000_000)
         if read_everything(source) != count:
             raise AssertionError(f"{name}: documents were lost")
-        ours = rate(partial(read_everything, source), size, rounds)
-        peer = None
-        if name in peers:
-            try:
-                peer = rate(partial(peers[name], str(folder / name)), size, 1)
-            except ImportError as error:  # datatrove's JSONL reader needs orjson
-                print(f"the peer of {name} is left out: {error}", file=sys.stderr)
-        peer_name = "warcio" if name == "warc" else "datatrove"
-        rows.append(row(f"read {name}", ours, peer, peer_name=peer_name if peer else ""))
+        ours = partial(read_everything, source)
+        peer_name = "fastwarc" if name == "warc" else "datatrove"
+        try:
+            both = compare(ours, partial(peers[name], str(folder / name)), size, rounds)
+            rows.append(row(f"read {name}", *both, peer_name=peer_name))
+        except (ImportError, KeyError) as error:  # datatrove's JSONL reader needs orjson
+            print(f"the peer of {name} is left out: {error}", file=sys.stderr)
+            rows.append(row(f"read {name}", rate(ours, size, rounds)))
     return rows
 
 
@@ -104,28 +105,28 @@ def extraction(pages: list[str], rounds: int) -> list[dict[str, Any]]:
     """Each method, beside the library that comes closest to what it does."""
     size = sum(len(page.encode()) for page in pages)
     documents = pyarrow.table({"text": pyarrow.array(pages, pyarrow.large_string())})
-    ours = {}
-    methods: tuple[Any, ...] = ("best", "fast")
-    for method in methods:
-        step = ExtractHtmlStep(method=method).build()
-        step.annotate(documents.slice(0, 1))  # compile
-        ours[method] = rate(partial(step.annotate, documents), size, rounds)
-    from resiliparse.extract.html2text import extract_plain_text
-
-    resiliparse = rate(lambda: [extract_plain_text(page, main_content=True) for page in pages], size, rounds)
-    rows = [
-        row("extract_html best", ours["best"], resiliparse, peer_name="resiliparse", goal=GOAL),
-        row("extract_html fast", ours["fast"], resiliparse, peer_name="resiliparse", goal=GOAL),
-    ]
+    peers: dict[str, Callable[[], Any]] = {}
     try:
+        from resiliparse.extract.html2text import extract_plain_text
+
+        same: dict[str, Any] = {"main_content": True, "links": False, "alt_texts": False, "comments": False}
+        peers["resiliparse"] = lambda: [extract_plain_text(page, **same) for page in pages]
         import trafilatura
 
-        part = pages[:15]
-        part_size = sum(len(page.encode()) for page in part)
-        peer = rate(lambda: [trafilatura.extract(page, favor_precision=True) for page in part], part_size, 1)
-        rows.append(row("extract_html best", ours["best"], peer, peer_name="trafilatura", goal=GOAL))
+        fastest: dict[str, Any] = {"fast": True, "include_comments": False}  # without its two fallbacks
+        peers["trafilatura, fast"] = lambda: [trafilatura.extract(page, **fastest) for page in pages]
     except ImportError as error:
-        print(f"trafilatura is left out: {error}", file=sys.stderr)
+        print(f"a peer is left out: {error}", file=sys.stderr)
+    rows = []
+    methods: tuple[tuple[Any, tuple[str, ...]], ...] = (
+        ("best", ("resiliparse", "trafilatura, fast")),
+        ("fast", ("resiliparse",)),
+    )
+    for method, names in methods:
+        ours = partial(ExtractHtmlStep(method=method).annotate, documents)
+        for name in (name for name in names if name in peers):
+            both = compare(ours, peers[name], size, rounds)
+            rows.append(row(f"extract_html {method}", *both, peer_name=name, goal=GOAL))
     return rows
 
 
@@ -138,16 +139,11 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
         write_corpus(Path(folder), texts)
         rows = readers(Path(folder), size, len(texts), rounds)
     rows += extraction(pages_of(texts, quick), rounds)
-    fix, normalise = FixTextStep().build(), NormaliseStep().build()
+    fix, normalise = FixTextStep(), NormaliseStep()
     fix.annotate(corpus.slice(0, 1))  # compile
     rows.append(row("fix_text", rate(lambda: fix.annotate(corpus), size, rounds)))
-    plain = rate(lambda: [unicodedata.normalize("NFC", text) for text in texts], size, rounds)
-    rows.append(
-        row(
-            "normalise",
-            rate(lambda: normalise.annotate(corpus), size, rounds),
-            plain,
-            peer_name="unicodedata, on strings",
-        )
+    both = compare(
+        lambda: normalise.annotate(corpus), lambda: [unicodedata.normalize("NFC", text) for text in texts], size, rounds
     )
+    rows.append(row("normalise", *both, peer_name="unicodedata, on strings"))
     return rows

@@ -6,32 +6,34 @@ measure come first, those that rewrite the text last; no document is removed in 
 
 from __future__ import annotations
 
+import importlib
 import random
+import re
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 
-from benchmarks.curation.measure import rate, row
-from ingot.data.rules.config import (
-    BadWordsStep,
-    C4Step,
-    CompressionRatioStep,
-    FineWebStep,
-    GopherQualityStep,
-    GopherRepetitionStep,
-    LengthStep,
-    LineModifiersStep,
-    MadladStep,
-    NewlinesStep,
-    PiiStep,
-    RepeatedNgramsStep,
-    UrlFilterStep,
-)
-from ingot.data.step import PerDocument, Step, StepConfig
+from benchmarks.curation.measure import compare, rate, row, sample_of
+from ingot.data.step import PerDocument, Step
+from ingot.data.steps.bad_words import BadWordsStep
+from ingot.data.steps.c4 import C4Step
+from ingot.data.steps.compression_ratio import CompressionRatioStep
+from ingot.data.steps.fineweb import FineWebStep
+from ingot.data.steps.gopher_quality import GopherQualityStep
+from ingot.data.steps.gopher_repetition import GopherRepetitionStep
+from ingot.data.steps.length import LengthStep
+from ingot.data.steps.line_modifiers import LineModifiersStep
+from ingot.data.steps.madlad import MadladStep
+from ingot.data.steps.newlines import NewlinesStep
+from ingot.data.steps.pii import PiiStep
+from ingot.data.steps.repeated_ngrams import RepeatedNgramsStep
+from ingot.data.steps.url_filter import UrlFilterStep
 from ingot.data.text import lines, words
 from ingot.data.text.texts import Texts
 
@@ -44,7 +46,7 @@ PEERS = {
 }
 
 
-def all_steps(folder: Path) -> list[StepConfig]:
+def all_steps(folder: Path) -> list[Step]:
     """Every rule with its defaults; the lists are small ones made for the measurement."""
     letters = random.Random(1)
     words = ["".join(letters.choices("aeiourstlnbcdfghmp", k=7)) for _ in range(400)]
@@ -67,26 +69,25 @@ def all_steps(folder: Path) -> list[StepConfig]:
     ]
 
 
-def run(steps: list[Step[Any]], documents: pyarrow.Table) -> None:
+def run(steps: list[Step], documents: pyarrow.Table) -> None:
     """Annotate and decide, one step after the other, from texts that nothing is remembered of."""
     words.forget()
     lines.forget()
     for step in steps:
         assert isinstance(step, PerDocument)
         columns = step.annotate(documents)
-        step.rules(pyarrow.table(columns))
+        step.decide(pyarrow.table(columns))
         if "text" in columns:
             place = documents.column_names.index("text")
             documents = documents.set_column(place, "text", columns["text"])
 
 
-def peer_rate(module: str, name: str, texts: list[str]) -> float:
-    """datatrove's filter on white-space words: its own tokenizer would take most of the time."""
-    import importlib
-    import re
-
+@contextmanager
+def peer_of(step: str) -> Iterator[Callable[[list[str]], Any]]:
+    """datatrove's filter on white-space words, as ours has them: its own tokenizer would take most of the time."""
     from datatrove.data import Document
 
+    module, name = PEERS[step]
     filters = importlib.import_module(f"datatrove.pipeline.filters.{module}")
     splitters = {
         "split_into_words": lambda text, language="": text.split(),
@@ -97,8 +98,7 @@ def peer_rate(module: str, name: str, texts: list[str]) -> float:
         setattr(filters, function, splitters[function])
     try:
         made = getattr(filters, name)()
-        size = sum(len(text.encode()) for text in texts)
-        return rate(lambda: [made.filter(Document(text=text, id="")) for text in texts], size, rounds=1)
+        yield lambda texts: [made.filter(Document(text=text, id="")) for text in texts]
     finally:
         for function, original in saved.items():
             setattr(filters, function, original)
@@ -113,24 +113,24 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
             "url": pyarrow.array([f"https://www.site{number}.test/page" for number in range(len(texts))]),
         }
     )
-    part: list[str] = []
-    for text in corpus.column("text").to_pylist():
-        if sum(map(len, part)) > (1_000_000 if quick else 3_000_000):
-            break
-        part.append(text)
+    few, few_bytes = sample_of(documents, quick)
+    few_texts = few.column("text").to_pylist()
+    rounds = 1 if quick else 3
     with tempfile.TemporaryDirectory() as folder:
-        steps = [config.build() for config in all_steps(Path(folder))]
+        steps = all_steps(Path(folder))
         run(steps, documents.slice(0, 10))  # compile
         rows = []
         for step in steps:
-            peer = None
-            if step.config.step in PEERS:
+            alone = partial(run, [step])
+            rows.append(row(f"rule {step.step}", rate(partial(alone, documents), texts.bytes, rounds)))
+            if step.step in PEERS:
                 try:
-                    peer = peer_rate(*PEERS[step.config.step], part)
+                    with peer_of(step.step) as peer:
+                        both = compare(partial(alone, few), partial(peer, few_texts), few_bytes, rounds)
                 except ImportError as error:
                     print(f"datatrove is left out: {error}", file=sys.stderr)
-            ours = rate(partial(run, [step], documents), texts.bytes, rounds=1 if quick else 3)
-            rows.append(row(f"rule {step.config.step}", ours, peer, peer_name="datatrove" if peer else ""))
-        together = rate(lambda: run(steps, documents), texts.bytes, rounds=1 if quick else 3)
+                    continue
+                rows.append(row(f"rule {step.step}, sample", *both, peer_name="datatrove"))
+        together = rate(lambda: run(steps, documents), texts.bytes, rounds)
         rows.append(row("all heuristic rules together", together, goal=GOAL))
     return rows

@@ -7,6 +7,7 @@ same bytes in memory; finding and cutting the repeats would come on top.
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,14 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.curation.measure import rate, row
-from ingot.data.dedup.substring import SubstringDedup
-from ingot.data.dedup.substring_config import SubstringDedupStep
+from benchmarks.curation.measure import compare, rate, row
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps.substring_dedup import SubstringDedupStep
 from ingot.data.text.texts import Texts
 
 SHARD_BYTES = 32_000_000
-PEER_BYTES = 32_000_000  # sorting suffixes gets slower with size: the peer is measured on at most this much
+MOST_BYTES = 32_000_000  # sorting suffixes gets slower with size: both are measured on at most this much
 
 
 def shards_of(corpus: pyarrow.Table, folder: Path) -> list[Shard]:
@@ -42,6 +42,8 @@ def shards_of(corpus: pyarrow.Table, folder: Path) -> list[Shard]:
 def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     """Rows for repeats of 500 bytes (Olmo 3) and of 100 bytes (Lee et al.)."""
     rounds = 1 if quick else 3
+    sizes = np.cumsum(np.diff(Texts.of(corpus.column("text")).offsets))
+    corpus = corpus.slice(0, int(np.searchsorted(sizes, MOST_BYTES)) + 1)
     texts = Texts.of(corpus.column("text"))
     peer, name = None, ""
     try:
@@ -49,19 +51,22 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     except ImportError:
         print("substring dedup: pydivsufsort is not installed, no peer")
     else:
-        joined = texts.data[texts.offsets[0] : texts.offsets[-1]][:PEER_BYTES].copy()
-        peer, name = rate(lambda: pydivsufsort.divsufsort(joined), len(joined), rounds), "divsufsort, sorting alone"
+        joined = texts.data[texts.offsets[0] : texts.offsets[-1]].copy()
+        peer, name = partial(pydivsufsort.divsufsort, joined), "divsufsort, sorting alone"
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         shards = shards_of(corpus, Path(folder))
         for length, goal in ((500, 5.0), (100, None)):
-            step = SubstringDedup(SubstringDedupStep(min_bytes=length))
+            step = SubstringDedupStep(min_bytes=length)
             attempt = iter(range(1_000))
 
-            def run(step: SubstringDedup = step, length: int = length, attempt: Any = attempt) -> None:
+            def run(step: SubstringDedupStep = step, length: int = length, attempt: Any = attempt) -> None:
                 step.annotate(shards, Work(Path(folder) / f"{length}-{next(attempt)}"))
 
             step.annotate(shards[:1], Work(Path(folder) / f"compile-{length}"))
-            ours = rate(run, texts.bytes, rounds)
-            rows.append(row(f"substring dedup, {length} bytes", ours, peer, peer_name=name, goal=goal))
+            case = f"substring dedup, {length} bytes"
+            if peer is None:
+                rows.append(row(case, rate(run, texts.bytes, rounds), goal=goal))
+            else:
+                rows.append(row(case, *compare(run, peer, texts.bytes, rounds), peer_name=name, goal=goal))
     return rows

@@ -58,22 +58,22 @@ def chat_command(
     chosen = choose_tools(tools, tool_seconds)
 
     from ingot.inference.sampling import Sampling
-    from ingot.serve.chat import chat
-    from ingot.serve.conversation import Speaker
+    from ingot.serve.terminal.chat import chat
+    from ingot.serve.terminal.conversation import ChatModel
 
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
-    speaker: Speaker
+    writer: ChatModel  # of the answers
     if server is not None:
         from ingot.inference.client import Client
-        from ingot.serve.server_speaker import ServerSpeaker
+        from ingot.serve.terminal.server_model import ServerModel
 
-        speaker = ServerSpeaker(Client(server, api_key), model)
+        writer = ServerModel(Client(server, api_key), model)
     else:
-        from ingot.serve.model_speaker import load_speaker
+        from ingot.serve.terminal.local_model import load_local_model
 
         assert checkpoint is not None  # one of the two is given
-        speaker = load_speaker(find_checkpoint(checkpoint))
-    chat(speaker, sampling, prompt=prompt, system=system, thinking=thinking, tools=chosen, ask=not yes)
+        writer = load_local_model(find_checkpoint(checkpoint))
+    chat(writer, sampling, prompt=prompt, system=system, thinking=thinking, tools=chosen, ask=not yes)
 
 
 def check_one(checkpoint: Path | None, server: str | None) -> None:

@@ -103,8 +103,7 @@ def hash_terms_command(
     file: Annotated[Path, typer.Argument(help="One term a line.", show_default=False)],
 ) -> None:
     """Print the hash of every term, for a `hashed` list of the step `safety`."""
-    from ingot.data.classify.config import TermList
-    from ingot.data.classify.safety import hashes_of
+    from ingot.data.steps.safety import TermList, hashes_of
 
     for value in sorted(hashes_of(TermList(name="terms", file=str(file)))):
         typer.echo(f"{int(value):016x}")

@@ -71,7 +71,8 @@ def show(
 
 def find_model(name: str) -> tuple[ModelConfig, Preset | None]:
     """The model that a name or path stands for; a name of a preset is not looked for on disk."""
-    from ingot.model.presets.preset import load_preset, names
+    from ingot.model.presets.data import names
+    from ingot.model.presets.preset import load_preset
     from ingot.workspace.errors import ArtifactError
 
     path = find_checkpoint(Path(name))
@@ -94,7 +95,7 @@ def _read_yaml(path: Path) -> ModelConfig:
     from ingot.recipe.problems import Problems
     from ingot.recipe.read import read_file
     from ingot.recipe.validate import validate
-    from ingot.train.config import PretrainConfig
+    from ingot.train.pretrain_config import PretrainConfig
     from ingot.workspace.errors import RecipeError
 
     problems = Problems()

@@ -48,6 +48,15 @@ def serve_command(
     api_key: Annotated[
         str | None, typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="Key that clients must send.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="Another name that clients may call the server by (Host header); may be repeated. * allows any.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The model's name; that of MODEL if not given.")
     ] = None,
@@ -93,6 +102,7 @@ def serve_command(
         host=host,
         port=port,
         key=api_key,
+        allowed_hosts=allow_host or (),
         name=name if name is not None or found == checkpoint else checkpoint.resolve().name,  # without its hash
         slots=slots,
         length=length,

@@ -31,7 +31,7 @@ COLOURS = {
     "cache": "bright_magenta",
 }
 WHOLE = ("sampler", "reference", "teacher", "cache")
-"""Of stages that sample: what every process has whole (recipe/beside.py)."""
+"""Of stages that sample: what every process has whole (planner/sampler_memory.py)."""
 UNEXPLAINED = 0.95
 """Of the published speed: below it, a plan says that what it names does not explain the whole difference."""
 GIB = 1024**3
@@ -48,7 +48,7 @@ def show_plan(made: Plan) -> None:
         speed = f"{made.machine.flops_per_second / 1e9:,.0f} GFLOP/s"
         how = "measured" if made.machine.measured else "assumed; --measure measures it"
         for stage in made.stages:
-            _beside(stage)
+            _sampler_memory(stage)
         typer.echo(f"{made.machine.device}: {speed} ({how}). Training is taken to reach half of that.")
     if made.absent:
         typer.echo(f"needed to run it, and not there yet: {', '.join(made.absent)}")
@@ -84,12 +84,12 @@ def _stages(made: Plan, *, on_gpus: bool) -> Table:
     return table
 
 
-def _beside(stage: PlannedStage) -> None:
+def _sampler_memory(stage: PlannedStage) -> None:
     """One line for a stage that holds more than its training needs."""
-    held = stage.cost.beside
+    held = stage.cost.sampling
     parts = [f"{name} {byte_size(part)}" for name, part in held.parts.items() if part]
     if parts:
-        when = "before its training" if held.before else "beside its training"
+        when = "before its training" if held.before else "during its training"
         typer.echo(f"{stage.name} holds {when}, in every process: {', '.join(parts)}")
 
 

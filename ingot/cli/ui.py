@@ -20,7 +20,13 @@ def ui_command(
     port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 takes a free one.")] = 8080,
     api_key: Annotated[
         str | None,
-        typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="The server's key.", show_default=False),
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            envvar="INGOT_API_KEY",
+            help="The server's key; tools that run code make one if there is none.",
+            show_default=False,
+        ),
     ] = None,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,

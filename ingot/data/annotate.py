@@ -3,7 +3,7 @@
 Steps that look at one document at a time and follow one another make a *run*: one pass over each shard loads the text
 once and stores each step's columns in a file of their own,
 
-    annotate-STEP/KEY/columns.parquet      KEY = step, version, options but thresholds, the columns it reads, who is alive
+    annotate-STEP/KEY/columns.parquet      KEY = step, version, options but thresholds, the columns it reads, what is left
 
 as long as the shard's base, null where the step did not look. So an added step or a changed option computes one file a
 shard, a changed threshold none. Inside a run every step looks at all documents that were alive when the run began,
@@ -26,38 +26,36 @@ from numpy.typing import NDArray
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import commit, finished
 from ingot.data.engine.work import Job, Work
-from ingot.data.step import AcrossDocuments, PerDocument, Step, StepConfig
+from ingot.data.step import Step
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import CheckFailed
+from ingot.workspace.outside import without_paths
 
 if TYPE_CHECKING:
     import pyarrow
 
 COLUMNS = "columns.parquet"
 SIZES = "_bytes"  # bytes of each text; follows `text` wherever that is rewritten
-BUILT_STEPS = 32
+KEPT_STEPS = 32
 
-_built: dict[str, Step[Any]] = {}
-
-
-def built(config: StepConfig, key: str) -> Step[Any]:
-    """The step of a config; a worker keeps those it has built, because some read large files."""
-    if key not in _built:
-        if len(_built) >= BUILT_STEPS:
-            _built.clear()
-        _built[key] = config.build()
-    return _built[key]
+_kept: dict[str, Step] = {}
 
 
-def meaning(step: Step[Any]) -> str:
-    """What a step with all its options and files is: the key of `built`."""
-    config = step.config
-    return content_hash([step.version, config.model_dump(mode="json"), config.outside()], 24)
+def kept(step: Step, key: str) -> Step:
+    """The step that this worker had first with the same meaning: it holds the files that it has read."""
+    if key not in _kept and len(_kept) >= KEPT_STEPS:
+        _kept.clear()
+    return _kept.setdefault(key, step)
 
 
-def written(config: StepConfig) -> tuple[str, ...]:
+def meaning(step: Step) -> str:
+    """What a step with all its options and files is: the key of `kept`."""
+    return content_hash([step.version, without_paths(step.model_dump(mode="json")), step.files()], 24)
+
+
+def written(step: Step) -> tuple[str, ...]:
     """The columns in the file of a step: a rewritten text brings its sizes."""
-    names = config.writes()
+    names = step.writes()
     return (*names, SIZES) if "text" in names else names
 
 
@@ -76,33 +74,31 @@ def input_key(shard: Shard, columns: Sequence[str]) -> str:
 class Wanted:
     """A step whose columns are wanted, and where they go."""
 
-    config: StepConfig
+    step: Step
     meaning: str
     target: Path
 
 
-def annotate_each(
-    steps: Sequence[Step[Any]], shards: Sequence[Shard], work: Work
-) -> tuple[list[list[Shard]], list[float]]:
+def annotate_each(steps: Sequence[Step], shards: Sequence[Shard], work: Work) -> tuple[list[list[Shard]], list[float]]:
     """One pass of a run of steps; for every step the shards with its columns and those of the steps before it, and
     what it cost in processor seconds."""
     after: list[list[Shard]] = [[] for _ in steps]
     targets: list[list[Path]] = [[] for _ in steps]
     jobs = []
-    keys = [[step.config.step, step.version, step.config.annotation_key()] for step in steps]
+    keys = [[step.short_name, step.version, step.annotation_key()] for step in steps]
     meanings = [meaning(step) for step in steps]
     for shard in shards:
         view, wanted = shard, []
         for number, step in enumerate(steps):
-            key = content_hash([keys[number], input_key(view, step.config.reads())], 24)
-            target = work.folder / f"annotate-{step.config.step}" / key
-            wanted.append(Wanted(step.config, meanings[number], target))
-            view = view.annotated(written(step.config), target / COLUMNS, key)
+            key = content_hash([keys[number], input_key(view, step.reads())], 24)
+            target = work.folder / f"annotate-{step.short_name}" / key
+            wanted.append(Wanted(step, meanings[number], target))
+            view = view.annotated(written(step), target / COLUMNS, key)
             after[number].append(view)
             targets[number].append(target)
         if any(work.result(each.target) is None for each in wanted):
             jobs.append(Job(annotate_shard, (shard, wanted), f"shard {shard.number}", shard.bytes))
-    work.execute(", ".join(step.config.step for step in steps), jobs)
+    work.execute(", ".join(step.short_name for step in steps), jobs)
     return after, [sum(work.needed(target).seconds for target in each) for each in targets]
 
 
@@ -113,42 +109,39 @@ def annotate_shard(shard: Shard, wanted: Sequence[Wanted]) -> None:
     for each in wanted:
         if finished(each.target) is None:
             with commit(each.target) as made:
-                missing = [name for name in each.config.reads() if name not in loaded]
+                missing = [name for name in each.step.reads() if name not in loaded]
                 table = view.read(missing)
                 loaded |= {name: table.column(name) for name in missing}
-                step = built(each.config, each.meaning)
-                assert isinstance(step, PerDocument)
+                step = kept(each.step, each.meaning)
                 write_columns(made.folder / COLUMNS, annotate_some(step, loaded, view))
-        view = view.annotated(written(each.config), each.target / COLUMNS, each.target.name)
-        for name in written(each.config):
+        view = view.annotated(written(each.step), each.target / COLUMNS, each.target.name)
+        for name in written(each.step):
             loaded.pop(name, None)
 
 
-def annotate_some(
-    step: PerDocument[Any], loaded: dict[str, pyarrow.ChunkedArray], shard: Shard
-) -> dict[str, pyarrow.Array]:
+def annotate_some(step: Step, loaded: dict[str, pyarrow.ChunkedArray], shard: Shard) -> dict[str, pyarrow.Array]:
     """The step's columns for the documents it looks at, as long as the base."""
     import pyarrow
 
-    config = step.config
+    assert not step.across
     rows = shard.rows_alive()
-    looked_at = matching(config.where, loaded, len(rows))
-    documents = pyarrow.table({name: loaded[name] for name in dict.fromkeys(config.reads())})
+    looked_at = matching(step.where, loaded, len(rows))
+    documents = pyarrow.table({name: loaded[name] for name in dict.fromkeys(step.reads())})
     if not looked_at.all():
         documents = documents.filter(pyarrow.array(looked_at))
     found: dict[str, Any] = step.annotate(documents) if len(documents) else {}
-    if len(documents) and set(found) != set(config.writes()):
+    if len(documents) and set(found) != set(step.writes()):
         raise CheckFailed(
             f"the step returned the columns {', '.join(sorted(found))}; it says that it writes "
-            f"{', '.join(sorted(config.writes()))}",
-            place=f"step {config.step}",
+            f"{', '.join(sorted(step.writes()))}",
+            place=f"step {step.short_name}",
         )
-    return full_length(found, config, rows[looked_at], rows, loaded.get("text"), shard.rows)
+    return full_length(found, step, rows[looked_at], rows, loaded.get("text"), shard.rows)
 
 
 def full_length(
     found: dict[str, Any],
-    config: StepConfig,
+    step: Step,
     looked_at: NDArray[np.int64],
     alive: NDArray[np.int64],
     text: pyarrow.ChunkedArray | None,
@@ -159,7 +152,7 @@ def full_length(
     import pyarrow.compute
 
     columns: dict[str, pyarrow.Array] = {}
-    for name in config.writes():
+    for name in step.writes():
         columns[name] = scatter(found[name], looked_at, rows) if name in found else pyarrow.nulls(rows)
     if "text" in columns:
         assert text is not None
@@ -240,27 +233,24 @@ class Spreading:
     shard: Shard
     narrow: Shard
     found: Path
-    config: StepConfig
+    step: Step
 
     @property
     def bytes(self) -> int:
         return self.shard.bytes
 
 
-def annotate_across(step: AcrossDocuments[Any], shards: Sequence[Shard], work: Work) -> list[Shard]:
+def annotate_across(step: Step, shards: Sequence[Shard], work: Work) -> list[Shard]:
     """The shards with the columns of a step that compares documents with one another."""
-    config = step.config
     narrow = list(shards)
-    if config.where:
-        items = [Selecting(input_key(shard, list(config.where)), shard) for shard in shards]
-        masks = work.run("where", select_rows, items, config.where)
+    if step.where:
+        items = [Selecting(input_key(shard, list(step.where)), shard) for shard in shards]
+        masks = work.run("where", select_rows, items, step.where)
         narrow = [
             replace(shard, alive=done.file(done.report["alive"])) for shard, done in zip(shards, masks, strict=True)
         ]
-    # Places hold the number of the shard: the same documents under another number are other work.
-    narrow = [
-        replace(shard, key=content_hash([shard.number, input_key(shard, config.reads())], 24)) for shard in narrow
-    ]
+    # Offsets hold the number of the shard: the same documents under another number are other work.
+    narrow = [replace(shard, key=content_hash([shard.number, input_key(shard, step.reads())], 24)) for shard in narrow]
     found = step.annotate(narrow, work)
     spread = [
         Spreading(
@@ -268,13 +258,13 @@ def annotate_across(step: AcrossDocuments[Any], shards: Sequence[Shard], work: W
             shard,
             few,
             path,
-            config,
+            step,
         )
         for shard, few, path in zip(shards, narrow, found, strict=True)
     ]
-    results = work.run(f"annotate-{config.step}", spread_columns, spread, list(written(config)))
+    results = work.run(f"annotate-{step.short_name}", spread_columns, spread, list(written(step)))
     return [
-        shard.annotated(written(config), done.file(COLUMNS), done.key)
+        shard.annotated(written(step), done.file(COLUMNS), done.key)
         for shard, done in zip(shards, results, strict=True)
     ]
 
@@ -304,11 +294,9 @@ def spread_columns(folder: Path, item: Spreading, names: list[str]) -> dict[str,
     rows = item.narrow.rows_alive()
     if len(table) != len(rows):
         raise CheckFailed(
-            f"the step returned {len(table):,} rows for {len(rows):,} documents", place=f"step {item.config.step}"
+            f"the step returned {len(table):,} rows for {len(rows):,} documents", place=f"step {item.step.short_name}"
         )
-    found = {name: table.column(name) for name in item.config.writes()}
+    found = {name: table.column(name) for name in item.step.writes()}
     text = item.shard.read(["text"]).column("text") if "text" in names else None
-    write_columns(
-        folder / COLUMNS, full_length(found, item.config, rows, item.shard.rows_alive(), text, item.shard.rows)
-    )
+    write_columns(folder / COLUMNS, full_length(found, item.step, rows, item.shard.rows_alive(), text, item.shard.rows))
     return {}

@@ -15,7 +15,7 @@ import numpy as np
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.read.config import BASE_COLUMNS
-from ingot.data.step import AcrossDocuments, PerDocument, StepConfig
+from ingot.data.step import Step
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,41 +36,40 @@ def as_table(documents: pyarrow.Table | list[str] | list[dict[str, Any]]) -> pya
     return documents
 
 
-def apply(config: StepConfig, documents: pyarrow.Table | list[str] | list[dict[str, Any]]) -> pyarrow.Table:
+def apply(step: Step, documents: pyarrow.Table | list[str] | list[dict[str, Any]]) -> pyarrow.Table:
     """The documents with the step's columns and `removed_by`; nothing is dropped."""
     import pyarrow
     import pyarrow.compute
     import pyarrow.parquet
 
     table = as_table(documents)
-    for name in config.reads():
+    for name in step.reads():
         if name in BASE_COLUMNS and name not in table.column_names:  # what no reader knows is null
             table = table.append_column(name, pyarrow.nulls(len(table), pyarrow.string()))
-    step = config.build()
     looked_at = np.ones(len(table), bool)
-    for name, wanted in config.where.items():
+    for name, wanted in step.where.items():
         values = [wanted] if isinstance(wanted, str) else wanted
         looked_at &= np.array([value in values for value in table.column(name).to_pylist()], bool)
     rows = np.flatnonzero(looked_at)
     seen = table.take(pyarrow.array(rows))
-    if isinstance(step, PerDocument):
-        columns = step.annotate(seen.select(list(dict.fromkeys(config.reads()))))
+    columns: dict[str, Any]
+    if not step.across:
+        columns = step.annotate(seen.select(list(dict.fromkeys(step.reads()))))
     else:
-        assert isinstance(step, AcrossDocuments)
         with tempfile.TemporaryDirectory() as folder:
             base = Path(folder) / "base.parquet"
             pyarrow.parquet.write_table(seen, base)
             shard = Shard(0, "memory", base, len(seen), sum(map(len, seen.column("text").to_pylist())))
             [path] = step.annotate([shard], Work(Path(folder) / "work"))
             found = pyarrow.parquet.read_table(path)
-            columns = {name: found.column(name).combine_chunks() for name in config.writes()}
+            columns = {name: found.column(name).combine_chunks() for name in step.writes()}
     annotated = seen
     for name, values in columns.items():
         if name in annotated.column_names:
             annotated = annotated.drop_columns([name])
         annotated = annotated.append_column(name, values)
     reasons: list[str | None] = [None] * len(table)
-    for rule in reversed(step.rules(annotated)):
+    for rule in reversed(step.decide(annotated)):
         for row in np.flatnonzero(rule.broken):
             reasons[rows[row]] = f"{rule.name} {rule.detail(int(row))}".rstrip()
     everywhere = np.full(len(table), -1)

@@ -1,80 +1,40 @@
 """Configuration of the `curate` stage: where raw text comes from, and the list of steps it walks through.
 
 A step is written as `{step: NAME, threshold: …}`; a step with no other key uses the published thresholds. Steps run in
-the order they are listed. Their options are declared in the config.py of each room below this one (rules/, classify/,
-code/, dedup/, decontaminate/, extract/, upsample/ …), the options of sources in read/config.py.
+the order they are listed. A step is a file of steps/, or one from outside (outside.py); the options of sources are in
+read/config.py.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.classify.config import (
-    ClassifyStep,
-    EnglishStep,
-    LanguageStep,
-    QualityStep,
-    SafetyStep,
-    SplitStep,
-    VentilesStep,
-)
-from ingot.data.code.config import CodeLanguageStep, CodeRulesStep, LicenceStep
-from ingot.data.decontaminate.config import DecontaminateStep
-from ingot.data.dedup.config import ExactDedupStep, NearDedupStep, SemanticDedupStep
-from ingot.data.dedup.substring_config import SubstringDedupStep
-from ingot.data.extract.config import ExtractHtmlStep, FixTextStep, NormaliseStep
+from ingot.data.outside import STEPS
 from ingot.data.read.config import BASE_COLUMNS, PythonSource, Source
-from ingot.data.rules.config import (
-    BadWordsStep,
-    C4Step,
-    CompressionRatioStep,
-    FineWebStep,
-    GopherQualityStep,
-    GopherRepetitionStep,
-    LengthStep,
-    LineModifiersStep,
-    MadladStep,
-    NewlinesStep,
-    PiiStep,
-    RepeatedNgramsStep,
-    UrlFilterStep,
-)
-from ingot.data.step import StepConfig
-from ingot.data.upsample.config import UpsampleStep
+from ingot.data.step import Step
 from ingot.workspace.config import Config
 
-ExtractSteps = ExtractHtmlStep | FixTextStep | NormaliseStep
-GopherSteps = GopherQualityStep | GopherRepetitionStep
-WebSteps = FineWebStep | C4Step | LineModifiersStep | MadladStep | UrlFilterStep | BadWordsStep
-FormSteps = LengthStep | NewlinesStep | RepeatedNgramsStep | CompressionRatioStep | PiiStep
-KindSteps = SplitStep | EnglishStep | LanguageStep
-ScoreSteps = QualityStep | ClassifyStep | VentilesStep | SafetyStep
-CodeSteps = CodeRulesStep | CodeLanguageStep | LicenceStep
-CopySteps = ExactDedupStep | NearDedupStep | SubstringDedupStep | SemanticDedupStep
-LastSteps = DecontaminateStep | UpsampleStep
-
-Step = Annotated[
-    ExtractSteps | GopherSteps | WebSteps | FormSteps | KindSteps | ScoreSteps | CodeSteps | CopySteps | LastSteps,
-    Field(discriminator="step"),
-]
+AnyStep = Annotated[Step, STEPS]
 
 
 def default_steps() -> list[Step]:
     """The published thresholds in the usual order: cheap steps first. Decontamination needs the evals: add it."""
-    return [
-        SplitStep(),
-        ExactDedupStep(keep="longest"),
-        GopherQualityStep(where={"kind": "prose"}),
-        EnglishStep(where={"kind": "prose"}),
-        GopherRepetitionStep(where={"kind": "prose"}),
-        CodeRulesStep(where={"kind": "code"}),
-        NearDedupStep(),
-        QualityStep(),
+    prose: dict[str, Any] = {"where": {"kind": "prose"}}
+    entries: list[dict[str, Any]] = [
+        {"step": "split"},
+        {"step": "exact_dedup", "keep": "longest"},
+        {"step": "gopher_quality", **prose},
+        {"step": "english", **prose},
+        {"step": "gopher_repetition", **prose},
+        {"step": "code_rules", "where": {"kind": "code"}},
+        {"step": "near_dedup"},
+        {"step": "quality"},
     ]
+    return [STEPS.read(entry) for entry in entries]
 
 
 class CurateConfig(Config):
@@ -91,7 +51,7 @@ class CurateConfig(Config):
         description="budget of raw bytes (null: everything); each source in turn gets an equal share of what is left. "
         "Files are taken in the order of the hash of their relative path; prose and Python files get half of it each",
     )
-    steps: list[Step] = Field(default_factory=default_steps, description="what the documents walk through, in order")
+    steps: list[AnyStep] = Field(default_factory=default_steps, description="what the documents walk through, in order")
     samples: int = Field(default=40, ge=0, description="removed documents shown in the report, per step; all are kept")
     on_duplicate_id: Literal["stop", "rename"] = Field(
         default="stop", description="two documents with the same id: `stop`, or `rename` all but the first (ID~2, ID~3)"
@@ -143,7 +103,7 @@ class CurateConfig(Config):
 
     def outside(self) -> dict[str, str]:
         """The files of the sources and of the steps, and the versions of the installed packages if those are read."""
-        from ingot.data.ingest import fingerprints
+        from ingot.data.read.plan import fingerprints
 
         found: dict[str, str] = {}
         for source in self.sources:
@@ -153,26 +113,27 @@ class CurateConfig(Config):
         return found
 
 
-def check_columns(steps: Sequence[StepConfig], known: set[str]) -> None:
+def check_columns(steps: Sequence[Step], known: set[str]) -> None:
     """Raise if a step reads a column that neither the sources have nor an earlier step writes."""
     there = set(known)
     for number, step in enumerate(steps):
         for name in step.reads():
             if name in there:
                 continue
-            later = [other.step for other in steps[number:] if name in other.writes()]
+            later = [other.short_name for other in steps[number:] if name in other.writes()]
             fix = f"step `{later[0]}` writes it: put that first" if later else f"there are: {', '.join(sorted(there))}"
             raise ValueError(
-                f"step `{step.step}` (number {number + 1}) reads the column `{name}`, which no source has and no "
+                f"step `{step.short_name}` (number {number + 1}) reads the column `{name}`, which no source has and no "
                 f"earlier step writes; {fix}"
             )
         there |= set(step.writes())
 
 
-def labels(steps: Sequence[StepConfig]) -> list[str]:
+def labels(steps: Sequence[Step]) -> list[str]:
     """A name for each step: its own, with a number if it is there again."""
     names: list[str] = []
     for step in steps:
-        earlier = sum(name == step.step or name.startswith(f"{step.step} ") for name in names)
-        names.append(f"{step.step} {earlier + 1}" if earlier else step.step)
+        own = step.short_name
+        earlier = sum(name == own or name.startswith(f"{own} ") for name in names)
+        names.append(f"{own} {earlier + 1}" if earlier else own)
     return names

@@ -20,7 +20,6 @@ from typing import Any
 from ingot.data.annotate import annotate_across, annotate_each
 from ingot.data.config import CurateConfig, labels
 from ingot.data.decide import VERDICTS, decide
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.engine.local_pool import LocalPool, available_processors
 from ingot.data.engine.pool import Pool, SerialPool
 from ingot.data.engine.shard import Shard
@@ -32,13 +31,13 @@ from ingot.data.ingest import PROBLEMS, ingest, plan_sources
 from ingot.data.read.config import BASE_COLUMNS
 from ingot.data.rewritten import rewritten_samples
 from ingot.data.samples import collect_samples
-from ingot.data.step import AcrossDocuments, Step
+from ingot.data.step import Step
 from ingot.data.step_report import Reporting, reporting, reports_of, reports_phase
 from ingot.data.warm import load, warm_up
 from ingot.data.write import PART, Removal, documents_phase, part_bytes, publish, removed_phase
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import atomic_folder, write_json, write_jsonl
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 WORK = "curation"
 
@@ -78,16 +77,16 @@ def make_pool(config: CurateConfig) -> Pool:
 class Run:
     """Steps that share one pass: several that look at one document at a time, or one across documents."""
 
-    steps: tuple[Step[Any], ...]
+    steps: tuple[Step, ...]
     names: tuple[str, ...]
 
 
-def runs_of(steps: Sequence[Step[Any]], names: Sequence[str]) -> Iterator[Run]:
+def runs_of(steps: Sequence[Step], names: Sequence[str]) -> Iterator[Run]:
     """Consecutive steps that can share a pass. A rewritten text ends a run: what follows looks at the new one."""
-    waiting: list[tuple[Step[Any], str]] = []
+    waiting: list[tuple[Step, str]] = []
     for step, name in zip(steps, names, strict=True):
-        alone = isinstance(step, AcrossDocuments)
-        if waiting and (alone or "text" in waiting[-1][0].config.writes()):
+        alone = step.across
+        if waiting and (alone or "text" in waiting[-1][0].writes()):
             yield Run(*zip(*waiting, strict=True))
             waiting = []
         waiting.append((step, name))
@@ -113,8 +112,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
     sources = plan_sources(config)
     work.expect(sources.bytes)
     names = labels(config.steps)
-    steps = [step.build() for step in config.steps]
-    warm_up(steps, work)
+    warm_up(config.steps, work)
     funnel = Funnel()
     shards = ingest(config, sources, work, funnel)
     if not shards:
@@ -124,7 +122,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
     judged: list[Judged] = []
     reportings: list[Reporting] = []
     rewritten: list[dict[str, Any]] = []
-    for each in runs_of(steps, names):
+    for each in runs_of(config.steps, names):
         for line in (line for step in each.steps for line in step.say()):
             say(line)
         before = shards
@@ -133,7 +131,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
         add_rows(funnel, judged[-1], seconds)
         for step, name, views in zip(each.steps, each.names, after, strict=True):
             reportings += reporting(step, name, views)
-        if "text" in each.steps[-1].config.writes():  # only the last of a run can rewrite
+        if "text" in each.steps[-1].writes():  # only the last of a run can rewrite
             rewritten += rewritten_samples(each.names[-1], before, after[-1])
     if funnel.rows[-1].after[0] == 0:
         raise DataError(
@@ -141,7 +139,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
             place="curate",
             fix="loosen the step that removes most, or give more raw text",
         )
-    if not any(isinstance(step, DecontaminateStep) for step in config.steps):
+    if not any(step.step == "decontaminate" for step in config.steps):
         say("not decontaminated: {step: decontaminate, against: [EVAL FILES]} compares with evals")
 
     gone, left = removals(judged), sizes_left(shards, judged)
@@ -180,7 +178,7 @@ def take_run(
     processor seconds."""
     before = work.seconds
     first = each.steps[0]
-    if isinstance(first, AcrossDocuments):
+    if first.across:
         after = [annotate_across(first, shards, work)]
         seconds = [work.seconds - before]
     else:
@@ -261,6 +259,3 @@ def copy(folder: StageFolder, target: str) -> None:
             except OSError as error:
                 fix = "make the place writable, or change copy_to, and run again: what was curated is kept"
                 raise DataError(f"the results cannot be copied: {error}", place=target, fix=fix) from error
-
-
-STAGE = Stage(kind="curate", config=CurateConfig, needs={}, makes=("documents",), run=run)

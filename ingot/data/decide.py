@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.annotate import SIZES, built, content_name, input_key, matching, meaning, write_mask
+from ingot.data.annotate import SIZES, content_name, input_key, kept, matching, meaning, write_mask
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
-from ingot.data.step import Rule, Step, StepConfig
+from ingot.data.step import Rule, Step
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
     import pyarrow
 
 VERDICTS = "verdicts.parquet"
-VERSION = 2  # raised by whoever changes what a task leaves
+VERSION = 2  # raise it when a task leaves something else
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Judging:
     key: str
     shard: Shard
     after: tuple[Shard, ...]
-    configs: tuple[StepConfig, ...]
+    steps: tuple[Step, ...]
     meanings: tuple[str, ...]
 
     @property
@@ -49,7 +49,7 @@ class Judging:
 
 
 def decide(
-    steps: Sequence[Step[Any]], shards: Sequence[Shard], after: Sequence[Sequence[Shard]], work: Work
+    steps: Sequence[Step], shards: Sequence[Shard], after: Sequence[Sequence[Shard]], work: Work
 ) -> tuple[list[Shard], list[Done]]:
     """The shards with what is alive after the run of steps, and the tasks that judged them."""
     meanings = tuple(meaning(step) for step in steps)
@@ -57,11 +57,10 @@ def decide(
     for number, shard in enumerate(shards):
         views = tuple(each[number] for each in after)
         columns = [
-            [content_name(view.path_of(name)) for name in seen(step.config)]
-            for step, view in zip(steps, views, strict=True)
+            [content_name(view.path_of(name)) for name in seen(step)] for step, view in zip(steps, views, strict=True)
         ]
         key = content_hash([list(meanings), columns, input_key(shard, [SIZES])], 24)
-        items.append(Judging(key, shard, views, tuple(step.config for step in steps), meanings))
+        items.append(Judging(key, shard, views, tuple(steps), meanings))
     done = work.run("decide", judge, items, version=VERSION)
     last = [
         view.surviving(task.file(task.report["alive"]), task.key) for view, task in zip(after[-1], done, strict=True)
@@ -69,10 +68,10 @@ def decide(
     return last, done
 
 
-def seen(config: StepConfig) -> list[str]:
+def seen(step: Step) -> list[str]:
     """The columns that rules see: what the step wrote, and what it read except the text."""
-    names = dict.fromkeys([*config.writes(), *config.reads()])
-    return [name for name in names if name != "text" or "text" in config.writes()]
+    names = dict.fromkeys([*step.writes(), *step.reads()])
+    return [name for name in names if name != "text" or "text" in step.writes()]
 
 
 def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
@@ -85,8 +84,8 @@ def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
     sizes = sizes_of(item.shard)
     rows: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
-    for number, (config, view) in enumerate(zip(item.configs, item.after, strict=True)):
-        step = built(config, item.meanings[number])
+    for number, (own, view) in enumerate(zip(item.steps, item.after, strict=True)):
+        step = kept(own, item.meanings[number])
         before = (int(alive.sum()), int(sizes[alive].sum()))
         reasons: Counter[str] = Counter()
         for row, rule, place in broken(step, view, began):
@@ -95,7 +94,7 @@ def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
                 reasons[rule.name] += 1
                 rows.append(verdict(number, row, rule, place))
         cut = 0
-        if "text" in config.writes():
+        if "text" in step.writes():
             rewritten = sizes_of(view)
             cut = int((sizes - rewritten)[alive].sum())
             sizes = rewritten
@@ -117,18 +116,17 @@ def sizes_of(shard: Shard) -> NDArray[np.int64]:
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def broken(step: Step[Any], view: Shard, alive: NDArray[np.int64]) -> list[tuple[int, Rule, int]]:
+def broken(step: Step, view: Shard, alive: NDArray[np.int64]) -> list[tuple[int, Rule, int]]:
     """For each document that breaks a rule: its row, the first such rule, its place in the rule's arrays."""
     import pyarrow
 
-    config = step.config
-    table = view.read(seen(config), removed=True).take(pyarrow.array(alive))
-    looked_at = matching(config.where, {name: table.column(name) for name in config.where}, len(alive))
+    table = view.read(seen(step), removed=True).take(pyarrow.array(alive))
+    looked_at = matching(step.where, {name: table.column(name) for name in step.where}, len(alive))
     rows = alive[looked_at]
     if not len(rows):
         return []
     first: dict[int, Rule] = {}
-    for rule in step.rules(table.filter(pyarrow.array(looked_at))):
+    for rule in step.decide(table.filter(pyarrow.array(looked_at))):
         for place in np.flatnonzero(rule.broken).tolist():
             first.setdefault(place, rule)
     return [(int(rows[place]), first[place], place) for place in sorted(first)]

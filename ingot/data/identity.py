@@ -25,7 +25,7 @@ from ingot.workspace.files import read_json, write_json
 
 RECORD = np.dtype([("hash", "<u8"), ("place", "<i8")])
 RECORDS, GROUPS = "records.bin", "groups.json"
-ROUNDS = 5  # of renaming: a new name may be somebody's own id, too
+ROUNDS = 5  # of renaming: a new name may be another document's own id
 NAMED = 3
 
 

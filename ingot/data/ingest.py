@@ -21,7 +21,7 @@ from ingot.data.engine.shard import Shard, write_ids
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow
-from ingot.data.read.config import PythonSource, SourceConfig
+from ingot.data.read.config import SourceConfig
 from ingot.data.read.problem import ORDINARY, Problems
 from ingot.data.read.split import Split
 from ingot.workspace.config import content_hash
@@ -31,14 +31,14 @@ from ingot.workspace.progress import Progress
 if TYPE_CHECKING:
     import pyarrow
 
-    from ingot.data.read.plan import Plan
+    from ingot.data.read.plan import SourceSplits
 
 LARGEST_SHARD = 4_000_000  # a task holds some twenty times that, whatever the size of the corpus
 SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
 NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples lie in problems.jsonl
-VERSION = 1  # raised by whoever changes what a read task makes of a split
+VERSION = 2  # raise it when a read task makes something else of a split
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Reading:
 class Sources:
     """What is to be read: a plan for each source, the size of shards, and how long it took to find out."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[SourceSplits, ...]
     shard_bytes: int
     seconds: float
 
@@ -86,18 +86,6 @@ def plan_sources(config: CurateConfig) -> Sources:
         plans.append(plan(source, share, shard_bytes))
         left = None if left is None else max(0, left - plans[-1].bytes_taken)
     return Sources(tuple(plans), shard_bytes, time.monotonic() - began)
-
-
-def fingerprints(source: SourceConfig) -> dict[str, str]:
-    """What tells whether the files of a source have changed, by path; of the installed Python, its versions."""
-    from ingot.data.read.find import file_fingerprint
-    from ingot.data.read.plan import pieces_of
-    from ingot.data.read.python import installed_versions
-
-    if isinstance(source, PythonSource):
-        return installed_versions()
-    paths = dict.fromkeys(piece.path for piece in pieces_of(source, LARGEST_SHARD))
-    return {path: file_fingerprint(path) for path in paths}
 
 
 def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -> list[Shard]:

@@ -4,7 +4,7 @@
 
 numba compiles a kernel again when its own file changes, but not when a helper or a constant in another file does. The digest is
 therefore that of the file and of all of the package that it imports, directly or through others. An edit begins a new
-folder for the files that depend on it and leaves the others alone. Old code never meets new: whoever still runs it finds its own.
+folder for the files that depend on it and leaves the others alone. A process that still runs the old code finds its own folder.
 
 Only imports at the beginning of a line count: one inside of a function binds nothing that a kernel could see.
 """

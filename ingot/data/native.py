@@ -1,4 +1,4 @@
-"""Loops over bytes at the speed of C: one decorator, and the hash that every step shares.
+"""CPU kernels over bytes: one decorator, and the hash that every step shares.
 
 A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and kept in the user's
 cache folder (kernel_cache.py), so that a machine pays the compilation once. Kernels never see Python strings: text comes as
@@ -32,10 +32,10 @@ def kernel(function: Function) -> Function:
 
 
 def loop(function: Function) -> Function:
-    """As `kernel`, for loops that call one another and allocate nothing: without reference counts.
+    """As `kernel`, for kernels that call one another and allocate nothing: without reference counts.
 
     numba counts the references to an array around every call that it does not inline away, with an atomic operation each;
-    a loop that calls a helper for each character spends most of its time there. Such code must make no array.
+    a kernel that calls a helper for each character spends most of its time there. Such code must make no array.
     """
     with kept(function):
         return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))

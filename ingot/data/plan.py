@@ -1,7 +1,7 @@
 """What a curation would do, before it does it: files, columns, time and disk. `ingot curate C.yaml --dry-run`.
 
-Times come from one table of measured rates and assume that nothing is removed on the way, so they err on the long side.
-A step that is not in the table is left out of the sum and said to be.
+Times come from the measured rates of the steps (`rate`; benchmarks/data.py says what yours are) and assume that nothing
+is removed on the way, so they err on the long side. A step without a rate is left out of the sum and said to be.
 """
 
 from __future__ import annotations
@@ -15,37 +15,7 @@ from ingot.data.engine.local_pool import available_processors
 from ingot.data.ingest import Sources, plan_sources
 from ingot.workspace.progress import format_seconds
 
-# Megabytes of text a second on one core of a 2.6 GHz ARM server (benchmarks/data.py says what yours does).
-RATES: dict[str, float] = {
-    "read": 58,
-    "extract_html": 7.5,  # of HTML
-    "fix_text": 46,
-    "normalise": 109,
-    "gopher_quality": 51,
-    "gopher_repetition": 38,
-    "fineweb": 70,
-    "c4": 49,
-    "line_modifiers": 32,
-    "madlad": 76,
-    "length": 126,
-    "newlines": 98,
-    "repeated_ngrams": 97,
-    "compression_ratio": 144,
-    "url_filter": 580,
-    "bad_words": 169,
-    "pii": 72,
-    "split": 15,
-    "english": 66,
-    "language": 26,
-    "quality": 64,
-    "code_rules": 72,
-    "code_language": 15,
-    "licence": 15,
-    "exact_dedup": 156,
-    "near_dedup": 42,
-    "substring_dedup": 20,
-    "decontaminate": 74,
-}
+READ_RATE = 58  # megabytes of text a second on one core, as `rate` of the steps
 
 # Bytes on disk for a byte of text.
 BASE_DISK = 0.45  # the text as it was read, lz4
@@ -163,25 +133,22 @@ def source_plans(config: CurateConfig, found: Sources) -> list[SourcePlan]:
 
 def read_plan(total: int) -> StepPlan:
     """The line of reading."""
-    return StepPlan("read", ("files",), ("id", "text", "source"), False, seconds_for("read", total), ())
+    return StepPlan("read", ("files",), ("id", "text", "source"), False, seconds_for(READ_RATE, total), ())
 
 
 def step_plans(config: CurateConfig, total: int) -> list[StepPlan]:
     """A line for each step."""
-    from ingot.data.step import AcrossDocuments
-
     plans = []
     for name, step in zip(labels(config.steps), config.steps, strict=True):
-        made = step.build()
         reads, writes = tuple(dict.fromkeys(step.reads())), step.writes()
-        seconds = seconds_for(step.step, total)
-        plans.append(StepPlan(name, reads, writes, isinstance(made, AcrossDocuments), seconds, tuple(made.say())))
+        seconds = seconds_for(step.rate, total)
+        plans.append(StepPlan(name, reads, writes, step.across, seconds, tuple(step.say())))
     return plans
 
 
-def seconds_for(step: str, size: int) -> float | None:
-    """Estimated time of a step on one core."""
-    return round(size / 1e6 / RATES[step], 1) if step in RATES else None
+def seconds_for(rate: float | None, size: int) -> float | None:
+    """Estimated time on one core."""
+    return None if rate is None else round(size / 1e6 / rate, 1)
 
 
 def disk_factor(config: CurateConfig) -> float:

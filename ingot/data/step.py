@@ -1,11 +1,13 @@
-"""What a step of curation is: it annotates documents with columns, and its rules decide on those columns.
+"""What a step of curation is: its options, and its work. It annotates documents with columns, and its rules decide on them.
 
-    config (StepConfig)  what the user writes; says which columns the step reads and writes
-    step.annotate        computes the columns; the expensive part, stored and never computed twice
-    step.rules           compares columns with thresholds; cheap, done again whenever a threshold changes
+    options     what the user writes in the recipe; they say which columns the step reads and writes
+    annotate    computes the columns; the expensive part, stored and never computed twice
+    decide      compares columns with thresholds; cheap, done again whenever a threshold changes
 
-Two kinds of steps compute: `PerDocument` looks at one document at a time, `AcrossDocuments` at all of them (duplicates,
-ranks). A step that writes the column `text` rewrites the documents.
+A step is one class in one file of steps/, found there by the name of the file; outside.py is about steps that are not of
+this package. `PerDocument` looks at one document at a time, `AcrossDocuments` at all of them (duplicates, ranks). A step
+that writes the column `text` rewrites the documents. Options are read without numpy and Arrow: a step imports what
+computes inside its methods.
 
 Invariant: what `annotate` computes for a document does not depend on the documents beside it in a batch, nor on the
 fields named in `decides`.
@@ -15,13 +17,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
-from ingot.workspace.config import Config, content_hash
+from ingot.workspace.config import content_hash
+from ingot.workspace.kinds import Kind
+from ingot.workspace.outside import digests, without_paths
 
-if TYPE_CHECKING:  # configurations are read without numpy and Arrow
+if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
@@ -31,43 +35,6 @@ if TYPE_CHECKING:  # configurations are read without numpy and Arrow
 
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
-
-
-class StepConfig(Config):
-    """Options that every step has. A subclass adds `step: Literal[NAME]` and its own."""
-
-    decides: ClassVar[frozenset[str]] = frozenset()
-    """Thresholds: fields that only `rules` reads. Changing one computes no column again."""
-
-    step: str = Field(description="name of the step")
-    where: dict[str, str | list[str]] = Field(
-        default={},
-        description="look only at documents whose column has this value, as in {kind: prose} or {language: [en, de]}; "
-        "the others pass untouched",
-    )
-
-    def reads(self) -> tuple[str, ...]:
-        """The columns that the step needs, checked before anything runs."""
-        return ("text", *self.where)
-
-    def writes(self) -> tuple[str, ...]:
-        """The columns that the step fills in. A name that begins with `_` is for later steps, not for the result."""
-        return ()
-
-    def outside(self) -> dict[str, str]:
-        """Fingerprints of files the step reads besides the documents (word lists, models, evals)."""
-        return {}
-
-    def build(self) -> Step[Any]:
-        """The step itself; imports what computes."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is built")
-
-    def annotation_key(self) -> str:
-        """What the columns depend on: every option except the thresholds, and the files outside."""
-        return content_hash([self.model_dump(mode="json", exclude=set(self.decides)), self.outside()])
-
-
-Options = TypeVar("Options", bound=StepConfig)
 
 
 @dataclass(frozen=True)
@@ -119,16 +86,63 @@ def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-class Step(ABC, Generic[Options]):
-    """A step: annotates, then decides."""
+class Step(Kind, ABC):
+    """Options that every step has. A step adds its own, and what it does with them."""
+
+    key: ClassVar[str] = "step"
+    package: ClassVar[str] = "ingot.data.steps"
+
+    decides: ClassVar[frozenset[str]] = frozenset()
+    """Thresholds: fields that only `decide` reads. Changing one computes no column again."""
 
     version: ClassVar[int] = 1
-    """Raised by whoever changes what `annotate` computes: stored columns of the old version are not used again."""
+    """Raise it when `annotate` computes something else: stored columns of the old version are not used again."""
 
-    def __init__(self, config: Options) -> None:
-        self.config = config
+    rate: ClassVar[float | None] = None
+    """Megabytes of text a second on one core of a 2.6 GHz ARM server, for `--dry-run`; None: not known."""
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
+    step: str = Field(default="", description="name of the step, or `file.py:Name` for one of your own")
+    where: dict[str, str | list[str]] = Field(
+        default={},
+        description="look only at documents whose column has this value, as in {kind: prose} or {language: [en, de]}; "
+        "the others pass untouched",
+    )
+
+    @property
+    def short_name(self) -> str:
+        """Its name in tables and folders: of `file.py:Name`, what is behind the colon."""
+        return self.step.rpartition(":")[2]
+
+    @property
+    @abstractmethod
+    def across(self) -> bool:
+        """Whether the step compares documents with one another."""
+
+    def reads(self) -> tuple[str, ...]:
+        """The columns that the step needs, checked before anything runs."""
+        return ("text", *self.where)
+
+    def writes(self) -> tuple[str, ...]:
+        """The columns that the step fills in. A name that begins with `_` is for later steps, not for the result."""
+        return ()
+
+    def outside(self) -> dict[str, str]:
+        """Fingerprints of files the step reads besides the documents (word lists, models, evals)."""
+        return {}
+
+    def files(self) -> dict[str, str]:
+        """`outside`, and for a step from outside the package the content of its own file."""
+        return self.outside() | without_paths(digests(self.step))
+
+    def annotation_key(self) -> str:
+        """What the columns depend on: every option except the thresholds, and the files outside."""
+        return content_hash([without_paths(self.model_dump(mode="json", exclude=set(self.decides))), self.files()])
+
+    @abstractmethod
+    def annotate(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the columns: of documents (`PerDocument`), or of shards (`AcrossDocuments`)."""
+
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
         """What breaks a threshold, in the order in which reasons are given; `columns` has at least what was written.
 
         The table holds only the documents that the step looked at (`where`), in order.
@@ -144,22 +158,44 @@ class Step(ABC, Generic[Options]):
         what the step wrote."""
         return None
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """The options alone: what a step has read and kept (`cached_property`) does not travel to other processes."""
+        state = super().__getstate__()
+        return state | {"__dict__": self._options(state["__dict__"])}
 
-class PerDocument(Step[Options]):
+    def __copy__(self) -> Self:
+        """The options alone: a copy with other options (`model_copy`) keeps nothing that was read for the old ones."""
+        copied = super().__copy__()
+        object.__setattr__(copied, "__dict__", self._options(copied.__dict__))
+        return copied
+
+    def _options(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name in type(self).model_fields}
+
+
+class PerDocument(Step):
     """A step that looks at one document at a time."""
+
+    @property
+    def across(self) -> bool:
+        return False
 
     @abstractmethod
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        """Every column of `config.writes()`, one value a row. `documents` has the columns of `config.reads()`.
+        """Every column of `writes()`, one value a row. `documents` has the columns of `reads()`.
 
         Called in a worker process with some tens of megabytes of text; must not keep state between calls.
         """
 
 
-class AcrossDocuments(Step[Options]):
+class AcrossDocuments(Step):
     """A step that compares documents with one another: through files, in tasks, never in one process's memory."""
+
+    @property
+    def across(self) -> bool:
+        return True
 
     @abstractmethod
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        """For each shard the path of a Parquet file with the columns of `config.writes()`, a row for each document that
+        """For each shard the path of a Parquet file with the columns of `writes()`, a row for each document that
         `shard.read()` gives, in that order. Written by tasks of `work`."""

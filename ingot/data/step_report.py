@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.data.annotate import built, input_key, matching, meaning
+from ingot.data.annotate import input_key, kept, matching, meaning
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase
-from ingot.data.step import Report, Step, StepConfig
+from ingot.data.step import Report, Step
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Reporting:
     key: str
     name: str
     shards: tuple[Shard, ...]
-    config: StepConfig
+    step: Step
     meaning: str
 
     @property
@@ -36,13 +36,13 @@ class Reporting:
         return sum(shard.rows for shard in self.shards) * 100  # small columns, not the text
 
 
-def reporting(step: Step[Any], name: str, shards: Sequence[Shard]) -> list[Reporting]:
+def reporting(step: Step, name: str, shards: Sequence[Shard]) -> list[Reporting]:
     """The item of a step that has something to report, none for others."""
     if type(step).report is Step.report:
         return []
     known = meaning(step)
-    key = content_hash([known, name, [input_key(shard, columns(step.config)) for shard in shards]], 24)
-    return [Reporting(key, name, tuple(shards), step.config, known)]
+    key = content_hash([known, name, [input_key(shard, columns(step)) for shard in shards]], 24)
+    return [Reporting(key, name, tuple(shards), step, known)]
 
 
 def reports_phase(items: Sequence[Reporting]) -> Phase:
@@ -55,14 +55,14 @@ def reports_of(items: Sequence[Reporting], done: Sequence[Done]) -> dict[str, Re
     return {item.name: Report(**task.report) for item, task in zip(items, done, strict=True) if task.report}
 
 
-def columns(config: StepConfig) -> list[str]:
+def columns(step: Step) -> list[str]:
     """The columns that a report needs."""
-    return ["id", *config.writes(), *config.where]
+    return ["id", *step.writes(), *step.where]
 
 
 def report_step(folder: Path, item: Reporting, _: None) -> dict[str, Any]:
     """Make the report of a step."""
-    report = built(item.config, item.meaning).report(looked_at(item))
+    report = kept(item.step, item.meaning).report(looked_at(item))
     return {} if report is None else asdict(report)
 
 
@@ -70,9 +70,9 @@ def looked_at(item: Reporting) -> Iterator[pyarrow.Table]:
     """Shard by shard the ids and the step's columns of the documents that it looked at."""
     import pyarrow
 
-    where = item.config.where
+    where = item.step.where
     for shard in item.shards:
-        table = shard.read(columns(item.config))
+        table = shard.read(columns(item.step))
         table = table.filter(pyarrow.array(matching(where, {name: table.column(name) for name in where}, len(table))))
         if len(table):
             yield table

@@ -7,15 +7,15 @@ compiled kernels lie in the cache folder then (kernel_cache.py), where all worke
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from ingot.data.engine.lean import load_lean
 from ingot.data.engine.work import Job, Work
-from ingot.data.step import Step, StepConfig
+from ingot.data.step import Step
 
 PROSE = "The keeper wrote down the names of the ships. Nobody knew why that was.\n\nWho went by? He did not say.\n"
 CODE = (
@@ -23,6 +23,7 @@ CODE = (
 )
 WORDS = [PROSE, PROSE, CODE, PROSE.replace("ships", "boats") * 4]
 LOADED = ("pyarrow.compute", "pyarrow.parquet", "ingot.data.read.read", "ingot.data.annotate", "ingot.data.native")
+WORK = re.compile(r"^ +from (ingot\.data\.(?!text)[\w.]+) import", re.MULTILINE)  # inside a method
 KNOWN = {"id", "text", "source", "kind"}  # what is made up here; a step that reads more is left alone
 
 
@@ -33,26 +34,28 @@ def load() -> None:
         import_module(name)
 
 
-def warm_up(steps: Sequence[Step[Any]], work: Work) -> None:
+def warm_up(steps: Sequence[Step], work: Work) -> None:
     """Compile what was never compiled here, on all workers. With one worker there is nothing to share."""
     if work.pool.width == 1:
         return
-    cold = {step.config.step: step.config for step in steps if is_cold(step) and set(step.config.reads()) <= KNOWN}
+    cold = {step.short_name: step for step in steps if is_cold(step) and set(step.reads()) <= KNOWN}
     if len(cold) > 1:
         work.progress.say(f"compiling {', '.join(cold)}: once on this machine")
-        work.execute("compile", [Job(try_step, (config,), f"compile {name}") for name, config in cold.items()])
+        work.execute("compile", [Job(try_step, (step,), f"compile {name}") for name, step in cold.items()])
 
 
-def is_cold(step: Step[Any]) -> bool:
-    """True if numba has stored nothing for the step."""
+def is_cold(step: Step) -> bool:
+    """True if numba has stored nothing for a file that the step's methods import; those of text/ are everybody's."""
     from ingot.data import kernel_cache
 
-    return kernel_cache.is_cold(Path(str(sys.modules[type(step).__module__].__file__)))
+    source = Path(str(sys.modules[type(step).__module__].__file__)).read_text(encoding="utf-8")
+    modules = [import_module(name) for name in sorted(set(WORK.findall(source)))]
+    return any(kernel_cache.is_cold(Path(str(module.__file__))) for module in modules)
 
 
-def try_step(config: StepConfig) -> None:
+def try_step(step: Step) -> None:
     """Run a step on a few words (in a worker)."""
     from ingot.data.apply import apply
 
-    chosen = {name: wanted if isinstance(wanted, str) else wanted[0] for name, wanted in config.where.items()}
-    apply(config, [{"text": text, "kind": "code" if text is CODE else "prose", **chosen} for text in WORDS])
+    chosen = {name: wanted if isinstance(wanted, str) else wanted[0] for name, wanted in step.where.items()}
+    apply(step, [{"text": text, "kind": "code" if text is CODE else "prose", **chosen} for text in WORDS])

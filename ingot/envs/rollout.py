@@ -1,9 +1,9 @@
 """Rollouts: a policy works on tasks, turn by turn, with tools between the turns.
 
 Every trajectory advances on its own: when a turn has ended its tool calls run beside the sampling (tool_calls.py), and when
-these are answered its next turn joins the others, whatever turn they are at. Neither a long text nor a slow tool holds up
-anybody else. Tokens are never decoded and encoded again: what the policy sampled is kept as it is, the chat format only adds
-the tokens between two turns, so the concatenation of a trajectory's nodes is exactly what the policy saw and wrote.
+these are answered its next turn joins the others, whatever turn they are at. Neither a long text nor a slow tool holds up other
+trajectories. Tokens are never decoded and encoded again: what the policy sampled stays as it is, the chat format only adds the
+tokens between two turns, so the concatenation of a trajectory's nodes is exactly what the policy saw and wrote.
 
 A trajectory ends when a turn has no tool call, when a turn is malformed (nothing after it could earn the reward), or at
 a hard limit of turns or tokens; a tool's result that leaves no room for another turn is left out. The seed of each request
@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ingot.envs import calculator
+from ingot.envs.mix import TaskMix
+from ingot.envs.offer import BUILT_IN
 from ingot.envs.task import Policy, Score, Task, Writing
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.tool_calls import Tool, ToolCalls
 from ingot.envs.tools.tool import DEADLINE
 from ingot.envs.trajectory import Node, Trajectory
@@ -29,20 +29,18 @@ from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import THINK_END, THINK_START
 
-TOOLS: Mapping[str, Tool] = {calculator.NAME: calculator.calculator}
-
 
 @dataclass(eq=False)
-class _Walk:
-    """A trajectory on its way: which sample of its task it is, and the turn that was asked for last."""
+class _Episode:
+    """An episode in progress: which sample of its task it is, and the turn that was asked for last."""
 
     trajectory: Trajectory
     sample: int
     turns: int = 0
     turn: Writing | None = None
 
-    def hear(self, turn: Writing, chat: ChatFormat) -> Message:
-        """Keep the turn that was written, and say what it means."""
+    def record(self, turn: Writing, chat: ChatFormat) -> Message:
+        """Add the turn that was written; what it means."""
         tokens, opened = list(turn.tokens), _opened(self.trajectory.nodes[-1].tokens, chat)
         self.trajectory.nodes.append(Node("assistant", tokens, True, list(turn.logprobs), list(turn.versions)))
         self.trajectory.messages.append(chat.parse(opened + tokens))
@@ -70,7 +68,7 @@ def rollout(
     max_tokens: int = 1024,
     max_turns: int = 3,
     seed: int = 0,
-    tools: Mapping[str, Tool] = TOOLS,
+    tools: Mapping[str, Tool] = BUILT_IN,
     tool_deadline: float = DEADLINE,
     score: Callable[[Task, Sequence[Message]], Score] | None = None,
     only: slice = slice(None),
@@ -85,17 +83,17 @@ def rollout(
     """
     score = score or TaskMix().score
     numbered = list(zip(tasks, _sample_numbers(tasks), strict=True))[only]
-    walks = []
+    episodes = []
     for task, number in numbered:
         between()
-        walks.append(_Walk(_begin(task, chat), number))
-    writing: dict[Writing, _Walk] = {}
-    calls: ToolCalls[_Walk] = ToolCalls(tool_deadline)
+        episodes.append(_Episode(_begin(task, chat), number))
+    writing: dict[Writing, _Episode] = {}
+    calls: ToolCalls[_Episode] = ToolCalls(tool_deadline)
 
-    def ask(walk: _Walk) -> None:
+    def ask(episode: _Episode) -> None:
         """Ask for the next turn, if there is room for one."""
-        room = min(max_new_tokens, max_tokens - walk.trajectory.length)
-        if room <= 0 or walk.turns == max_turns:
+        room = min(max_new_tokens, max_tokens - episode.trajectory.length)
+        if room <= 0 or episode.turns == max_turns:
             return
         sampling = Sampling(
             max_new_tokens=room,
@@ -103,34 +101,34 @@ def rollout(
             top_p=top_p,
             top_k=top_k,
             stop_tokens=chat.stop_tokens,
-            seed=_request_seed(seed, walk.trajectory.task.id, walk.sample, walk.turns),
+            seed=_request_seed(seed, episode.trajectory.task.id, episode.sample, episode.turns),
         )
-        walk.turn = policy.submit(walk.trajectory.tokens(), sampling, follows=walk.turn)
-        walk.turns += 1
-        writing[walk.turn] = walk
+        episode.turn = policy.submit(episode.trajectory.tokens(), sampling, follows=episode.turn)
+        episode.turns += 1
+        writing[episode.turn] = episode
 
     try:
-        for walk in walks:
-            ask(walk)
+        for episode in episodes:
+            ask(episode)
         while writing or calls:
             between()
             if writing:
                 policy.step()
             for turn in [turn for turn in writing if turn.finish is not None]:
-                walk = writing.pop(turn)
-                reply = walk.hear(turn, chat)
-                if reply.tool_calls and not reply.problems and walk.turns < max_turns:
-                    calls.begin(walk, reply.tool_calls, _offered(walk.trajectory.task, tools))
-            for walk, results in calls.ended(wait=not writing):
-                if walk.answer(results, chat, max_tokens):
-                    ask(walk)
+                episode = writing.pop(turn)
+                reply = episode.record(turn, chat)
+                if reply.tool_calls and not reply.problems and episode.turns < max_turns:
+                    calls.begin(episode, reply.tool_calls, _offered(episode.trajectory.task, tools))
+            for episode, results in calls.ended(wait=not writing):
+                if episode.answer(results, chat, max_tokens):
+                    ask(episode)
     finally:
         for turn in writing:  # after Ctrl-C or an error nothing stays behind
             policy.cancel(turn)
     scored = []
-    for walk in walks:
+    for episode in episodes:
         between()
-        done = walk.trajectory
+        done = episode.trajectory
         scored.append(dataclasses.replace(done, score=score(done.task, done.messages)))
     return scored
 

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol
 
+from pydantic import Field
+
+from ingot.envs.verify import final_content, format_ok, parse_number, same_number, same_text
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
+from ingot.workspace.kinds import Kind, Kinds
+from ingot.workspace.outside import is_outside
 
 Split = Literal["train", "test"]
 TEST_SHARE = 5  # one question in five is a test question
@@ -50,22 +57,45 @@ class Score:
     detail: Mapping[str, float] = field(default_factory=dict)
 
 
-class TaskSet(Protocol):
-    """A kind of task."""
+class TaskKind(Kind):
+    """A kind of task: its options are fields, its work is `draw`, `solution` and, if equality is not enough, `score`."""
 
-    kind: str
+    key: ClassVar[str] = "task"
+    package: ClassVar[str] = "ingot.envs.tasks"
+    label: ClassVar[str] = ""  # what tables call it; by default its name
+    task: str = Field("", description="the kind itself; it need not be written where the key above says it")
 
-    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
-        """`count` tasks of a split; test tasks are distinct, train tasks are as far as there are enough questions."""
+    @property
+    def kind(self) -> str:
+        """A short name, for ids and metrics: a built-in kind's file, another one's class in lower case."""
+        name = self.kind_name()
+        return name if not is_outside(name) else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
 
+    @abstractmethod
+    def draw(self, rng: random.Random) -> Task:
+        """A task from anywhere in the world of this kind (`make_task`)."""
+
+    @abstractmethod
     def solution(self, task: Task) -> list[Message]:
         """A correct conversation after the prompt: thinking, tool calls with their results, the answer."""
 
     def weaker(self, task: Task, rng: random.Random) -> list[Message]:
-        """A plausible wrong conversation after the prompt, well formed."""
+        """A wrong conversation after the prompt, well formed, to try a verifier with."""
+        *before, answer = self.solution(task)
+        return [*before, replace(answer, content=f"not {answer.content}")]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
-        """Judge the messages that followed the prompt."""
+        """Judge the messages that followed the prompt: by default, the answer must be the whole content, as number or text."""
+        same = same_number if parse_number(task.answer) is not None else same_text
+        correct, well_formed = same(final_content(messages), task.answer), format_ok(messages, task.thinking)
+        return Score(float(correct and well_formed), correct, well_formed)
+
+    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+        """`count` tasks of a split; test tasks are distinct, train tasks are as far as there are enough questions."""
+        return draw_tasks(self.kind, self.draw, seed, count, split)
+
+
+TASKS = Kinds(TaskKind, "task kind")
 
 
 class Completion(Protocol):
@@ -89,7 +119,7 @@ class Writing(Completion, Protocol):
 
 
 class Policy(Protocol):
-    """Whoever writes the replies: an engine, a script in a test."""
+    """What writes the replies: an engine, or a script in a test."""
 
     def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[Completion]:
         """One completion per prompt, in the same order."""

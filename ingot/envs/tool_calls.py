@@ -1,10 +1,10 @@
-"""Tool calls beside the sampling: each runs in a thread of its own and has a deadline, so that nobody else waits for it.
+"""Tool calls beside the sampling: each runs in a thread of its own and has a deadline, so that no other trajectory waits for it.
 
 The calls of one turn run one after the other, in their order; those of different trajectories at the same time. A call that
 raises or is over its deadline is answered by a text that says so, which the model can read.
 
 A thread cannot be stopped from outside: a call that is over its deadline goes on until it ends by itself, but its answer is
-dropped, and it does not keep the process from ending. A tool that may run for ever should do so in a process (inference/tools/).
+dropped, and it does not keep the process from ending. A tool that may run for ever should do so in a process (envs/tools/).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Turn(Generic[Owner]):
 
 
 class ToolCalls(Generic[Owner]):
-    """The calls that are running, `deadline` seconds each. It belongs to the thread that begins turns and hears of their ends."""
+    """The calls that are running, `deadline` seconds each. Only the thread that begins turns may use it."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from ingot.envs.config import Kind, TasksConfig
+from ingot.evals.suite import SUITES, Suite
 from ingot.workspace.config import Config
 
 UNIGRAM, UNIGRAM_TOKEN = "unigram", "unigram_token"
@@ -14,79 +15,34 @@ UNIGRAM, UNIGRAM_TOKEN = "unigram", "unigram_token"
 BASELINES = {UNIGRAM: "unigram_bits_per_byte", UNIGRAM_TOKEN: "unigram_token_bits_per_byte"}
 
 
-class TaskSuiteConfig(Config):
-    """Held-out tasks of one kind."""
-
-    kind: Kind = Field(description="the task kind")
-    count: int = Field(64, ge=2, description="how many held-out tasks; the standard error is over tasks")
-    samples: int = Field(1, ge=1, description="samples per task (k of avg@k)")
-
-
-class NeedleConfig(Config):
-    """Retrieval: a number stated somewhere in a text must be known at its end."""
-
-    lengths: tuple[int, ...] = Field((256, 512), min_length=1, description="tokens of the whole text, one score each")
-    depths: tuple[float, ...] = Field(
-        (0.1, 0.5, 0.9), min_length=1, description="where the number stands, as a share of the text"
-    )
-    count: int = Field(8, ge=1, description="texts for each length and depth")
-    candidates: int = Field(8, ge=2, le=64, description="numbers that the right one is compared with, itself included")
-    digits: int = Field(5, ge=2, le=9, description="digits of the number")
-
-    @field_validator("depths")
-    @classmethod
-    def _shares(cls, depths: tuple[float, ...]) -> tuple[float, ...]:
-        if any(not 0 <= depth <= 1 for depth in depths):
-            raise ValueError("a depth is a share between 0 and 1")
-        return depths
-
-    @field_validator("lengths")
-    @classmethod
-    def _long_enough(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        if any(length < 96 for length in lengths) or len(set(lengths)) != len(lengths):
-            raise ValueError("lengths are distinct, and 96 tokens or more: the two sentences need room")
-        return lengths
-
-
 class EvalConfig(Config):
-    """Measure a checkpoint: verifiable tasks, bits per byte, needle retrieval, sample generations."""
+    """Measure a checkpoint with suites."""
 
-    tasks: tuple[TaskSuiteConfig, ...] = Field(
-        (
-            TaskSuiteConfig(kind="arithmetic"),
-            TaskSuiteConfig(kind="strings"),
-            TaskSuiteConfig(kind="calculator", count=32),
-            TaskSuiteConfig(kind="no_think", count=32),
-        ),
-        description="task suites; empty to measure none",
+    moved: ClassVar[Mapping[str, str]] = {
+        "tasks": "suites: [{suite: tasks, kinds: [{kind: arithmetic, count: 64}]}]",
+        "bits_per_byte": "suites: [{suite: bits_per_byte}]",
+        "needle": "suites: [{suite: needle, lengths: [256, 512]}]",
+        "prompts": "suites: [{suite: continuations, texts: [...]}]",
+        "prompt_tokens": "suites: [{suite: continuations, tokens: ...}]",
+        "validation_rows": "suites: [{suite: bits_per_byte, rows: ...}]",
+        "sequence_length": "suites: [{suite: bits_per_byte, sequence_length: ...}]",
+        **{
+            key: f"suites: [{{suite: tasks, {key}: ...}}]"
+            for key in ("difficulty", "temperature", "top_p", "max_new_tokens", "max_turns", "kept_samples")
+        },
+    }
+
+    suites: tuple[Annotated[Suite, SUITES], ...] = Field(
+        ("tasks", "bits_per_byte", "needle"),
+        min_length=1,
+        description="what is measured: names of suites, or mappings of a suite and its options",
     )
-    difficulty: TasksConfig = Field(TasksConfig(), description="how hard each task kind is: as in training, or harder")
-    temperature: float = Field(0.0, ge=0, description="sampling temperature of the tasks; 0 is greedy")
-    top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling of the tasks")
-    max_new_tokens: int = Field(96, ge=1, description="tokens of one turn at most")
     max_tokens: int = Field(384, ge=1, description="tokens of a whole conversation at most, with its prompt")
-    max_turns: int = Field(3, ge=1, description="assistant turns of one task at most")
     slots: int = Field(64, ge=1, description="conversations that are sampled together")
-    bits_per_byte: bool = Field(True, description="measure bits per byte on the validation shard")
-    validation_rows: int = Field(32, ge=2, description="rows of validation text that are scored")
-    sequence_length: int = Field(256, ge=2, description="tokens of a validation row")
-    needle: NeedleConfig | None = Field(NeedleConfig(), description="needle retrieval; null to leave it out")
-    prompts: tuple[str, ...] = Field((), description="texts that the model continues, kept as samples for the report")
-    prompt_tokens: int = Field(48, ge=1, description="tokens of each continuation")
-    kept_samples: int = Field(12, ge=0, description="task replies per kind that are kept in samples.jsonl")
     task_seed: int = Field(
         0, description="which held-out tasks and texts; the same for all stages, so that they are compared on the same"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: the GPU if there is one")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> EvalConfig:
-        kinds = [suite.kind for suite in self.tasks]
-        if len(set(kinds)) != len(kinds):
-            raise ValueError("a task kind is listed twice")
-        if self.temperature == 0 and any(suite.samples > 1 for suite in self.tasks):
-            raise ValueError("several samples per task need a temperature above 0: greedy samples are all the same")
-        return self
 
 
 class ClaimConfig(Config):

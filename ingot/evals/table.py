@@ -36,7 +36,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """A metric through the stages; a stage that did not measure it has no cell."""
 
     metric: str
@@ -45,13 +45,13 @@ class Row:
     cells: Mapping[str, Cell | None]
 
 
-def table(scores_by_stage: Mapping[str, Mapping[str, Metric]]) -> list[Row]:
+def table(scores_by_stage: Mapping[str, Mapping[str, Metric]]) -> list[MetricRow]:
     """Rows in the order in which metrics first appear; stages in the order given."""
     names = list(dict.fromkeys(name for scores in scores_by_stage.values() for name in scores))
     return [_row(name, scores_by_stage) for name in names]
 
 
-def _row(name: str, scores_by_stage: Mapping[str, Mapping[str, Metric]]) -> Row:
+def _row(name: str, scores_by_stage: Mapping[str, Mapping[str, Metric]]) -> MetricRow:
     cells: dict[str, Cell | None] = {}
     previous: Metric | None = None
     latest: Metric | None = None
@@ -60,7 +60,7 @@ def _row(name: str, scores_by_stage: Mapping[str, Mapping[str, Metric]]) -> Row:
         cells[stage] = _cell(stage, latest, previous) if latest is not None else None
         previous = latest or previous
     assert previous is not None  # the name came from one of the stages
-    return Row(name, previous.label, previous.higher_is_better, cells)
+    return MetricRow(name, previous.label, previous.higher_is_better, cells)
 
 
 def _cell(stage: str, metric: Metric, previous: Metric | None) -> Cell:

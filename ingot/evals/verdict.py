@@ -22,7 +22,7 @@ from ingot.evals.scores import Metric, load_scores
 from ingot.evals.statistics import Estimate
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.files import atomic_folder, write_json
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 ROUNDING = 1e-12  # a difference of nothing but rounding is no difference
 
@@ -108,8 +108,3 @@ def _nearest(name: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     listed = ", ".join(known) or "nothing"
     return f"did you mean {close[0]!r}? there is: {listed}" if close else f"there is: {listed}"
-
-
-STAGE = Stage(
-    kind="verdict", config=VerdictConfig, needs={"scores": "scores"}, makes=("verdict",), run=run, many=("scores",)
-)

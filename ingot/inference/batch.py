@@ -1,7 +1,7 @@
 """The requests that decode together, row by row, and what the host must know of them before each step.
 
-It is known without looking at tokens: how long every context will be, which rows are about to need a page, and which have got
-their last token. Numbers are arrays, because a batch of hundreds of rows is looked at a thousand times a second.
+The host knows without reading tokens how long every context will be, which rows are about to need a page, and which have got
+their last token. Counts are numpy arrays, because the engine checks hundreds of rows a thousand times a second.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ingot.inference.controls import Controls
 from ingot.inference.request import Request
 
 
-class Batch:
+class DecodingBatch:
     """`sizes` are the lengths of the contexts, with the tokens that are in flight."""
 
     def __init__(self, requests: Sequence[Request], controls: Controls, padded: int, page: int) -> None:
         self.requests, self.controls, self.padded, self._page = list(requests), controls, padded, page
         self.sizes = np.array([request.size for request in requests])
-        self._rooms = np.array([len(request.pages) * page for request in requests])
+        self._held = np.array([len(request.pages) * page for request in requests])
         self._ends = np.array([len(request.prompt) + request.limit for request in requests])
         self._alive = np.ones(len(requests), dtype=bool)
         self._row_of = {id(request): row for row, request in enumerate(requests)}
@@ -53,11 +53,11 @@ class Batch:
 
     def short(self) -> list[int]:
         """Rows that have no page for what they read next."""
-        return np.flatnonzero(self._alive & (self.sizes > self._rooms) & (self.sizes < self._ends)).tolist()
+        return np.flatnonzero(self._alive & (self.sizes > self._held) & (self.sizes < self._ends)).tolist()
 
     def grown(self, row: int) -> None:
         """The row got another page."""
-        self._rooms[row] += self._page
+        self._held[row] += self._page
 
     def advance(self) -> list[int]:
         """A step has been launched. How many tokens of each context have been read with it."""
@@ -67,9 +67,9 @@ class Batch:
 
     # ---- where a row may get several tokens at a time (speculate/)
 
-    def room(self, row: int) -> int:
+    def spare(self, row: int) -> int:
         """How many drafts the row has pages for, beside its last token."""
-        return int(self._rooms[row] - self.sizes[row])
+        return int(self._held[row] - self.sizes[row])
 
     def move(self, counts: Sequence[int]) -> None:
         """The rows have got so many tokens."""

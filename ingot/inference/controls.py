@@ -1,6 +1,6 @@
 """The samplings of a batch as tensors on the device, made once for as long as its requests stay the same.
 
-What nobody in the batch asks for costs nothing: the host knows which options occur (the plain Python values here), and
+An option that no request of the batch uses costs nothing: the host knows which options occur (the plain Python values here), and
 the device is never asked. Batches of hundreds of requests change at nearly every step, so a request with nothing but a
 seed and a temperature (`plain`) is not looked at twice. The changes of the logits are in modify.py; `Controls.modify`
 has their order.

@@ -1,4 +1,4 @@
-"""One step of decoding: rows in, logits out. On a GPU it is a CUDA graph, captured once for each size of the batch.
+"""One step of decoding: rows in, logits out. On a GPU it is a captured CUDA graph, one for each batch size.
 
 A step of a small model is hundreds of kernels of a few microseconds each; starting them one by one takes far longer than running
 them. A graph starts all of them at once. Its sizes are padded (SIZES), so there are few graphs; they share their memory, because
@@ -15,10 +15,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ingot.inference.rows import Rows
+from ingot.inference.rows import DecodingRows
 from ingot.model.block import Block
 from ingot.model.feed_forward.mixture import MixtureOfExperts
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.transformer import Transformer
 
 SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # then in steps of 128
@@ -28,9 +28,15 @@ class Decoder:
     """Runs the model over the leading rows."""
 
     def __init__(
-        self, model: Transformer, caches: Sequence[Cache | None], rows: Rows, room: Room, *, graphs: bool
+        self,
+        model: Transformer,
+        caches: Sequence[Cache | None],
+        rows: DecodingRows,
+        cache_shape: CacheShape,
+        *,
+        graphs: bool,
     ) -> None:
-        self.model, self.caches, self.rows, self.room = model, caches, rows, room
+        self.model, self.caches, self.rows, self.cache_shape = model, caches, rows, cache_shape
         self.uses_graphs = graphs and all(_can_be_captured(block) for block in model.blocks)
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._pool = torch.cuda.graph_pool_handle() if self.uses_graphs else None
@@ -46,7 +52,7 @@ class Decoder:
         """Make sure that there is a graph for this many rows. What the rows hold is lost."""
         if self.uses_graphs and size not in self._graphs:
             self.rows.clear(size)
-            self._graphs[size] = self.capture(partial(self._run, size, self.room.length))
+            self._graphs[size] = self.capture(partial(self._run, size, self.cache_shape.length))
 
     def logits(self, size: int, reach: int) -> Tensor:
         """Logits [B, V] of the first `size` rows; every position is below `reach`. Valid until the next call."""

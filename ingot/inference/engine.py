@@ -1,21 +1,21 @@
 """The sampling engine: many requests at once through one model, over a cache in pages.
 
-At every step requests may join and leave, a piece of the waiting prompts is read, and each active request gets a token:
+At every step requests may join and leave, a chunk of the waiting prompts is read, and each active request gets a token:
 
-    admit    waiting requests get a slot, and pages for their context; pages that hold the same beginning are held together
-    read     prompts are read in pieces, at most `chunk` tokens a step, up to their last token but one
+    admit    waiting requests get a slot, and pages for their context; requests with the same beginning share pages
+    read     prompts are read in chunks, at most `chunk` tokens a step, up to their last token but one
     decode   every active request reads its last token and draws the next one, so there is one way to get logits
 
-Order is that of arrival, in which a next turn has the place of its conversation. When an active request needs a page and none
-is left, the request that came last gives back all it has and returns to the queue: it is read again with the tokens it has.
+First come, first served; a follow-up turn keeps its conversation's position. When an active request needs a page and none is
+left, the newest request is preempted: it gives its pages back, returns to the queue and is read again with the tokens it has.
 
 Invariants: a request's text depends on its prompt, its sampling and the weights, not on its neighbours (up to the rounding of
 matrix products of different batch sizes). Every token is stamped with the version of the weights that sampled it. After `update`
-nothing that was computed with older weights is shared with a new request; requests that are under way go on with the keys and
+nothing that was computed with older weights is shared with a new request; running requests keep the keys and
 values they have, or compute them again if asked to. Weights that changed without `update` are an error.
 
-On a GPU a step is launched before the tokens of the one before are looked at: the host works while the device does. An engine
-belongs to one thread. The model is shared, not copied: it is the module that training uses.
+On a GPU a step is launched before the host reads the tokens of the one before, so both work at the same time. An engine belongs
+to one thread. The model is shared, not copied: it is the module that training uses.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ingot.inference.batch import Batch
+from ingot.inference.batch import DecodingBatch
 from ingot.inference.controls import Controls
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight
-from ingot.inference.memory import Memory, size_chunk, size_room
-from ingot.inference.prefill import read_pieces
+from ingot.inference.memory import Memory, size_caches, size_chunk
+from ingot.inference.prefill import read_chunks
 from ingot.inference.request import Completion, Request, check_prompt
-from ingot.inference.rows import Rows
+from ingot.inference.rows import DecodingRows
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
@@ -90,17 +90,17 @@ class Engine:
         self._chunk = chunk or size_chunk(model)
         drafts = speculate is not None and speculate.uses_module(has_module=model.multi_token is not None)
         piece = min(max(self._chunk, 0 if speculate is None else speculate.tokens + 1), self.length)
-        room = size_room(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
+        cache_shape = size_caches(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
         with torch.inference_mode():
-            self._memory = Memory(model, slots, room, drafts=drafts)
-            self._rows = Rows(slots, room, self._memory.nobody, self._device)
-        self._decoder = Decoder(model, self._memory.caches, self._rows, room, graphs=graphs and on_gpu)
+            self._memory = Memory(model, slots, cache_shape, drafts=drafts)
+            self._rows = DecodingRows(slots, cache_shape, self._memory.nobody, self._device)
+        self._decoder = Decoder(model, self._memory.caches, self._rows, cache_shape, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
         self._waiting: deque[Request] = deque()
         self._reading: list[Request] = []
         self._active: list[Request] = []  # in the order of arrival
-        self._batch: Batch | None = None  # None: it must be made anew
+        self._batch: DecodingBatch | None = None  # None: it must be made anew
         self._flight: InFlight | None = None
         self._timed = 0  # requests with a deadline
         self._numbers = 0
@@ -176,8 +176,8 @@ class Engine:
     ) -> Request:
         """Queue a request; `step` moves it on. It ends `deadline` seconds from now at the latest, if that is given.
 
-        `follows`: the turn of the same conversation before this one, whose place in the order of arrival it keeps. It is
-        read while what that turn left in the cache is still there.
+        `follows`: the turn of the same conversation before this one, whose position in the queue it keeps. It is
+        read while that turn's cache is still there.
         """
         self._check(prompt, sampling, "prompt")
         if not self.busy:  # for each of many it would cost too much
@@ -224,11 +224,11 @@ class Engine:
         return stats
 
     def step(self) -> None:
-        """Let waiting requests join, read a piece of the prompts, and give every active request a token."""
+        """Let waiting requests join, read a chunk of the prompts, and give every active request a token."""
         with self._starting_over():
             self._expire()
             if self._admit_and_read():
-                self._admit_and_read()  # those who waited for a beginning that has been read now
+                self._admit_and_read()  # requests that waited for a prefix that has been read now
             self._decode()
             self._stats.steps += 1
 
@@ -269,8 +269,8 @@ class Engine:
         """Let waiting requests in, in the order of their arrival; whether one of them waits for what another reads.
 
         While the engine is nearly full it waits until an eighth of the slots is free: a pass over one short prompt costs nearly
-        as much as a step of everyone, and a row that stays empty for a while costs nothing. A request whose beginning is being
-        read by another waits for that, and does not hold up those behind it.
+        as much as a step of the whole batch, and a row that stays empty for a while costs nothing. A request whose prefix
+        another is reading waits for that, and does not hold up those behind it.
         """
         memory = self._memory
         present = len(self._active) + len(self._reading)
@@ -298,16 +298,16 @@ class Engine:
 
     def _read(self) -> bool:
         """Read the next `chunk` tokens of the prompts; those that are through join the batch. Whether any were."""
-        pieces, budget = [], self._chunk
+        chunks, budget = [], self._chunk
         for request in self._reading:
             end = min(request.size - 1, request.done + budget)
             if end > request.done:
-                pieces.append((request, request.done, end))
+                chunks.append((request, request.done, end))
                 budget -= end - request.done
             if budget <= 0:
                 break
-        read_pieces(self.model, self._memory, pieces, None if self._speculator is None else self._speculator.module)
-        for request, _, end in pieces:
+        read_chunks(self.model, self._memory, chunks, None if self._speculator is None else self._speculator.module)
+        for request, _, end in chunks:
             self._memory.filled(request, end)
             if end == request.size - 1:
                 self._memory.snapshot(request, end)
@@ -345,7 +345,7 @@ class Engine:
         if not self._overlaps:
             self._land()
 
-    def _form(self) -> Batch:
+    def _form(self) -> DecodingBatch:
         """Make the batch anew out of the active requests."""
         requests, padded = list(self._active), self._decoder.padded(len(self._active))
         self._decoder.prepare(padded)
@@ -358,10 +358,10 @@ class Engine:
             self._vocabulary,
             [(request.prompt, request.tokens) for request in requests],
         )
-        self._batch = Batch(requests, controls, padded, self._memory.room.page)
+        self._batch = DecodingBatch(requests, controls, padded, self._memory.cache_shape.page)
         return self._batch
 
-    def _reserve(self, batch: Batch) -> bool:
+    def _reserve(self, batch: DecodingBatch) -> bool:
         """A page for every row that is about to need one; false if there are too few."""
         added = []
         for row in batch.short():
@@ -384,7 +384,7 @@ class Engine:
         self._batch = None
         self._stats.preemptions += 1
 
-    def _launch(self, batch: Batch) -> InFlight:
+    def _launch(self, batch: DecodingBatch) -> InFlight:
         through = batch.through()
         if through:
             self._rows.kill(through)
@@ -408,7 +408,7 @@ class Engine:
         """Give every request of the step its token."""
         tokens, logprobs = flight.wait()
         self._check_finite(logprobs, flight.version)
-        ended, page = [], self._memory.room.page
+        ended, page = [], self._memory.cache_shape.page
         alive = [(row, request) for row, request in enumerate(flight.requests) if request.finish is None]
         for row, request in alive:
             token, read = tokens[row], flight.read[row]
@@ -423,7 +423,7 @@ class Engine:
         for request in ended:
             self._end(request)
 
-    def _speculate(self, speculator: Speculator, batch: Batch) -> None:
+    def _speculate(self, speculator: Speculator, batch: DecodingBatch) -> None:
         """Give every request the tokens that it would get in the next steps, as far as drafts foresee them (speculate/)."""
         drafts = speculator.propose(batch)
         if speculator.module is None and not any(drafts):
@@ -459,7 +459,7 @@ class Engine:
         inside = self._reading if request in self._reading else self._active
         try:
             if request.finish in ("stop", "length"):  # its text may go on in a next turn
-                # the step in flight reads the last token, too, where nobody knew before that it is the last
+                # the step in flight reads the last token, too, where it was not known to be the last
                 reads_last = self._flight is not None and len(request.tokens) < request.limit
                 self._memory.snapshot(request, request.size - 1 + reads_last)
             self._drop(None if self._batch is None else self._batch.row(request))

@@ -1,4 +1,4 @@
-"""Plain text in, plain text out."""
+"""Text in, text out: one prompt through an engine of its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What requests hold while they are in the engine: a slot, pages, and the beginnings that others have computed before.
+"""What requests hold while they are in the engine: a slot, pages, and prefixes that others have computed before.
 
 A request enters with pages for its whole context. The first of them may be those of others that begin with the same tokens
 (pages.py); where the model has states or rings beside its pages, they must come with a snapshot of these (snapshots.py). It
-leaves with everything; what it has computed stays to be found until its place is needed.
+gives everything back when it leaves; what it has computed can be found until its pages are needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ingot.inference.pages import Match, Pool
 from ingot.inference.request import Request
 from ingot.inference.snapshots import Snapshot, Snapshots
 from ingot.model.block import Block
-from ingot.model.mixers.cache import PAGE, Cache, JointCache, Room
+from ingot.model.mixers.cache import PAGE, Cache, CacheShape, JointCache
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 
@@ -29,19 +29,19 @@ GPU_OPERATIONS = 8e12  # what a GPU does in about 20 ms, for which the others ma
 
 
 class Memory:
-    """The caches of all layers. Slots: `count` for requests, as many for snapshots if the model needs them, one for nobody."""
+    """The caches of all layers. Slots: `count` for requests, as many for snapshots if the model needs them, one for dead rows."""
 
-    def __init__(self, model: Transformer, count: int, room: Room, *, drafts: bool = False) -> None:
-        assert room.pages is not None
-        self.room, self.device = room, model.embedding.weight.device
-        self.caches: list[Cache | None] = model.make_caches(room)
+    def __init__(self, model: Transformer, count: int, cache_shape: CacheShape, *, drafts: bool = False) -> None:
+        assert cache_shape.pages is not None
+        self.cache_shape, self.device = cache_shape, model.embedding.weight.device
+        self.caches: list[Cache | None] = model.make_caches(cache_shape)
         self.draft_cache: Cache | None = None  # of the multi-token module; its pages have the numbers of the layers'
         if drafts and model.multi_token is not None:
-            self.draft_cache = model.multi_token.make_cache(room, model.embedding.weight.dtype, self.device)
+            self.draft_cache = model.multi_token.make_cache(cache_shape, model.embedding.weight.dtype, self.device)
         self._all_caches = [cache for cache in (*self.caches, self.draft_cache) if cache is not None]
         self.in_pages = all(cache.in_pages for cache in self._all_caches)
-        self.pool = Pool(room.pages, room.page)
-        self.nobody = room.slots - 1
+        self.pool = Pool(cache_shape.pages, cache_shape.page)
+        self.nobody = cache_shape.slots - 1
         self._slots = list(range(count - 1, -1, -1))
         self.snapshots = Snapshots([] if self.in_pages else range(count, self.nobody))
         self._slot_copies: list[tuple[int, int]] = []
@@ -57,9 +57,9 @@ class Memory:
     def enter(self, request: Request, spare: int) -> Entry:
         """Give the request a slot and its pages, and leave `spare` pages for others to grow.
 
-        "coming": somebody is about to compute what it begins with, so waiting is cheaper; "full": there are not enough pages.
+        "coming": another request is about to compute its prefix, so waiting is cheaper; "full": there are not enough pages.
         """
-        page, tokens = self.room.page, request.context
+        page, tokens = self.cache_shape.page, request.context
         beginning = tokens[:-1]  # the last token is read by the first step of decoding
         match = self.pool.match(self.pool.root, beginning)
         if match.coming:
@@ -70,7 +70,7 @@ class Memory:
             match = Match(match.pages[:whole], match.nodes[:whole])
         self.pool.hold(match.pages)
         request.pages = match.pages  # from here on `leave` gives them back, whatever happens
-        pages = self._take(self.room.pages_for(len(tokens)) - len(match.pages), spare)
+        pages = self._take(self.cache_shape.pages_for(len(tokens)) - len(match.pages), spare)
         if pages is None:
             self.leave(request)
             return "full"
@@ -115,10 +115,10 @@ class Memory:
 
     def filled(self, request: Request, done: int) -> None:
         """The first `done` tokens of the request have been computed: whole pages can be found from now on."""
-        before, request.done = request.done // self.room.page, done
+        before, request.done = request.done // self.cache_shape.page, done
         if request.root is None:
             return
-        for place in range(before, done // self.room.page):
+        for place in range(before, done // self.cache_shape.page):
             if place < len(request.nodes):
                 self.pool.fill([request.pages[place]])
             else:
@@ -126,7 +126,7 @@ class Memory:
 
     def _name(self, request: Request, place: int, *, ready: bool) -> None:
         assert request.root is not None and place == len(request.nodes)
-        page = self.room.page
+        page = self.cache_shape.page
         parent = request.nodes[-1] if request.nodes else request.root
         tokens = request.span(place * page, (place + 1) * page)
         request.nodes.append(self.pool.name(parent, tokens, request.pages[place], ready=ready))
@@ -139,7 +139,7 @@ class Memory:
             request.root, request.nodes = None, []
 
     def clean(self) -> None:
-        """Zeros everywhere, which nobody may find: what is not a number would spoil even what it has no weight in."""
+        """Zeros everywhere: a NaN in a cache spoils attention even where its weight is zero."""
         self.forget()
         for cache in self._all_caches:
             for tensor in cache.tensors():
@@ -151,7 +151,7 @@ class Memory:
         """Keep the state after the request's first `length` tokens, which is what its slot holds."""
         if self.in_pages or request.root is None or request.slot is None:
             return
-        page = self.room.page
+        page = self.cache_shape.page
         whole = length // page
         if whole > len(request.nodes):
             return
@@ -159,7 +159,7 @@ class Memory:
         name = (parent, tuple(request.span(whole * page, length)))
         if self.snapshots.known(name):
             return
-        place = self.snapshots.room()
+        place = self.snapshots.free_slot()
         if place is None:
             return
         slot, gone = place
@@ -184,12 +184,12 @@ class Memory:
     def _restore(self, found: Snapshot, request: Request) -> None:
         assert request.slot is not None
         self._slot_copies.append((found.slot, request.slot))
-        if found.length % self.room.page:
-            self._page_copies.append((found.pages[-1], request.pages[found.length // self.room.page]))
+        if found.length % self.cache_shape.page:
+            self._page_copies.append((found.pages[-1], request.pages[found.length // self.cache_shape.page]))
         request.done = found.length
 
     def drop_copies(self) -> None:
-        """Forget the copies that were asked for: those who need them are gone."""
+        """Forget the copies that were asked for: the requests that needed them are gone."""
         self._slot_copies, self._page_copies = [], []
 
     def flush(self) -> None:
@@ -203,7 +203,7 @@ class Memory:
                     getattr(cache, kind)(sources, targets)
 
 
-def size_room(
+def size_caches(
     model: Transformer,
     slots: int,
     length: int,
@@ -212,13 +212,13 @@ def size_room(
     page: int = PAGE,
     cache_bytes: int | None = None,
     drafts: bool = False,
-) -> Room:
-    """Room for `slots` requests of `length` tokens: pages for all of them, or as many as fit into `cache_bytes`.
+) -> CacheShape:
+    """The size of caches for `slots` requests of `length` tokens: pages for all, or as many as fit into `cache_bytes`.
 
     Without a number these are 4 GiB of a CPU's memory (taken when they are written), or 60 % of what is free on a GPU.
     """
     weight = model.embedding.weight
-    probe = Room(slots=1, length=length, pages=1, page=page, piece=piece)
+    probe = CacheShape(slots=1, length=length, pages=1, page=page, piece=piece)
     kinds = [part for cache in _empty_caches(model, probe, drafts) for part in simple_caches(cache)]
     page_bytes = sum(_size(cache) for cache in kinds if cache.in_pages)
     if cache_bytes is None:
@@ -236,7 +236,7 @@ def size_room(
             fix="give it more memory, or a smaller length",
         )
     spare = 0 if all(cache.in_pages for cache in kinds) else slots // 2 + 1
-    return Room(slots=slots + spare + 1, length=length, pages=pages, page=page, piece=piece)
+    return CacheShape(slots=slots + spare + 1, length=length, pages=pages, page=page, piece=piece)
 
 
 def size_chunk(model: Transformer, device: str | None = None) -> int:
@@ -247,13 +247,15 @@ def size_chunk(model: Transformer, device: str | None = None) -> int:
     return int(min(max(GPU_OPERATIONS / (2 * parameters), GPU_CHUNKS[0]), GPU_CHUNKS[1]))
 
 
-def _empty_caches(model: Transformer, room: Room, drafts: bool) -> list[Cache | None]:
+def _empty_caches(model: Transformer, cache_shape: CacheShape, drafts: bool) -> list[Cache | None]:
     """The caches without memory, that of the multi-token module among them if it shall draft."""
     mixers = [block.mixer for block in model.blocks if isinstance(block, Block)]
     dtype, nowhere = model.embedding.weight.dtype, torch.device("meta")
-    caches: list[Cache | None] = [mixer.make_cache(room, dtype, nowhere) for mixer in mixers if mixer is not None]
+    caches: list[Cache | None] = [
+        mixer.make_cache(cache_shape, dtype, nowhere) for mixer in mixers if mixer is not None
+    ]
     if drafts and model.multi_token is not None:
-        caches.append(model.multi_token.make_cache(room, dtype, nowhere))
+        caches.append(model.multi_token.make_cache(cache_shape, dtype, nowhere))
     return caches
 
 

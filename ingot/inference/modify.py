@@ -43,7 +43,7 @@ class Modifier(Protocol):
 
 
 def to_device(values: Sequence[int] | NDArray[Any], device: torch.device) -> Tensor:
-    """A tensor of whole numbers, or of an array; on CUDA by way of pinned memory, so that nobody waits for the copy."""
+    """A tensor of whole numbers, or of an array; on CUDA by way of pinned memory, so that nothing waits for the copy."""
     tensor = torch.from_numpy(np.asarray(values, dtype=None if isinstance(values, np.ndarray) else np.int64))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
@@ -89,7 +89,7 @@ class Constrained:
         if sorted(masks) != self._rows:
             problem = f"masks for the rows {sorted(masks)}, but the rows {self._rows} have constraints"
             raise IngotError(problem, place="sampling", fix="give one mask for each row with a constraint")
-        # the caching allocator of pinned memory gives this buffer to nobody else before the copy is done
+        # the caching allocator of pinned memory does not reuse this buffer before the copy is done
         staged = torch.zeros(len(masks), self._size, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
         for place, row in enumerate(self._rows):  # a tokenizer may have fewer tokens than the model has logits
             mask = masks[row][: self._size]  # a stop token may lie beyond

@@ -1,20 +1,20 @@
-"""Who holds which page of the cache, and which pages hold what.
+"""The page pool: which requests hold which pages of the cache, and what the pages hold (prefix caching).
 
-A page is held by any number of requests, and is free when nobody holds it. A page that is full of tokens has a *node*: a name
+Any number of requests hold a page; it is free when none does. A page that is full of tokens has a *node*: a name
 that stands for its tokens and all tokens before them,
 
     node = number of (node of the page before, tokens of this page),       beginning from a root
 
-so a request that begins with the same tokens finds the pages of others by walking from the root, and holds them instead of
-computing them again: the samples of one prompt, or the next turn of a conversation. Names are numbers given out once, not
+so a request that begins with the same tokens finds the pages of others from the root on, and holds them instead of computing
+them again: the samples of one prompt, or the next turn of a conversation. Names are numbers given out once, not
 hashes, so nothing is ever mistaken for something else. The root is salted with the version of the weights: `forget` gives a new
 one, and nothing computed with old weights is found again.
 
-A page gets its node when it is handed out, before it is filled: a second request with the same prompt sees that somebody is
+A page gets its node when it is handed out, before it is filled: a second request with the same prompt sees that another is
 about to fill it (`ready` is false) and waits for that instead of computing the same.
 
-Pages that nobody holds any more but that have a node keep their content until their place is needed; the one that was left
-first goes first. A request lets go of its last page first, so that a page never outlives the pages before it.
+Pages that no request holds any more but that have a node keep their content until they are needed: least recently
+released first. A request lets go of its last page first, so that a page never outlives the pages before it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Match:
 
 
 class Pool:
-    """`count` pages of `size` tokens; page 0 belongs to nobody and is never handed out."""
+    """`count` pages of `size` tokens; page 0 is for dead rows and is never handed out."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count - 1, size
         self._free: deque[int] = deque(page for page in range(count) if page != NOBODY)
-        self._left: OrderedDict[int, None] = OrderedDict()  # pages with a node that nobody holds, oldest first
+        self._left: OrderedDict[int, None] = OrderedDict()  # pages with a node and no holder, oldest first
         self._holders = [0] * count
         self._node_of: dict[int, _Node] = {}
         self._find: dict[Key, _Node] = {}
@@ -65,7 +65,7 @@ class Pool:
 
     @property
     def used(self) -> int:
-        """Pages that somebody holds."""
+        """Pages that requests hold."""
         return self.count - self.available
 
     def match(self, root: int, tokens: Sequence[int]) -> Match:
@@ -111,7 +111,7 @@ class Pool:
                 node = self._node_of.get(page)
                 if node is not None and node.ready:
                     self._left[page] = None
-                else:  # nobody will fill it any more
+                else:  # it will not be filled any more
                     self._unname(page)
                     self._free.append(page)
 

@@ -1,6 +1,6 @@
-"""Reading pieces of prompts: sequences of many lengths in few padded passes.
+"""Prefill: chunks of prompts, of many lengths, in few padded passes.
 
-On a GPU, where all that layers keep lies in pages, a piece is cut into rows of one length, and all pieces are read in one pass: a
+On a GPU, where pages hold all that layers keep, a chunk is cut into rows of one length, and all chunks are read in one pass: a
 layer writes the keys of all rows before any row looks at them, so the rows of one prompt see each other as they should.
 
 Elsewhere a pass handles rows of one padded length; the lengths are 8, 12, 16, 24, 32, 48, … so at most a third of a pass is
@@ -27,7 +27,7 @@ SHORTEST_BUCKET = 8
 TOKENS_PER_PASS = 8192
 SHORTEST_ROW, LONGEST_ROW = 16, 128
 
-Piece = tuple[Request, int, int]  # the tokens of its context from … to …
+PromptChunk = tuple[Request, int, int]  # the tokens of its context from … to …
 
 
 def bucket_length(length: int) -> int:
@@ -52,26 +52,26 @@ def plan_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
     return passes
 
 
-def read_pieces(
-    model: Transformer, memory: Memory, pieces: Sequence[Piece], drafter: ModuleDrafter | None = None
+def read_chunks(
+    model: Transformer, memory: Memory, chunks: Sequence[PromptChunk], drafter: ModuleDrafter | None = None
 ) -> None:
     """Compute what the caches keep of these tokens, and what the drafter keeps of them."""
-    if not pieces:
+    if not chunks:
         return
-    lengths = [end - start for _, start, end in pieces]
+    lengths = [end - start for _, start, end in chunks]
     if memory.device.type == "cuda" and _rows_split(model, drafter):
         row = row_length(lengths)
         cut = [
             (request, first, min(first + row, end))
-            for request, start, end in pieces
+            for request, start, end in chunks
             for first in range(start, end, row)
         ]
         _read(model, memory, row, cut, drafter)
         return
     for padded, members in plan_passes(lengths):
-        # rings hold no more than the longest piece
-        longest = min(padded, memory.room.piece or padded)
-        _read(model, memory, longest, [pieces[member] for member in members], drafter)
+        # rings hold no more than the longest chunk
+        longest = min(padded, memory.cache_shape.piece or padded)
+        _read(model, memory, longest, [chunks[member] for member in members], drafter)
 
 
 def row_length(lengths: Sequence[int]) -> int:
@@ -87,20 +87,20 @@ def _rows_split(model: Transformer, drafter: ModuleDrafter | None) -> bool:
 
 
 def _read(
-    model: Transformer, memory: Memory, padded: int, group: Sequence[Piece], drafter: ModuleDrafter | None
+    model: Transformer, memory: Memory, padded: int, group: Sequence[PromptChunk], drafter: ModuleDrafter | None
 ) -> None:
-    tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each piece
-    table = np.full((len(group), memory.room.table_width), NOBODY, dtype=np.int32)
+    tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each chunk
+    table = np.full((len(group), memory.cache_shape.table_width), NOBODY, dtype=np.int32)
     for row, (request, start, end) in enumerate(group):
         tokens[row, : end - start + 1] = request.span(start, end + 1)
         table[row, : len(request.pages)] = request.pages
     starts = np.array([start for _, start, _ in group])
     # padding may run over the end: its positions stay inside
-    positions = np.minimum(starts[:, None] + np.arange(padded), memory.room.length - 1)
+    positions = np.minimum(starts[:, None] + np.arange(padded), memory.cache_shape.length - 1)
     slots = np.array([request.slot for request, _, _ in group])
     lengths = np.array([end - start for _, start, end in group])
     reach = int(positions.max()) + 1
-    table = np.ascontiguousarray(table[:, : memory.room.pages_for(reach)])
+    table = np.ascontiguousarray(table[:, : memory.cache_shape.pages_for(reach)])
     sent = [torch.from_numpy(values).to(memory.device) for values in (tokens, positions, slots, table, lengths)]
     tokens_BT, positions_BT, slots_B, pages_BR, lengths_B = sent
     states_BTD = model.hidden(

@@ -1,4 +1,4 @@
-"""A prompt on its way through the engine, and what comes out."""
+"""A request in the engine, and its completion."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Request:
     kept: list[list[int]] = field(default_factory=list)  # the ids that truncation left, if sampling.keep_set
     finish: Finish | None = None
     problem: IngotError | None = None  # what went wrong, if it ended with an error
-    shared_tokens: int = 0  # of the prompt, that somebody else had read
+    shared_tokens: int = 0  # of the prompt, found in the cache
 
     number: int = 0  # order of arrival
-    entered: bool = False  # whether it has been counted: one that is driven out enters again
+    entered: bool = False  # whether it has been counted: one that is preempted enters again
     slot: int | None = None
     pages: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)  # names of its first pages, by what they hold (pages.py)
@@ -119,7 +119,7 @@ class Request:
     def mask(self) -> NDArray[np.uint8]:
         """The tokens that the request's constraint allows next; those that end the text where it may end."""
         assert self.state is not None and self.allowed is not None
-        if self.finish is not None:  # a row that nobody looks at any more, but it must be able to draw
+        if self.finish is not None:  # the row's token is not used any more, but it must be able to draw
             return np.ones(1, dtype=np.uint8)
         stops = list(self.sampling.stop_tokens)
         if not (self.state.complete and stops):

@@ -3,7 +3,7 @@
 They are made once, for the largest batch, and filled when the requests of a batch change; between two such changes a step moves
 them on where they are, so the host need not know the last tokens (and a CUDA graph finds them at the same addresses).
 A row whose request has ended before the batch is made anew is a dead row: it computes into page 0 and a slot of its own, which
-belong to nobody.
+belong to no request.
 
 Shapes: B rows, R pages of a row.
 """
@@ -17,20 +17,20 @@ import torch
 from torch import Tensor
 
 from ingot.inference.request import Request
-from ingot.model.mixers.cache import NOBODY, Room
+from ingot.model.mixers.cache import NOBODY, CacheShape
 
 
-class Rows:
-    """Room for `count` rows; `nobody` is the slot of rows without a request."""
+class DecodingRows:
+    """Tensors for `count` rows; `nobody` is the slot of rows without a request."""
 
-    def __init__(self, count: int, room: Room, nobody: int, device: torch.device) -> None:
+    def __init__(self, count: int, cache_shape: CacheShape, nobody: int, device: torch.device) -> None:
         self.nobody, self._device = nobody, device
         self._pins = device.type == "cuda"
         self.tokens_B = torch.zeros(count, dtype=torch.int64, device=device)
         self.positions_B = torch.zeros(count, dtype=torch.int64, device=device)
         self.steps_B = torch.zeros(count, dtype=torch.int64, device=device)
         self.slots_B = torch.full((count,), nobody, dtype=torch.int64, device=device)
-        self.pages_BR = torch.full((count, room.table_width), NOBODY, dtype=torch.int32, device=device)
+        self.pages_BR = torch.full((count, cache_shape.table_width), NOBODY, dtype=torch.int32, device=device)
 
     def clear(self, count: int) -> None:
         """Make the first rows dead."""

@@ -1,13 +1,13 @@
-"""The thread that owns an engine: requests come in from any thread, tokens go out to whoever waits for them.
+"""The thread that owns an engine: requests come in from any thread, tokens go out to their consumers.
 
 An engine belongs to one thread. The runner is that thread:
 
-    loop: run what was handed in (new requests, cancellations, calls)  →  engine.step()  →  tell everyone their tokens
+    loop: run what was handed in (new requests, cancellations, calls)  →  engine.step()  →  deliver the tokens
 
 * An asyncio consumer gets its tokens by one `call_soon_threadsafe` per event loop and step, whatever the number of
-  requests; a thread waits for the end of a request on a future. Nobody polls, and an idle runner sleeps.
-* At most `limit` requests are in the house. One more is refused at once (`QueueFull`), with the time after which a place
-  should be free: requests that wait in vain cost more than those that are sent away.
+  requests; a thread waits for the end of a request on a future. Nothing polls, and an idle runner sleeps.
+* At most `limit` requests are running or queued. One more is refused at once (`QueueFull`), with the time after which a retry
+  should succeed: a request that waits in vain costs more than one that is refused.
 * `drain` takes nothing new, lets what runs come to its end and cuts off what has not ended by the deadline.
 * A step that fails ends the requests that were in the engine with its error; the runner goes on with the next ones. After
   `FAILURES` failed steps in a row the engine is given up and `failure` says why.
@@ -39,14 +39,14 @@ from ingot.inference.stats import Stats
 from ingot.workspace.errors import IngotError
 
 FAILURES = 3  # failed steps in a row after which the engine is given up
-LONGEST_GAP = 10.0  # seconds between two ends of requests; what is longer says that nobody asked
+LONGEST_GAP = 10.0  # seconds between two ends of requests; a longer gap means that there were no requests
 LONGEST_PAUSE = 600.0  # seconds for which `paused` may hold the engine
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 
 class QueueFull(IngotError):
-    """As many requests as allowed are in the house; `retry_after` seconds from now a place should be free."""
+    """`limit` requests are running or queued; a retry after `retry_after` seconds should succeed."""
 
     def __init__(self, limit: int, retry_after: int) -> None:
         super().__init__(f"{limit} requests are running or waiting", fix=f"try again in {retry_after} seconds")
@@ -114,7 +114,7 @@ class Handle:
 
 
 class Visit:
-    """Somebody who has a place in the house without a request: works by `begin`, and leaves by himself."""
+    """Work that counts towards `limit` without being a request; it runs by `begin` and ends by itself."""
 
     def cancel(self) -> None:
         """Nothing to give back."""
@@ -172,17 +172,17 @@ class EngineRunner:
             loop = None
         handle = Handle(self, loop, inbox or (asyncio.Queue() if loop else None))
         with self._changed:
-            self._check_room()
+            self._check_limit()
             self._hand_in(lambda: self._enter(handle, prompt, sampling, deadline))
             self._open.add(handle)
         return handle
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """A place in the house for the work of the body: refused as a request is, and a drain waits for its end."""
+        """The body counts as a request: it is refused as one is, and a drain waits for its end."""
         visit = Visit()
         with self._changed:
-            self._check_room()
+            self._check_limit()
             self._open.add(visit)
         try:
             yield
@@ -220,7 +220,7 @@ class EngineRunner:
     def paused(self, timeout: float = 60.0, longest: float = LONGEST_PAUSE) -> Iterator[Engine]:
         """Hold the engine between two steps while the body runs; the engine is the caller's for that time.
 
-        A body that takes more than `longest` seconds costs the runner its engine: who steps it then may find half of the
+        A body that takes more than `longest` seconds costs the runner its engine: a step might run with half of the
         new weights. All requests end with the error that the body ends with, and no new ones are taken.
         """
         reached, go_on = threading.Event(), threading.Event()
@@ -289,9 +289,9 @@ class EngineRunner:
                 self._do_jobs()
                 if self._inside:
                     self._step()
-                self.stats = replace(self.engine.stats)  # before anybody hears of the step
+                self.stats = replace(self.engine.stats)  # before the step's tokens are delivered
                 self._tell()
-        finally:  # also after an error that nobody foresaw: nobody may wait for ever
+        finally:  # also after an unforeseen error: no consumer may wait for ever
             self.failure = self.failure or NotTaking("the engine's thread has ended", place="runner")
             with self._changed:
                 self._ended = True  # so that this is the last round
@@ -345,7 +345,7 @@ class EngineRunner:
             self._failures = 0
 
     def _tell(self) -> None:
-        """Send everyone the tokens of the step."""
+        """Deliver the tokens of the step."""
         news = {}
         for handle in self._inside:
             request = handle._request
@@ -371,7 +371,7 @@ class EngineRunner:
                 self.engine.cancel(handle._request)
 
     def _send(self, news: dict[Handle, Chunk]) -> None:
-        """Deliver chunks, by one call per event loop; handles with a last one leave the house."""
+        """Deliver chunks, by one call per event loop; handles with a last chunk are closed."""
         ended = [handle for handle, chunk in news.items() if chunk.last]
         if ended:
             with self._changed:
@@ -388,7 +388,7 @@ class EngineRunner:
         for loop, items in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_deliver, items)
-            except RuntimeError:  # the loop is closed: nobody waits for these any more
+            except RuntimeError:  # the loop is closed: no consumer is left
                 for handle, _ in items:
                     handle.cancel()
         for handle in ended:
@@ -404,13 +404,13 @@ class EngineRunner:
         if not self._taking:
             raise NotTaking("no new requests are taken: shutting down", place="runner")
 
-    def _check_room(self) -> None:
+    def _check_limit(self) -> None:
         self._check_taking()
         if len(self._open) >= self.limit:
             raise QueueFull(self.limit, self._retry_after())
 
     def _retry_after(self) -> int:
-        """Seconds until a place should be free: the time between two ends of late, between a second and a minute."""
+        """Seconds until a retry should succeed: the recent time between two ends of requests, between a second and a minute."""
         return min(60, max(1, math.ceil(self._pace)))
 
 

@@ -1,9 +1,9 @@
-"""States kept beside the pages, for models whose past is not only in pages.
+"""Snapshots of recurrent states and rings, for models whose past is not only in pages.
 
 A recurrent state or a window's ring stands for exactly the tokens that were read: pages alone do not bring it back. So at the
 end of a prompt, and when a request ends, the slot is copied to a spare slot, named by the node of its last full page
 (pages.py) and the tokens after that page. A request that begins with all these tokens copies the slot, and the page that was not
-full, and goes on from there. The snapshot that was used longest ago makes place for a new one.
+full, and goes on from there. A new snapshot replaces the least recently used one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Snapshots:
                     return self._kept[name]
         return None
 
-    def room(self) -> tuple[int, list[int]] | None:
+    def free_slot(self) -> tuple[int, list[int]] | None:
         """A spare slot, and the pages to let go of that another snapshot held for it; None if there are no slots at all."""
         if self._spare:
             return self._spare.pop(), []
@@ -69,7 +69,7 @@ class Snapshots:
         self._spare.append(slot)
 
     def keep(self, name: Name, snapshot: Snapshot) -> None:
-        """Remember a snapshot whose slot came from `room`."""
+        """Remember a snapshot whose slot came from `free_slot`."""
         self._kept[name] = snapshot
         self._parents[name[0]] += 1
 

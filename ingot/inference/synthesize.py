@@ -1,6 +1,6 @@
 """The `synthesize` stage: documents written by a served model, by a checkpoint, or by a program (ingot/data/synthesize).
 
-It stands in this room because a checkpoint answers through the sampling engine; everything else about it is in data/.
+The stage is here because a checkpoint answers through the sampling engine; everything else about it is in data/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ingot.data.synthesize.config import SynthesizeConfig
 from ingot.data.synthesize.flow import synthesize
 from ingot.data.synthesize.writer import Endpoint, Prompt, Settings, Writer
 from ingot.workspace.errors import ArtifactError, RecipeError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 SLOTS = 16
 
@@ -36,7 +36,7 @@ class CheckpointWriter:
         self.name = f"checkpoint {weights_checksum(self.model)}"
 
     def answers(self, prompts: Sequence[Prompt], settings: Settings) -> Iterator[tuple[int, str | None]]:
-        """A prompt that leaves no room for an answer in the model's context gets none."""
+        """A prompt that fills the model's context gets no answer."""
         from ingot.inference.engine import Engine
         from ingot.inference.sampling import Sampling
         from ingot.tokens.chat import Message
@@ -75,18 +75,8 @@ def run(config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolde
         writer = CheckpointWriter(inputs["checkpoint"])
     elif config.needs_writer:
         raise RecipeError(
-            "nobody writes: there is neither an endpoint nor a checkpoint",
+            "there is neither an endpoint nor a checkpoint to write the documents",
             place="synthesize",
             fix="give `endpoint: {url, model}`, or `inputs: {checkpoint: STAGE or PATH}`",
         )
     return {"tasks": synthesize(config, inputs["documents"], folder, writer)}
-
-
-STAGE = Stage(
-    kind="synthesize",
-    config=SynthesizeConfig,
-    needs={"documents": "documents", "checkpoint": "checkpoint"},
-    optional=("checkpoint",),
-    makes=("documents",),
-    run=run,
-)

@@ -166,7 +166,7 @@ class ModelConfig(Config):
         """The same model reading texts of `context` tokens by dual chunk attention, where its attention rotates."""
         setting = {"chunk": chunk, "window": window}
         changed = self._with_mixers(
-            lambda mixer: {"dual_chunk": setting} if mixer["kind"] == "attention" and _sees_all(mixer) else {}
+            lambda mixer: {"dual_chunk": setting} if "dual_chunk" in mixer and _sees_all(mixer) else {}
         )
         return changed.model_copy(update={"context": context})
 

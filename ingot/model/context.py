@@ -8,8 +8,8 @@ A pass is one of two things:
   one; its past is in the pages `pages_BR[b]` or in the slot itself (mixers/cache.py); the row's first `lengths_B[b]` tokens
   are real (all of them if `lengths_B` is None), and every position is below `reach`.
 
-Where the tokens of whole sequences are divided over ranks (across.py), a pass has the Context of its own tokens, which knows
-that of the whole rows: `Context(…).part(across)`.
+Where the tokens of whole sequences are divided over ranks (context_parallel.py), a pass has the Context of its own tokens, which
+knows that of the whole rows: `Context(…).part(context_parallel)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from ingot.model.across import Across
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.mixers import mask
 from ingot.model.record import Record
 
@@ -47,7 +47,7 @@ class Context:
         self.positions_BT, self.documents_BT = positions_BT, documents_BT
         self.slots_B, self.lengths_B, self.reach = slots_B, lengths_B, reach
         self.record, self.places, self.pages_BR = record, places, pages_BR
-        self.across: Across | None = None
+        self.context_parallel: ContextParallel | None = None
         self._rows: Context | None = None
         self.reported = False  # all layers have run: those that run again, in the backward pass, report nothing
         self.selected: Tensor | None = None  # DSA: the keys that the last indexer chose, for layers that share them
@@ -58,13 +58,13 @@ class Context:
         """The Context of whole rows. Not an attribute: one that refers to itself lives until the next garbage collection."""
         return self if self._rows is None else self._rows
 
-    def part(self, across: Across | None) -> Context:
+    def part(self, context_parallel: ContextParallel | None) -> Context:
         """The Context of this rank's tokens; the same one if tokens are not divided."""
-        if across is None:
+        if context_parallel is None:
             return self
-        documents = None if self.documents_BT is None else across.own(self.documents_BT)
-        part = Context(across.own(self.positions_BT), documents, record=self.record)
-        part.across, part._rows = across, self
+        documents = None if self.documents_BT is None else context_parallel.own(self.documents_BT)
+        part = Context(context_parallel.own(self.positions_BT), documents, record=self.record)
+        part.context_parallel, part._rows = context_parallel, self
         return part
 
     @property
@@ -74,15 +74,17 @@ class Context:
 
     def own(self, x: Tensor, axis: int = 1) -> Tensor:
         """This pass's tokens of whole rows."""
-        return x if self.across is None else self.across.own(x, axis)
+        return x if self.context_parallel is None else self.context_parallel.own(x, axis)
 
     def gather(self, x: Tensor, axis: int) -> Tensor:
         """Whole rows from this pass's tokens."""
-        return x if self.across is None else self.across.gather(x, axis)
+        return x if self.context_parallel is None else self.context_parallel.gather(x, axis)
 
     def keys(self, x: Tensor, axis: int) -> Tensor:
         """What queries look at: whole rows, unless they are passed around a ring."""
-        return x if self.across is None or self.across.ring else self.across.gather(x, axis)
+        return (
+            x if self.context_parallel is None or self.context_parallel.ring else self.context_parallel.gather(x, axis)
+        )
 
     @property
     def index_T(self) -> Tensor:

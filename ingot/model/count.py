@@ -1,21 +1,22 @@
-"""How large and how costly a model is, counted on its own modules, which are built without memory (the meta device).
+"""How large and how costly a model is, counted on its own modules, which are built on the meta device (without memory).
 
-Parameters. `total` is everything but the multi-token modules; `active` is what one token uses: K of N routed experts, all else
+Parameters. `total` is everything except the multi-token modules; `active` is what one token uses: K of N routed experts, all else
 once. Reports differ in whether they count the input embedding, the head and the multi-token modules, so the four shares
-(`body` is the blocks and the last norm) can be added up as a report did.
+(`body` is the blocks and the last norm) can be added up as each report did.
 
 Training FLOPs per token at length T, forward and backward (three times the forward pass, two per multiply-add):
 
-    6 · active matrix parameters (the head counts, looking up an embedding does not)
-    + 6 · heads · (key width + value width) · mean number of keys in sight          softmax attention
+    6 · active matrix parameters (the head counts; an embedding lookup does not)
+    + 6 · heads · (key width + value width) · mean number of visible keys           softmax attention
     + 6 · products · state values                                                   linear-time mixers, recurrent form
 
 A query sees T/2 keys on average; with a window w of a span S (the chunk, or T) w − w²/2S; with DSA min(keep, ·) of them, while
-its indexer scores them all. A state takes two products with it per token (write, read), three where it is read before it
-is corrected (delta rule). Multi-token modules count with their head, once per step.
+its indexer scores all of them. A recurrent mixer needs two products with its state per token (write, read), or three where it
+reads the state before it corrects it (delta rule). Each mixer computes its own line (`MixerConfig.mixing_flops`).
+Multi-token modules count with their head, once per step.
 
-Cache at two bytes per value: what one token adds in the layers that keep something per token; layers with a window or
-chunk stop growing there; recurrent layers keep a state per sequence, in float32, whatever its length.
+Cache at two bytes per value: what one token adds in layers that keep something per token; layers with a window or chunk stop
+growing there; recurrent layers keep a float32 state per sequence, whatever its length.
 
 Mixtures (N routed experts, K active):
 
@@ -35,7 +36,7 @@ from torch import nn
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.channel import RoutedExperts
-from ingot.model.mixers.cache import Cache, JointCache, Room, StateCache, TokenCache
+from ingot.model.mixers.cache import Cache, CacheShape, JointCache, StateCache, TokenCache
 from ingot.model.mixers.mixer import MixerConfig, Site
 from ingot.model.multi_token import MultiTokenModule
 
@@ -217,7 +218,7 @@ def _cache_size(block: Block) -> CacheSize:
     """The cache of a layer, by asking its mixer for one of a single token."""
     if block.mixer is None or block.config.mixer is None:
         return CacheSize()
-    tokens, state = _bytes(block.mixer.make_cache(Room(slots=1, length=1), VALUE, META))
+    tokens, state = _bytes(block.mixer.make_cache(CacheShape(slots=1, length=1), VALUE, META))
     return CacheSize(tokens, block.config.mixer.reach, state)
 
 

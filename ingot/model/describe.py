@@ -1,4 +1,4 @@
-"""A model's configuration in words and signs, for people: what each kind of layer is made of, and the order of the layers."""
+"""What `ingot model show` prints of a model: a line for each kind of layer, and the order of the layers in signs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The linear layer and the embedding that all parts use: torch's, plus an optional rounding of the weight (quantise.py).
 
-While a training step runs in 16 bits, layers multiply with copies of their weights that were rounded once (train/rounded.py).
+While a training step runs in 16 bits, layers multiply with bf16 copies of their weights, made once a step (train/bf16_copies.py).
 
 On the meta device, where models are only counted, nothing is drawn: torch would load its compiler to do that.
 """
@@ -17,7 +17,7 @@ class Linear(nn.Linear):
     """y = x Wᵀ + b; with a `rounding` the weight passes through it first (quantisation-aware training)."""
 
     rounding: Callable[[Tensor], Tensor] | None = None
-    weight_in_use: Tensor | None = None  # a copy to multiply with instead (train/rounded.py)
+    weight_copy: Tensor | None = None  # a copy to multiply with instead (train/bf16_copies.py)
     multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = staticmethod(linear)  # train/float8.py has another
 
     def reset_parameters(self) -> None:
@@ -26,8 +26,8 @@ class Linear(nn.Linear):
 
     def matrix(self) -> Tensor:
         """The weight as it is multiplied with."""
-        if self.weight_in_use is not None:
-            return self.weight_in_use
+        if self.weight_copy is not None:
+            return self.weight_copy
         return self.weight if self.rounding is None else self.rounding(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -37,8 +37,8 @@ class Linear(nn.Linear):
 class Embedding(nn.Embedding):
     """A row per token."""
 
-    weight_in_use: Tensor | None = None  # a copy for the head, where that is the embedding
-    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/rounded.py has another
+    weight_copy: Tensor | None = None  # a copy for the head, where that is the embedding
+    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/bf16_copies.py has another
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:

@@ -18,12 +18,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Linear
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import RmsNorm
@@ -68,12 +68,12 @@ class MultiToken(nn.Module):
         documents_BT: Tensor | None,
         embed: Callable[[Tensor], Tensor],
         record: Record | None = None,
-        across: Across | None = None,
+        context_parallel: ContextParallel | None = None,
     ) -> list[tuple[Tensor, Tensor]]:
         """For each step k: states [B, T, D] ready for the head, and where they are valid [B, T].
 
         The state at t of step k predicts token t + k + 1; it is valid where token t + k is in t's document.
-        With `across`, tokens, positions and documents are whole rows, all else is of this rank's tokens.
+        With `context_parallel`, tokens, positions and documents are whole rows, all else is of this rank's tokens.
         """
         results = []
         documents = torch.zeros_like(tokens_BT) if documents_BT is None else documents_BT
@@ -85,15 +85,15 @@ class MultiToken(nn.Module):
             same[:, -step:] = False
             valid = same & (documents != PADDING)
             rows = Context(positions_BT + step, torch.where(valid, documents, PADDING), record=record)
-            context = rows.part(across)
+            context = rows.part(context_parallel)
             state = part(state, embed(context.own(known)), context)
             results.append((state, context.own(valid)))
         return results
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> Cache | None:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> Cache | None:
         """An empty cache for `step`; None if the block has no mixer."""
         mixer = self._first.block.mixer
-        return None if mixer is None else mixer.make_cache(room, dtype, device)
+        return None if mixer is None else mixer.make_cache(cache_shape, dtype, device)
 
     def step(
         self,

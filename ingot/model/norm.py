@@ -2,7 +2,7 @@
 
 Three switches, all of which real systems use: the gain is w, 1 + w (zero-centred: Gemma, Qwen3-Next) or missing (Llama 4's
 queries and keys); the result is rounded to the activations' dtype before the gain (Llama) or after it (OLMo, Gemma). The
-mean is taken in float32 whatever the dtype.
+arithmetic is in kernels/rms_norm.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm
 
+from ingot.kernels import rms_norm
+from ingot.kernels.allow_list import understands
 from ingot.workspace.config import Config
 
 
@@ -27,6 +28,9 @@ class NormConfig(Config):
     )
 
 
+KERNEL_FIELDS = frozenset(("epsilon", "zero_centred", "cast"))  # of a NormConfig, that the kernels are told
+
+
 class RmsNorm(nn.Module):
     """Normalises the last axis. The gain starts at one (at zero if zero-centred: it is then one plus the parameter)."""
 
@@ -34,6 +38,8 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.config, self.epsilon = config, config.epsilon if epsilon is None else epsilon
         self.gain = nn.Parameter(torch.zeros(width) if config.zero_centred else torch.ones(width)) if gain else None
+        self.round_first = config.cast == "before_gain"
+        self.kernel = understands(config, KERNEL_FIELDS)  # float8 turns it off: its compiler fuses norm and rounding
 
     def scale(self) -> Tensor | None:
         """The parameter as it is used."""
@@ -49,11 +55,9 @@ class RmsNorm(nn.Module):
         )  # bfloat16 could not tell 1 + w from its neighbours
 
     def forward(self, x: Tensor) -> Tensor:
-        shape, gain = (x.shape[-1],), self.used_gain()
-        if gain is None:
-            return rms_norm(x, shape, None, self.epsilon)
-        if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):
-            return rms_norm(x, shape, gain, self.epsilon)  # where nothing is rounded the cast point is the same
-        if self.config.cast == "before_gain":
-            return rms_norm(x, shape, None, self.epsilon) * gain.to(x.dtype)
-        return rms_norm(x.float(), shape, gain.float(), self.epsilon).to(x.dtype)
+        return rms_norm.rms_norm(x, self.used_gain(), self.epsilon, self.round_first, kernel=self.kernel)
+
+
+def add_rms_norm(x: Tensor, y: Tensor, norm: RmsNorm) -> tuple[Tensor, Tensor]:
+    """x + y, and the norm of it."""
+    return rms_norm.add_rms_norm(x, y, norm.used_gain(), norm.epsilon, norm.round_first, kernel=norm.kernel)

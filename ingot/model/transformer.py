@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from ingot.model.across import Across
 from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Embedding, Linear
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
 from ingot.model.norm import RmsNorm
-from ingot.model.norm_residual import Unsummed, add_norm, add_norm_can
 from ingot.model.quantise import quantise_weights
 from ingot.model.record import Record
 from ingot.workspace.errors import ArtifactError
@@ -83,7 +82,7 @@ class Transformer(nn.Module):
         reach: int | None = None,
         record: Record | None = None,
         places: Places | None = None,
-        across: Across | None = None,
+        context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after the last norm. With caches, `slots` [B] says which slot each row continues.
 
@@ -91,13 +90,15 @@ class Transformer(nn.Module):
         `lengths` [B] is the number of real tokens of each row, if some are padded at the end. `reach` (one more than the
         largest position) bounds the keys that are read; giving it saves asking the device. A `record` collects the
         parts' losses and the routers' loads. `places` says where documents begin, so that the device need not be asked.
-        With `across` the inputs are whole rows, and the states those of this rank's tokens.
+        With `context_parallel` the inputs are whole rows, and the states those of this rank's tokens.
         """
         if positions_BT is None:
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
-        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(across)
+        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(
+            context_parallel
+        )
         return self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches, self.norm)
 
     @staticmethod
@@ -110,20 +111,16 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The residual stream after these blocks, all that one pass goes through, and after the last norm if it is given."""
         chosen = [cast(Block, block) for block in blocks]
-        if caches is None:
-            for block in chosen:
-                if block.mixer is not None:
-                    block.mixer.prepare(context)
-        joins = caches is None and bool(chosen) and all(block.joins(x_BTD) for block in chosen)
-        joins = joins and (norm is None or add_norm_can(norm, x_BTD))
-        stream = Unsummed(x_BTD) if joins else x_BTD
-        for number, block in enumerate(chosen):
-            stream = block(stream, context, None if caches is None else caches[number])
+        for block in chosen:
+            if caches is None and block.mixer is not None:
+                block.mixer.prepare(context)
+        for block, cache in zip(chosen, caches or [None] * len(chosen), strict=True):
+            # training may have compiled its blocks; sampling is held by captured graphs, and its shapes change
+            run = block if caches is None else block.forward
+            x_BTD = run(x_BTD, context, cache)
             block.report(context)
         context.reported = True
-        if not isinstance(stream, Unsummed):
-            return stream if norm is None else norm(stream)
-        return stream.total() if norm is None else add_norm(stream, norm)[1]
+        return x_BTD if norm is None else norm(x_BTD)
 
     def embed(self, tokens_BT: Tensor) -> Tensor:
         """The tokens' embeddings, scaled."""
@@ -149,11 +146,11 @@ class Transformer(nn.Module):
         cap = self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def make_caches(self, room: Room) -> list[Cache | None]:
+    def make_caches(self, cache_shape: CacheShape) -> list[Cache | None]:
         """An empty cache per layer; None for a layer without a mixer."""
         weight, caches = self.embedding.weight, list[Cache | None]()
         for block in self.blocks:
             assert isinstance(block, Block)
             mixer = block.mixer
-            caches.append(None if mixer is None else mixer.make_cache(room, weight.dtype, weight.device))
+            caches.append(None if mixer is None else mixer.make_cache(cache_shape, weight.dtype, weight.device))
         return caches

@@ -2,9 +2,8 @@
 
     m ← β₁ m + (1 − β₁) g       v ← β₂ v + (1 − β₂) g²       p ← p − lr · ( m̂ / (√v̂ + ε) + λ p ),      m̂, v̂ without their bias
 
-The update is elementwise, so each rank hands its shards to a fused kernel, one call for a whole group: on CUDA to one of our own,
-which comes closer to the memory's speed (adamw_triton.py), elsewhere to torch's. torch's class would hand over DTensors, and
-those of one call must live on one mesh: experts do not.
+The update is elementwise, so each rank hands its shards to torch's fused kernel, one call for a whole group. torch's class would
+hand over DTensors, and those of one call must live on one mesh: experts do not.
 
 `grad_scale` (gradients are divided by it) and `found_inf` (1: the step is not taken) are tensors that a trainer may set before a
 step, as torch's fused optimizers have them: clipping and skipping then never wait for the device.
@@ -19,8 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
-
-TOGETHER = 4  # numbers that the kernel reads at once
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -58,38 +55,8 @@ class AdamW(torch.optim.Optimizer):
 
     def update(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
         """One group's update."""
-        ours = [each for each in parameters if _kernel_can(each)]
-        rest = [each for each in parameters if not _kernel_can(each)]
-        if ours:
-            self._update_by_kernel(group, ours)
-        if rest:
-            self._update_by_torch(group, rest)
-
-    def _update_by_kernel(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
-        from ingot.optim.adamw_triton import adamw_triton
-
-        device = parameters[0].device
-        scale = None if self.grad_scale is None else self.grad_scale.to(device)
-        skip = None if self.found_inf is None else self.found_inf.to(device)
-        states = [self._moments(each) for each in parameters]
-        steps = [state["step"] for state in states]
-        taken = [torch.ones((), device=device) if skip is None else 1.0 - skip] * len(states)
-        torch._foreach_add_(steps, taken)  # with one tensor for all it waits for the device
-        adamw_triton(
-            [local(each) for each in parameters],
-            [local_gradient(each).contiguous() for each in parameters],
-            [local(state["exp_avg"]) for state in states],
-            [local(state["exp_avg_sq"]) for state in states],
-            steps,
-            rate=group["lr"],
-            decay=group["weight_decay"],
-            betas=group["betas"],
-            epsilon=group["epsilon"],
-            grad_scale=scale,
-            found_inf=skip,
-        )
-
-    def _update_by_torch(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+        if not parameters:
+            return
         states = [self._moments(each) for each in parameters]
         adamw(
             [local(each) for each in parameters],
@@ -117,11 +84,3 @@ class AdamW(torch.optim.Optimizer):
             for name in ("exp_avg", "exp_avg_sq"):
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
-
-
-def _kernel_can(parameter: nn.Parameter) -> bool:
-    shard, gradient = local(parameter), parameter.grad
-    assert gradient is not None
-    single = shard.dtype == gradient.dtype == torch.float32
-    size = shard.numel()  # one odd size would slow down the whole group
-    return shard.is_cuda and single and shard.is_contiguous() and size > 0 and size % TOGETHER == 0

@@ -1,4 +1,4 @@
-"""The optimizer of a model. Every group has its `peak_lr`: whoever trains sets lr = peak_lr · (the schedule's share) each step.
+"""The optimizer of a model. Every group has its `peak_lr`: the loop sets lr = peak_lr · (the schedule's share) each step.
 
 A model with muP (model/initialise.py) has rates that depend on its width, m times that of the model that was tuned:
 

@@ -20,8 +20,7 @@ in 16 bits, so after RESTART iterations Q is applied and R made anew (4·m²n + 
 On CUDA it runs in float16, not bfloat16: the same speed and eight times as exact. Its range suffices because X is held √m times
 too large (`unit`, a power of two), so that the entries of X and R lie around one. Elsewhere it runs in the dtype of the input.
 
-All m × m products have symmetric results: for large m only the blocks on and below the diagonal are computed, then mirrored;
-on CUDA a kernel does both at once (symmetric_triton.py).
+All m × m products have symmetric results, which cost half (kernels/symmetric_product.py).
 
 Shapes: N matrices of R rows and C columns; M = min(R, C).
 """
@@ -32,6 +31,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from ingot.kernels.symmetric_product import symmetric_product
 
 Polynomial = tuple[float, float, float]
 
@@ -50,8 +51,6 @@ SAFETY = 1.01  # of Polar Express: rounding may push a singular value above one,
 
 RESTART = 3  # iterations
 GRAM_RATIO = 1.5
-BLOCK = 512  # rows of a block of a symmetric product
-KERNEL_ROWS = 512  # from here on the kernel is faster than the whole product
 TINY = 1e-30  # a gradient of zeros stays one
 
 
@@ -82,12 +81,7 @@ def _normalised(x_NRC: Tensor, unit: float, margin: float) -> Tensor:
     precise = torch.promote_types(x_NRC.dtype, torch.float32)
     norm_N11 = torch.linalg.vector_norm(x_NRC, dim=(-2, -1), keepdim=True, dtype=precise)
     factor_N11 = unit / (margin * norm_N11).clamp_min(TINY)
-    dtype = iteration_dtype(x_NRC)
-    if dtype == torch.float16 and x_NRC.is_cuda:
-        from ingot.optim.normalise_triton import scaled_triton
-
-        return scaled_triton(x_NRC, factor_N11, dtype)
-    return (x_NRC * factor_N11).to(dtype, memory_format=torch.contiguous_format)
+    return (x_NRC * factor_N11).to(iteration_dtype(x_NRC), memory_format=torch.contiguous_format)
 
 
 def _iterate(x: Tensor, steps: Sequence[Polynomial], restart: int, scale: float, out: Tensor | None = None) -> Tensor:
@@ -96,15 +90,15 @@ def _iterate(x: Tensor, steps: Sequence[Polynomial], restart: int, scale: float,
     for number, stretch in enumerate(stretches, start=1):
         r, q = _gram_matrix(x), None
         for place, (a, b, c) in enumerate(stretch, start=1):
-            z = _symmetric(r, r, plus=r, beta=b, alpha=c)
+            z = symmetric_product(r, r, plus=r, beta=b, alpha=c)
             if place < len(stretch):
-                rz = _symmetric(r, z, plus=r, beta=a)
-                r = _symmetric(z, rz, plus=rz, beta=a)
+                rz = symmetric_product(r, z, plus=r, beta=a)
+                r = symmetric_product(z, rz, plus=rz, beta=a)
             if q is None:
                 q = z  # nothing reads z any more
                 q.diagonal(dim1=-2, dim2=-1).add_(a)
             else:
-                q = _symmetric(q, z, plus=q, beta=a)
+                q = symmetric_product(q, z, plus=q, beta=a)
         assert q is not None
         last = number == len(stretches)
         x = _times(q, x, scale if last else 1.0, out if last else None)
@@ -114,7 +108,7 @@ def _iterate(x: Tensor, steps: Sequence[Polynomial], restart: int, scale: float,
 def _gram_matrix(x_NRC: Tensor) -> Tensor:
     """[N, M, M]."""
     wide = x_NRC.shape[-2] <= x_NRC.shape[-1]
-    return _symmetric(x_NRC, x_NRC.mT) if wide else _symmetric(x_NRC.mT, x_NRC)
+    return symmetric_product(x_NRC, x_NRC.mT) if wide else symmetric_product(x_NRC.mT, x_NRC)
 
 
 def _times(q_NMM: Tensor, x_NRC: Tensor, alpha: float, out: Tensor | None) -> Tensor:
@@ -122,40 +116,3 @@ def _times(q_NMM: Tensor, x_NRC: Tensor, alpha: float, out: Tensor | None) -> Te
     left, right = (q_NMM, x_NRC) if x_NRC.shape[-2] <= x_NRC.shape[-1] else (x_NRC, q_NMM)
     out = torch.empty_like(x_NRC) if out is None else out
     return torch.baddbmm(out, left, right, beta=0.0, alpha=alpha, out=out)
-
-
-def _symmetric(
-    left: Tensor,
-    right: Tensor,
-    plus: Tensor | None = None,
-    *,
-    beta: float = 0.0,
-    alpha: float = 1.0,
-) -> Tensor:
-    """alpha · left · right + beta · plus, which is known to be symmetric."""
-    if left.is_cuda and left.dtype == torch.float16 and left.shape[1] >= KERNEL_ROWS:
-        from ingot.optim.symmetric_triton import fits, symmetric_triton
-
-        if fits(left):
-            return symmetric_triton(left, right, plus, beta=beta, alpha=alpha)
-    return symmetric_reference(left, right, plus, beta=beta, alpha=alpha)
-
-
-def symmetric_reference(left: Tensor, right: Tensor, plus: Tensor | None, *, beta: float, alpha: float) -> Tensor:
-    """The same by blocks of rows: each is multiplied up to the diagonal, and what lies below is copied above."""
-    count, size, _ = left.shape
-    out = torch.empty(count, size, size, dtype=left.dtype, device=left.device)
-    block = BLOCK if size >= 2 * BLOCK else size
-    for start in range(0, size, block):
-        rows, end = slice(start, start + block), min(start + block, size)
-        given = out if plus is None else plus
-        torch.baddbmm(
-            given[:, rows, :end],
-            left[:, rows],
-            right[:, :, :end],
-            beta=0.0 if plus is None else beta,
-            alpha=alpha,
-            out=out[:, rows, :end],
-        )
-        out[:, :start, rows] = out[:, rows, :start].mT
-    return out

@@ -5,7 +5,7 @@ update, a head with S_h > τ has its projections shrunk so that its logits would
 
     multi-head                    W_q^h, W_k^h · √γ_h
     grouped and multi-query       W_q^h · γ_h             keys are shared by a group of heads, of which only h is too large
-    latent                        W_qc^h, W_kc^h · √γ_h  (content)      W_qr^h · γ_h  (turned; its key is shared by all heads)
+    latent                        W_qc^h, W_kc^h · √γ_h  (content)      W_qr^h · γ_h  (rotated; its key is shared by all heads)
 
 with the biases, where there are any. The step's own forward and backward pass are over by then and do not change. Logits are
 linear in what is scaled: a head that is not clipped keeps its logits exactly, and one that is would have had at most τ.

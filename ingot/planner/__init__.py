@@ -1,1 +1,1 @@
-"""What a recipe would cost before it runs: layouts, memory, speed and money, and a look at the machine (doctor)."""
+"""Estimates what a recipe takes before it runs (layout, memory, speed, cost), and checks the machine (doctor)."""

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ingot.planner.check import Check
 from ingot.recipe.recipe import FromPath, Recipe, RecipeStage
-from ingot.recipe.work import Work
+from ingot.recipe.work import StageWork
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import INDEX_FILE, SOURCE_FILES, Shards
-from ingot.train.config import PretrainConfig
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import ArtifactError, DataError, RecipeError
 from ingot.workspace.files import file_sha256, read_json
 
@@ -28,7 +28,7 @@ MOST_NEIGHBOURS = 0.1
 """Share of rows that may be followed by their neighbour in the source; chance gives 1 in their number."""
 
 
-def check_data(recipe: Recipe, works: list[Work]) -> Iterator[Check]:
+def check_data(recipe: Recipe, works: list[StageWork]) -> Iterator[Check]:
     """Everything about the data of the pre-training stages that are not finished."""
     made = {work.stage.name: work for work in works}
     for work in works:
@@ -37,7 +37,7 @@ def check_data(recipe: Recipe, works: list[Work]) -> Iterator[Check]:
     yield check_seeds(recipe)
 
 
-def check_shards(stage: RecipeStage, works: Mapping[str, Work]) -> Check:
+def check_shards(stage: RecipeStage, works: Mapping[str, StageWork]) -> Check:
     """The shards of one stage, and the order in which it reads them."""
     name, config = f"{stage.name} data", stage.config
     assert isinstance(config, PretrainConfig)
@@ -80,7 +80,7 @@ def check_shards(stage: RecipeStage, works: Mapping[str, Work]) -> Check:
     return Check(name, "ok", text)
 
 
-def shards_folder(stage: RecipeStage, works: Mapping[str, Work]) -> Path | None:
+def shards_folder(stage: RecipeStage, works: Mapping[str, StageWork]) -> Path | None:
     """Where a stage's shards lie, if they are there."""
     source = stage.inputs.get("shards")
     if isinstance(source, FromPath):

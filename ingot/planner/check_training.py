@@ -20,10 +20,11 @@ from ingot.planner.memory import memory
 from ingot.planner.placement import devices, resolve
 from ingot.planner.plan import assume_machine
 from ingot.planner.shape import shape_of
-from ingot.recipe.work import Work
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.recipe.work import StageWork
+from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import divided_widths, find_indivisible
+from ingot.train.pretrain_config import PretrainConfig
 
 DRY_RUN_SECONDS = 120.0
 LONGEST_STEP = 60.0
@@ -34,7 +35,7 @@ MEMORY_MISSED = 0.25
 """Difference between measured and estimated memory, as a share, from which it is worth a warning."""
 
 
-def check_sharding(works: list[Work], models: Mapping[str, ModelConfig | None]) -> Iterator[Check]:
+def check_sharding(works: list[StageWork], models: Mapping[str, ModelConfig | None]) -> Iterator[Check]:
     """Whether each training stage's model can be divided over its mesh."""
     for work in works:
         config, model = work.stage.config, models.get(work.stage.name)
@@ -66,7 +67,7 @@ def checkpoint_bytes(config: TrainingConfig, cost: Cost) -> tuple[int, int]:
     return whole * min(held, 1 + config.steps // plan.every) + weights, whole * for_good + weights
 
 
-def check_checkpoints(works: list[Work], costs: Mapping[str, Cost], place: Path) -> Check | None:
+def check_checkpoints(works: list[StageWork], costs: Mapping[str, Cost], place: Path) -> Check | None:
     """The disk against what checkpoints take at the worst moment of the recipe."""
     kept = most = 0
     for work in works:
@@ -85,7 +86,7 @@ def check_checkpoints(works: list[Work], costs: Mapping[str, Cost], place: Path)
     return Check("recipe disk", "ok", text)
 
 
-def check_step(works: list[Work], models: Mapping[str, ModelConfig | None], costs: Mapping[str, Cost]) -> Check:
+def check_step(works: list[StageWork], models: Mapping[str, ModelConfig | None], costs: Mapping[str, Cost]) -> Check:
     """One real step of the pre-training stage that takes most memory, if this machine can take it."""
     pending = [work.stage for work in works if isinstance(work.stage.config, PretrainConfig) and work.done is None]
     known = [stage for stage in pending if models.get(stage.name) is not None]

@@ -17,7 +17,8 @@ from ingot.planner.placement import Placement
 from ingot.planner.published import Published
 from ingot.planner.shape import Shape
 from ingot.planner.speed import OURS, step_speed
-from ingot.train.config import ActivationsConfig, PretrainConfig
+from ingot.train.config import ActivationsConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 
 @dataclass(frozen=True)

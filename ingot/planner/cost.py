@@ -7,7 +7,7 @@ GPUs are planned by memory.py, speed.py and placement.py.
     memory  = 16 · parameters (float32 weights, gradients, two moments of AdamW)
               + 4 · tokens of a pass · values kept for the backward pass: 4·vocabulary for the loss, and per layer
                 8·width + 3·(queries + keys + values) + 5·feed-forward width
-              + what a stage that samples holds beside (beside.py), in each of the processes that its mesh asks for
+              + what a stage that samples holds in addition (sampler_memory.py), in each of the processes that its mesh asks for
     seconds = FLOPs / (machine's matrix product speed · UTILISATION)
 
 A mixer without queries, keys and values counts what enters its mixing (`MixerConfig.input_width`); a mixture of experts counts
@@ -27,11 +27,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingot.model.config import ModelConfig
-from ingot.planner.sampler_memory import MASTER, NOTHING, Beside, beside
+from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory, sampler_memory
 from ingot.post.config import DistillConfig
 from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
 from ingot.tokens.config import TokenizerConfig
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 UTILISATION = 0.5
 """Share of the matrix product speed that a training step of a small model reaches."""
@@ -49,7 +50,7 @@ class Cost:
     flops_per_token: int | None = None
     flops: int | None = None
     memory_bytes: int | None = None
-    beside: Beside = NOTHING
+    sampling: SamplerMemory = NOTHING
 
     def seconds(self, flops_per_second: float) -> float | None:
         """The time on a machine that multiplies matrices at this speed."""
@@ -73,7 +74,7 @@ def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
         parameters = counted.counted(("body", "embedding", "head", "multi_token"))
         per_token = counted.training_flops_per_token(config.sequence_length)
         processes, teacher = mesh_processes(config), teacher_model(recipe.stage(name), models)
-        held = beside(model, config, processes, teacher)
+        held = sampler_memory(model, config, processes, teacher)
         training = BYTES_PER_PARAMETER * parameters + BYTES_PER_VALUE * pass_tokens(config) * kept_values(model)
         costs[name] = Cost(
             steps=config.steps,
@@ -84,7 +85,7 @@ def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
             memory_bytes=None
             if needs_teacher(config) and teacher is None
             else _peak(training, held, processes, parameters),
-            beside=held,
+            sampling=held,
         )
     return costs
 
@@ -95,7 +96,7 @@ def mesh_processes(config: TrainingConfig) -> int:
     return mesh.replicate * max(1, mesh.shard) * mesh.tensor * mesh.context * mesh.pipeline
 
 
-def _peak(training: int, held: Beside, processes: int, parameters: int) -> int:
+def _peak(training: int, held: SamplerMemory, processes: int, parameters: int) -> int:
     if not held.before:
         return training + processes * held.total
     whole = 0 if held.sampler else MASTER * parameters  # one process samples from the model that it trains

@@ -1,4 +1,4 @@
-"""A look at the machine, and at a recipe, before time is spent: each check says ok, warn or fail, and what to do.
+"""Checks of the machine and of a recipe before a run: each is ok, warn or fail, with what to do.
 
 The checks are in check_machine.py, stress.py (devices), check_data.py (shards, order, seeds) and check_training.py (sharding,
 disk, one real step). `quick` leaves out what takes longer than a second: the stress and the step.
@@ -80,7 +80,7 @@ def check_stages(recipe: Recipe, table: Table) -> Check:
     """Whether the code of every stage can be imported here."""
     for kind in dict.fromkeys(stage.kind for stage in recipe.stages):
         try:
-            table[kind].stage()
+            table[kind].run_function()
         except ImportError as error:
             return Check("stages", "fail", f"{kind} cannot be imported: {error}", "install what is missing")
     return Check("stages", "ok", "the code of every stage can be imported")

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ingot.model.config import ModelConfig
-from ingot.train.config import PretrainConfig
 from ingot.train.parallel.config import MeshConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 MARK = "outcome: "
 

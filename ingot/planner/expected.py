@@ -1,13 +1,12 @@
 """How fast a training stage should run on this machine's devices, by the estimate of `ingot plan`: said when it starts.
 
-A run that reaches half of it has something to look for; without the number beside it nobody would know.
+A run that reaches half of it has a problem, which the measured number alone does not show.
 """
 
 from __future__ import annotations
 
-from ingot.planner.plan import this_gpu
 from ingot.recipe.recipe import Recipe
-from ingot.train.config import PretrainConfig
+from ingot.train.config import TrainingConfig
 from ingot.workspace.errors import ArtifactError
 
 
@@ -16,15 +15,20 @@ def expected_speed(recipe: Recipe, stage: str, processes: int) -> float | None:
 
     None where it is not known: on a CPU or an unknown GPU, and for stages that do not know their tokens in advance.
     """
+    config = recipe.stage(stage).config
+    if not isinstance(config, TrainingConfig):
+        return None
     # here, because they import torch, which recipes without a training stage do without
     from ingot.model.count import count
     from ingot.planner.cost import stage_models
     from ingot.planner.hardware import find_gpu, reached
     from ingot.planner.placement import judge, resolve
+    from ingot.planner.plan import this_gpu
     from ingot.planner.shape import shape_of
     from ingot.train.parallel.divisible import find_indivisible
+    from ingot.train.pretrain_config import PretrainConfig
 
-    config, gpu = recipe.stage(stage).config, this_gpu()
+    gpu = this_gpu()
     if gpu is None or not isinstance(config, PretrainConfig):
         return None
     try:

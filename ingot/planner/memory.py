@@ -4,14 +4,14 @@
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
                   step on; in a step of one pass they grow while activations are freed, and count only where they exceed them
     optimizer     8 B · parameters (AdamW, two moments); Muon keeps one momentum, 4 B, of the matrices of the blocks
-    copies        2 B · parameters of all blocks on one device (train/rounded.py), of gathered ones under FSDP; with float8 and
-                  a scale per tensor 1 B of every rounded weight, which waits for the backward pass
+    copies        2 B · parameters of all blocks on one device (train/bf16_copies.py), of gathered ones under FSDP; with float8
+                  and a scale per tensor 1 B of every rounded weight, which waits for the backward pass
     activations   bytes per token and block (shape.py, by `activations.keep`) · tokens of a pass · passes in flight
                   + what one block computes again or holds while its gradient is taken, beyond the logits, which are gone then
     loss          a chunk of logits (its size: train/hardware.py), which become their gradient; the states and their gradient;
                   the head's gradient in float32
-    workspace     a constant and a share for what kernels and the allocator hold beside
-    sampler, reference, teacher, cache     of stages that sample: whole in every process (beside.py)
+    workspace     a constant and a share for what kernels and the allocator hold in addition
+    sampler, reference, teacher, cache     of stages that sample: whole in every process (sampler_memory.py)
 
 A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
 divides the vocabulary, and on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of
@@ -27,11 +27,12 @@ from dataclasses import asdict, dataclass, replace
 
 from ingot.optim.config import MuonConfig
 from ingot.planner.hardware import GIB
-from ingot.planner.sampler_memory import MASTER, NOTHING, Beside
+from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory
 from ingot.planner.shape import Shape
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.hardware import bytes_of_logits
 from ingot.train.parallel.config import MeshConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 GRADIENT, MOMENT = 4, 4
 """Bytes of a weight's gradient, of one moment."""
@@ -81,18 +82,20 @@ class Memory:
         return asdict(self)
 
 
-def memory(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int, *, beside: Beside = NOTHING) -> Memory:
+def memory(
+    shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int, *, sampling: SamplerMemory = NOTHING
+) -> Memory:
     """The estimate for the most loaded device, one of `device` bytes, of a mesh whose `shard` is resolved.
 
-    `beside`: what the stage holds beside its training (beside.py).
+    `sampling`: what the stage also holds for sampling (sampler_memory.py).
     """
     training = _training(shape, config, mesh, device)
-    if not beside.before:
-        return replace(training, **beside.parts)
+    if not sampling.before:
+        return replace(training, **sampling.parts)
     # a process by itself samples from the model that it trains
-    whole = 0 if beside.sampler else MASTER * shape.parameters
-    sampling = Memory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **beside.parts)
-    return max(training, sampling, key=lambda one: one.total)
+    whole = 0 if sampling.sampler else MASTER * shape.parameters
+    sampled = Memory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **sampling.parts)
+    return max(training, sampled, key=lambda one: one.total)
 
 
 def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int) -> Memory:
@@ -166,7 +169,7 @@ def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
 
 
 def _loss(shape: Shape, tokens: float, ranks: int) -> float:
-    """Beside the chunk of logits: the states, the gradient of this device's part of the head and its copy in use."""
+    """SamplerMemory the chunk of logits: the states, the gradient of this device's part of the head and its copy in use."""
     head = (GRADIENT + VALUE) * shape.vocabulary / ranks * shape.width
     return BYTES_PER_STATE * tokens * shape.width + head
 

@@ -15,13 +15,14 @@ from typing import Any
 from ingot.model.config import ModelConfig
 from ingot.planner.hardware import NODE, Gpu, Reached
 from ingot.planner.memory import Memory, memory
-from ingot.planner.sampler_memory import NOTHING, Beside
+from ingot.planner.sampler_memory import NOTHING, SamplerMemory
 from ingot.planner.shape import Shape
 from ingot.planner.speed import Speed, step_speed
 from ingot.post.config import PreferConfig
-from ingot.train.config import ActivationsConfig, PretrainConfig, TrainingConfig
+from ingot.train.config import ActivationsConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import Indivisible, expert_counts, find_indivisible
+from ingot.train.pretrain_config import PretrainConfig
 
 TIE = 0.05
 """Relative difference of speed that the estimate cannot be trusted to see."""
@@ -79,10 +80,10 @@ def judge(
     gpu: Gpu,
     kernels: Reached,
     flops: int,
-    beside: Beside = NOTHING,
+    sampling: SamplerMemory = NOTHING,
 ) -> Placement:
     """What a layout comes to; `flops` are the model's per token (model/count.py). The mesh's `shard` is resolved."""
-    held = memory(shape, config, mesh, gpu.memory, beside=beside)
+    held = memory(shape, config, mesh, gpu.memory, sampling=sampling)
     speed = tokens = mfu = None
     if isinstance(config, PretrainConfig):
         speed = step_speed(shape, config, mesh, gpu, kernels)
@@ -130,7 +131,7 @@ def first_fit(
     gpu: Gpu,
     kernels: Reached,
     flops: int,
-    beside: Beside = NOTHING,
+    sampling: SamplerMemory = NOTHING,
 ) -> Placement:
     """For a stage whose tokens are unknown: the recipe's mesh, with as much recomputation and context as its memory asks for."""
     placement = None
@@ -141,7 +142,7 @@ def first_fit(
             mesh = resolve(config.mesh.model_copy(update={"context": max(context, config.mesh.context)}), gpus)
             rows = max(1, config.micro_batch_tokens // config.sequence_length)
             changed = {"micro_batch_tokens": rows * config.sequence_length, "activations": ActivationsConfig(keep=keep)}
-            placement = judge(shape, config.model_copy(update=changed), mesh, gpu, kernels, flops, beside)
+            placement = judge(shape, config.model_copy(update=changed), mesh, gpu, kernels, flops, sampling)
             if placement.fits and devices(mesh) == gpus and not _broken(model, config, mesh):
                 return placement
     assert placement is not None

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.planner.cost import Cost, needs_teacher, stage_costs, stage_models, teacher_model
 from ingot.planner.published import Published, published
-from ingot.planner.sampler_memory import beside
+from ingot.planner.sampler_memory import sampler_memory
 from ingot.recipe.folders import input_names
 from ingot.recipe.recipe import FromPath, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import list_work
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.hardware import cpu_name
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def place(
         found = best(model, shape, config, gpus, device, kernels, cost.flops_per_token)
         return found, why_none(model, config, gpus) if found is None else None
     if gpus is not None:
-        held = beside(model, config, gpus, teacher, device.memory)
+        held = sampler_memory(model, config, gpus, teacher, device.memory)
         found = first_fit(model, shape, config, gpus, device, kernels, cost.flops_per_token, held)
         return found, None if found.fits else why_not(found)
     mesh = resolve(config.mesh, gpus)
@@ -189,7 +190,7 @@ def place(
     broken = find_indivisible(model, mesh, sequence_length=config.sequence_length, rows_per_step=rows)
     if broken:
         return None, "; ".join(f"{one.problem}: {one.fix}" for one in broken)
-    held = beside(model, config, devices(mesh), teacher, device.memory)
+    held = sampler_memory(model, config, devices(mesh), teacher, device.memory)
     judged = judge(shape, config, mesh, device, kernels, cost.flops_per_token, held)
     return judged, None if judged.fits else why_not(judged)
 

@@ -1,4 +1,4 @@
-"""What was published about the training of systems whose recipes are here, to print beside an estimate.
+"""Published training runs of the systems that have recipes here, to compare an estimate with.
 
 A recipe is matched by its name. Reports count MFU in their own ways (most count attention as if it were not causal), so
 the number to compare is tokens per second and device; `mfu` is as published. A run that gives only its hours includes its

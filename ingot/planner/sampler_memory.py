@@ -1,4 +1,6 @@
-"""What stages that sample hold on a device beside their training (memory.py): whole in every process, never divided.
+"""Memory that sampling takes during a training stage, in addition to the training itself (memory.py).
+
+It is whole in every process, never divided:
 
     sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py)
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`)
@@ -31,7 +33,7 @@ MASTER = 4
 
 
 @dataclass(frozen=True)
-class Beside:
+class SamplerMemory:
     """Bytes by part. `before`: they are there before the training, not while it goes on."""
 
     sampler: int = 0
@@ -50,16 +52,16 @@ class Beside:
         return sum(self.parts.values())
 
 
-NOTHING = Beside()
+NOTHING = SamplerMemory()
 
 
-def beside(
+def sampler_memory(
     model: ModelConfig,
     config: TrainingConfig,
     processes: int = 1,
     teacher: ModelConfig | None = None,
     device: int | None = None,
-) -> Beside:
+) -> SamplerMemory:
     """What each of so many processes holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
     if not isinstance(config, SamplingConfig | PreferConfig):
         return NOTHING
@@ -69,13 +71,13 @@ def beside(
     sampler = weights if processes > 1 else 0
     if isinstance(config, PreferConfig):
         held = _cache(model, SLOTS, config.sequence_length, None if device is None else device - weights)
-        return Beside(sampler, cache=held, before=True)
+        return SamplerMemory(sampler, cache=held, before=True)
     grading = weight_bytes(teacher) if teacher is not None else 0
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     slots = -(-config.prompts_per_step * group // processes)
     free = None if device is None else device - weights - grading
-    reference = weights if isinstance(config, RlConfig) and config.reference_weight > 0 else 0
-    return Beside(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
+    reference = weights if isinstance(config, RlConfig) and config.algorithm.wants_reference else 0
+    return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
 
 
 def _built(model: ModelConfig) -> Transformer:
@@ -95,12 +97,12 @@ def weight_bytes(model: ModelConfig) -> int:
 
 def _cache(model: ModelConfig, slots: int, length: int, free: int | None) -> int:
     """The engine's caches, of which pages take at most a share of what is free; without a number, of what a CPU gives them."""
-    from ingot.inference.memory import CPU_BYTES, GPU_SHARE, simple_caches, size_chunk, size_room
+    from ingot.inference.memory import CPU_BYTES, GPU_SHARE, simple_caches, size_caches, size_chunk
 
     built = _built(model)
     piece = min(size_chunk(built, "cpu" if free is None else "cuda"), length)
-    room = size_room(built, slots, length, piece=piece, cache_bytes=1 << 62)
-    caches = [one for each in built.make_caches(room) for one in simple_caches(each)]
+    cache_shape = size_caches(built, slots, length, piece=piece, cache_bytes=1 << 62)
+    caches = [one for each in built.make_caches(cache_shape) for one in simple_caches(each)]
     pages = sum(_bytes(cache.tensors()) for cache in caches if cache.in_pages)
     owned = sum(_bytes(cache.tensors()) for cache in caches if not cache.in_pages)
     return owned + min(pages, CPU_BYTES if free is None else int(GPU_SHARE * max(0, free)))

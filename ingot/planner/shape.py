@@ -99,7 +99,7 @@ class BlockShape:
         return 2 * made_again - copies
 
     def mixing_flops(self, length: int) -> float:
-        """Forward FLOPs per token beside the matrices."""
+        """Forward FLOPs per token in addition to the matrices."""
         return mixing_flops(self.config.mixer, length)
 
 

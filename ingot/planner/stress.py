@@ -1,4 +1,4 @@
-"""A short stress of this machine's devices: speed, steadiness and correctness of products, and whether memory keeps what it got.
+"""A short stress test of this machine: speed, steadiness and correctness of matrix products, and correctness of memory.
 
 Products: one matrix product again and again for a few seconds. Its speed is compared with the table (hardware.py); the last
 third of the time with the first (a device that heats up and lowers its clock gets slower); and every result with the

@@ -1,9 +1,9 @@
-"""Several answers of a model to each of many tasks, scored, and kept while they are made (kept.py).
+"""Several answers of a model to each of many tasks, scored, and saved as they are sampled (resumable.py).
 
 An answer's seed is a hash of (seed, task, which answer to it, turn): envs/rollout.py. Its tokens follow from that and the
-weights, up to the rounding of matrix products, which depends on what is computed together. So the answers are made in pieces of
-whole tasks, each by an engine that is empty and remembers nothing: a piece does not depend on which were made before it. (Only
-tools still can make a difference: an answer joins its neighbours again when its tool has answered.)
+weights, up to the rounding of matrix products, which depends on what is computed together. So answers are sampled in pieces of
+whole tasks, each by an engine with an empty cache: a piece does not depend on the pieces before it. (Only tools can still make a
+difference: an answer joins the batch again when its tool has answered.)
 
 An engine that empties after each piece costs time: with PIECE = 32 SLOTS 3 to 14 % more steps than one that is never emptied, for
 lengths that are uniform up to the longest, and lengths with a long tail (8 times the mean). A stop loses a piece in each process.
@@ -11,30 +11,31 @@ lengths that are uniform up to the longest, and lengths with a long tail (8 time
 
 from __future__ import annotations
 
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from typing import Any
 
+from ingot.envs.mix import TaskMix
+from ingot.envs.offer import find_tools
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Score, Task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
+from ingot.post.barrier import Between
 from ingot.post.config import PreferConfig
-from ingot.post.kept import Kept
-from ingot.post.meeting import Between
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE, Processes
+from ingot.post.resumable import Resumable
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.config import content_hash
 from ingot.workspace.stage import StageFolder
 
 SLOTS = 64  # answers that are sampled at the same time
-PIECE = 2048  # answers that are kept together
+PIECE = 2048  # answers that are saved together
 
 
 def sample_answers(
@@ -44,7 +45,7 @@ def sample_answers(
     processes: Processes = ALONE,
     folder: StageFolder | None = None,
 ) -> list[Trajectory]:
-    """`config.samples` scored answers to each of `config.prompts` tasks, in order; those kept in `folder` are not made again.
+    """`config.samples` scored answers to each of `config.prompts` tasks, in order; those saved in `folder` are not sampled again.
 
     The model is whole. Each of several processes samples a part of the answers, and all get all.
     """
@@ -65,14 +66,15 @@ def sample_answers(
             max_new_tokens=config.max_new_tokens,
             max_tokens=config.sequence_length,
             seed=seed,
+            tools=find_tools(config.tools),
             score=mix.score,
             only=run,
             between=between,
         )
 
-    kept = None
+    saved = None
     if folder is not None:
-        kept = Kept(
+        saved = Resumable(
             folder.path / "answers",
             fingerprint(model, tasks, config, seed),
             PIECE,
@@ -81,10 +83,10 @@ def sample_answers(
             folder.progress.say,
             together=config.samples,
         )
-    return processes.share(len(tasks), sample_run, kept)
+    return processes.share(len(tasks), sample_run, saved)
 
 
-def fingerprint(model: Transformer, tasks: SequenceOf[Task], config: PreferConfig, seed: int) -> str:
+def fingerprint(model: Transformer, tasks: Sequence[Task], config: PreferConfig, seed: int) -> str:
     """What the answers follow from: weights, tokenizer with its chat template, tasks, how they are scored and sampled, seed."""
     assert model.tokenizer is not None  # its chat format is in use
     return content_hash(

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from ingot.envs.calculator import NAME as CALCULATOR
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.offer import ToolName
+from ingot.post.algorithm import (
+    DISTILL,
+    PREFER,
+    RL,
+    SFT,
+    DistillAlgorithm,
+    PairAlgorithm,
+    RlAlgorithm,
+    SftAlgorithm,
+)
 from ingot.train.config import LanguageConfig, TrainingConfig
 from ingot.workspace.files import fingerprint
 
@@ -27,6 +41,9 @@ class SftConfig(LanguageConfig):
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
     )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
+    algorithm: Annotated[SftAlgorithm, SFT] = Field(
+        "cross_entropy", description="what is learnt from the conversations"
+    )
 
     @property
     def step_tokens(self) -> int:
@@ -42,6 +59,9 @@ class SamplingConfig(TrainingConfig):
     """Training on what the model itself samples."""
 
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
+    tools: tuple[ToolName, ...] = Field(
+        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+    )
     prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
     max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
@@ -55,9 +75,16 @@ class SamplingConfig(TrainingConfig):
 
 
 class PreferConfig(TrainingConfig):
-    """Length-normalised DPO on pairs of the model's own answers: right against wrong."""
+    """Preferences on pairs of the model's own answers: right against wrong."""
+
+    moved: ClassVar[Mapping[str, str]] = {
+        key: f"algorithm: {{algorithm: dpo, {key}: ...}}" for key in ("beta", "length_normalised", "anchor")
+    }
 
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks that are answered")
+    tools: tuple[ToolName, ...] = Field(
+        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+    )
     prompts: int = Field(128, gt=0, description="tasks that are sampled to find pairs")
     samples: int = Field(8, gt=1, description="answers to each task")
     temperature: float = Field(1.0, gt=0, description="sampling temperature for the answers")
@@ -65,13 +92,7 @@ class PreferConfig(TrainingConfig):
     length_gap: int = Field(100, ge=0, description="largest difference in tokens between the two answers of a pair")
     pairs_per_task: int = Field(2, gt=0, description="at most this many pairs from one task")
     batch_pairs: int = Field(16, gt=0, description="pairs in one optimizer step")
-    beta: float = Field(5.0, gt=0, description="β: how strongly the policy is held to the reference")
-    length_normalised: bool = Field(True, description="divide each answer's log-ratio by its length")
-    anchor: float = Field(
-        0.2,
-        ge=0,
-        description="weight of cross-entropy on the chosen answers, which keeps them likely (Llama 3 uses 0.2)",
-    )
+    algorithm: Annotated[PairAlgorithm, PREFER] = Field("dpo", description="what is learnt from the pairs")
 
     @property
     def step_tokens(self) -> int:
@@ -86,22 +107,21 @@ class PreferConfig(TrainingConfig):
 
 
 class RlConfig(SamplingConfig):
-    """GRPO (arXiv 2402.03300) with verifiable rewards, token-level mean, no division by the standard deviation."""
+    """Reinforcement learning with verifiable rewards."""
+
+    moved: ClassVar[Mapping[str, str]] = {
+        key: f"algorithm: {{algorithm: grpo, {key}: ...}}"
+        for key in ("clip_low", "clip_high", "divide_by_std", "reference_weight", "format_reward")
+    }
 
     group: int = Field(8, gt=1, description="samples of each task; the advantage compares within the group")
-    clip_low: float = Field(0.2, gt=0, le=1, description="ratios below 1 − this are clipped")
-    clip_high: float = Field(
-        0.28, gt=0, description="ratios above 1 + this are clipped (clip-higher, arXiv 2503.14476)"
-    )
-    divide_by_std: bool = Field(
-        False, description="divide the advantage by the group's standard deviation, as GRPO did"
-    )
-    reference_weight: float = Field(0.0, ge=0, description="coefficient of the divergence from the input checkpoint")
-    format_reward: float = Field(0.0, ge=0, lt=1, description="reward for a well-formed but wrong answer")
+    algorithm: Annotated[RlAlgorithm, RL] = Field("grpo", description="what is learnt from the samples")
 
 
 class DistillConfig(SamplingConfig):
     """On-policy distillation: the student samples, the teacher grades every token (reverse KL as policy gradient)."""
+
+    algorithm: Annotated[DistillAlgorithm, DISTILL] = Field("reverse_kl", description="what is learnt from the teacher")
 
     @model_validator(mode="after")
     def _same_temperature(self) -> DistillConfig:

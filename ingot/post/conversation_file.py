@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ingot.post.conversations import as_sequence
-from ingot.tokens.batch import Sequence
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.workspace.errors import DataError
 
 PARTS = ("role", "content", "thinking", "tool_calls")
 
 
-def file_conversations(path: Path, chat: ChatFormat, longest: int | None = None) -> list[Sequence]:
+def file_conversations(path: Path, chat: ChatFormat, longest: int | None = None) -> list[TokenSequence]:
     """Every conversation of a file as a training sequence of at most `longest` tokens."""
     if not path.is_file():
         raise DataError("there is no such file", place=str(path), fix="look at `files` of the sft stage")

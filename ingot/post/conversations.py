@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
-from ingot.envs.tasks.mix import TaskMix
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, split_rows
@@ -19,7 +19,7 @@ from ingot.workspace.errors import DataError
 
 def task_conversations(
     mix: TaskMixConfig, chat: ChatFormat, count: int, seed: int, longest: int | None = None, follow_ups: float = 0.0
-) -> list[Sequence]:
+) -> list[TokenSequence]:
     """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
 
     A share of the tasks follows another one in the same conversation. There the tools of both are on offer, so the model also
@@ -37,7 +37,7 @@ def task_conversations(
     return [_solved(tasks, chat, asked, longest) for asked in conversations]
 
 
-def _solved(tasks: TaskMix, chat: ChatFormat, asked: SequenceOf[Task], longest: int | None) -> Sequence:
+def _solved(tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], longest: int | None) -> TokenSequence:
     """One conversation: each task's question and worked solution in turn."""
     messages, tools = list[Message](), dict[str, dict[str, object]]()
     for task in asked:
@@ -62,7 +62,7 @@ def as_sequence(
     tools: list[dict[str, object]],
     thinking: bool,
     longest: int | None = None,
-) -> Sequence:
+) -> TokenSequence:
     """One conversation with the stream `weight`: 1 on the assistant's tokens. Longer than `longest` tokens is an error."""
     tokens, mask = chat.conversation(messages, tools, thinking)
     if longest is not None and len(tokens) > longest:
@@ -70,7 +70,7 @@ def as_sequence(
             f"the conversation has {len(tokens)} tokens, a row of this stage takes {longest}",
             fix="raise the stage's sequence_length, or leave the conversation out",
         )
-    return Sequence(tokens, {"weight": [float(one) for one in mask]})
+    return TokenSequence(tokens, {"weight": [float(one) for one in mask]})
 
 
 class ShuffledPool:
@@ -92,13 +92,13 @@ class PoolSource(Source):
     """Steps of `count` groups drawn from a shuffled pool; the sequences of a group stay in the same micro-batch."""
 
     def __init__(
-        self, groups: SequenceOf[SequenceOf[Sequence]], count: int, capacity: int, micro_batch_tokens: int, seed: int
+        self, groups: Sequence[Sequence[TokenSequence]], count: int, capacity: int, micro_batch_tokens: int, seed: int
     ) -> None:
         self.groups, self.count, self.capacity = groups, count, capacity
         self.micro_batch_tokens = micro_batch_tokens
         self.pool = ShuffledPool(len(groups), seed)
 
-    def draw(self, step: int) -> list[SequenceOf[Sequence]]:
+    def draw(self, step: int) -> list[Sequence[TokenSequence]]:
         """The groups of a step. Where one pass ends and the next begins, a group may come twice."""
         return [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
 
@@ -107,7 +107,7 @@ class PoolSource(Source):
 
 
 def pack_groups(
-    groups: SequenceOf[SequenceOf[Sequence]], capacity: int, micro_batch_tokens: int, ranks: int = 1
+    groups: Sequence[Sequence[TokenSequence]], capacity: int, micro_batch_tokens: int, ranks: int = 1
 ) -> list[Batch]:
     """Micro-batches of about `micro_batch_tokens`, or smaller ones, so that each of several ranks gets some.
 
@@ -119,7 +119,7 @@ def pack_groups(
         return split_rows(batch, max(1, min(micro_batch_tokens // length, -(-rows // ranks))))
     tokens = sum(len(sequence.tokens) for group in groups for sequence in group)
     micro_batch_tokens = min(micro_batch_tokens, -(-tokens // ranks))
-    batches, part, size = [], list[Sequence](), 0
+    batches, part, size = [], list[TokenSequence](), 0
     for group in groups:
         length = sum(len(sequence.tokens) for sequence in group)
         if part and size + length > micro_batch_tokens:

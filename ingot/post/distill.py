@@ -1,61 +1,35 @@
-"""On-policy distillation: the student writes, the teacher grades every token.
-
-Reverse KL as a policy gradient (Agarwal et al., arXiv 2306.13649; Lu et al., "On-policy distillation", 2025): for a token
-that the student sampled,
-
-    A_t = log teacher(token) − log student(token)
-
-so that the student moves towards the teacher exactly where it goes itself. With the SFT checkpoint as teacher and general
-prompts it undoes what RL on a narrow task forgot, without undoing what it learnt elsewhere.
-"""
+"""The stage `distill`: on-policy distillation. The student writes, the teacher grades every token (algorithms/reverse_kl.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
 
 from ingot.checkpoints.checkpoint import load_model
-from ingot.envs.trajectory import Trajectory
 from ingot.model.transformer import Transformer
 from ingot.post.config import DistillConfig
-from ingot.post.policy import sequence_logprobs
-from ingot.post.processes import ALONE, Processes, begin
 from ingot.post.sampling import SampledSource
-from ingot.tokens.batch import Sequence
+from ingot.post.stage import PostStage
 from ingot.train.device import choose_device
-from ingot.train.loop import Trainer
-from ingot.train.terms import PolicyGradient
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 
-class TeacherGraded(SampledSource):
-    """Distillation's stamp: each token's advantage is how much likelier the teacher finds it."""
+class Distill(PostStage[DistillConfig]):
+    """Samples of the student, graded by a frozen teacher."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        teacher: Transformer,
-        config: DistillConfig,
-        folder: StageFolder,
-        processes: Processes = ALONE,
-        whole: Transformer | None = None,
-    ) -> None:
-        super().__init__(model, config, config.group, folder, processes, whole)
-        self.teacher = teacher
+    def source(self) -> SampledSource:
+        teacher = load_model(self.inputs["teacher"], device=choose_device(self.config.device))
+        check_vocabularies(self.model, teacher, str(self.inputs["teacher"]))
+        whole = self.processes.whole(self.model, self.inputs["checkpoint"])
+        source = SampledSource(self.model, self.config, self.folder, self.processes, whole, teacher.eval())
+        self.after_step = source.check_ratio
+        return source
 
-    def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
-        sequences = [Sequence(each.tokens()) for each in trajectories]
-        graded = sequence_logprobs(self.teacher, sequences, self.config.sequence_length, processes=self.processes)
-        rows, total, count = [], 0.0, 0
-        for each, teacher in zip(trajectories, graded, strict=True):
-            row = [t - s for t, s in zip(teacher, each.logprobs(), strict=True)]
-            rows.append(row)
-            total -= sum(a for a, sampled in zip(row, each.sampled(), strict=True) if sampled)
-            count += each.sampled_count
-        return rows, {"teacher_divergence": total / count}
+    def summary(self, last: dict[str, Any]) -> dict[str, Any]:
+        names = "first_divergence", "last_divergence"
+        return dict(zip(names, self.first_and_last("teacher_divergence"), strict=True))
 
 
 def check_vocabularies(student: Transformer, teacher: Transformer, place: str) -> None:
@@ -77,23 +51,4 @@ def check_vocabularies(student: Transformer, teacher: Transformer, place: str) -
 
 def run(config: DistillConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Pull the input checkpoint towards the teacher on the given tasks; makes a checkpoint."""
-    layout, model, fill = begin(config, inputs["checkpoint"])
-    teacher = load_model(inputs["teacher"], device=choose_device(config.device))
-    check_vocabularies(model, teacher, str(inputs["teacher"]))
-    processes = Processes(layout, folder.stop)
-    whole = processes.whole(model, inputs["checkpoint"])
-    source = TeacherGraded(model, teacher.eval(), config, folder, processes, whole)
-    terms, check = [PolicyGradient()], source.check_ratio
-    Trainer(model, terms, source, config, folder, after_step=check, fill=fill, layout=layout).run()
-    divergence = [row["teacher_divergence"] for row in processes.once(folder.metrics.read)]
-    part = max(1, len(divergence) // 5)
-    return {"first_divergence": sum(divergence[:part]) / part, "last_divergence": sum(divergence[-part:]) / part}
-
-
-STAGE = Stage(
-    kind="distill",
-    config=DistillConfig,
-    needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
-    makes=("checkpoint",),
-    run=run,
-)
+    return Distill(config, inputs, folder).run()

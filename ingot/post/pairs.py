@@ -6,7 +6,7 @@ by more than a cap are not paired, so that "longer" cannot be learnt as "better"
 
 from __future__ import annotations
 
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingot.envs.trajectory import Trajectory
@@ -15,10 +15,10 @@ from ingot.model.transformer import Transformer
 from ingot.post.answers import PIECE, sample_answers
 from ingot.post.config import PreferConfig
 from ingot.post.conversations import PoolSource
-from ingot.post.kept import Kept
 from ingot.post.policy import sequence_logprobs
 from ingot.post.processes import ALONE, Processes
-from ingot.tokens.batch import Sequence
+from ingot.post.resumable import Resumable
+from ingot.tokens.batch import TokenSequence
 from ingot.workspace.config import content_hash
 from ingot.workspace.stage import StageFolder
 
@@ -37,7 +37,7 @@ def sample_pairs(
     """Pairs of the model's right and wrong answers, and the share of right ones among all samples.
 
     The model is whole. Each of several processes samples a part of the answers, and all get the same pairs. Answers that the
-    stage has kept in its `folder` are not made again.
+    stage has saved in its `folder` are not sampled again.
     """
     answers = sample_answers(model, config, seed, processes, folder)
     of_task: dict[str, list[Trajectory]] = {}
@@ -47,7 +47,7 @@ def sample_pairs(
     return pairs, sum(each.score.reward for each in answers) / len(answers)
 
 
-def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
+def match(answers: Sequence[Trajectory], length_gap: int) -> list[Pair]:
     """Each right answer with the unused wrong one closest in length, within the cap."""
     wrong = [each for each in answers if each.score.reward == 0 and each.sampled_count > 0]
     pairs = []
@@ -60,24 +60,24 @@ def match(answers: SequenceOf[Trajectory], length_gap: int) -> list[Pair]:
 
 
 def pair_sequences(
-    pairs: SequenceOf[Pair],
+    pairs: Sequence[Pair],
     reference: Transformer,
     capacity: int,
     processes: Processes = ALONE,
     folder: StageFolder | None = None,
-) -> list[list[Sequence]]:
+) -> list[list[TokenSequence]]:
     """For each pair its two sequences, marked by the streams `chosen` and `rejected` (1 on the sampled tokens of one
     half, 0 in the other), with `weight` on those of the chosen half and `reference_logprob` on those of both.
 
-    What the stage has kept of these log-probabilities in its `folder` is not computed again.
+    Log-probabilities that the stage has saved in its `folder` are not computed again.
     """
     halves = [half for pair in pairs for half in (pair.chosen, pair.rejected)]
-    texts = [Sequence(half.tokens()) for half in halves]
-    kept = None
+    texts = [TokenSequence(half.tokens()) for half in halves]
+    saved = None
     if folder is not None:
         made_from = content_hash([weights_checksum(reference), capacity, [text.tokens for text in texts]], digits=24)
-        kept = Kept(folder.path / "reference", made_from, PIECE, list, _same, folder.progress.say)
-    logprobs = sequence_logprobs(reference, texts, capacity, processes=processes, kept=kept)
+        saved = Resumable(folder.path / "reference", made_from, PIECE, list, _same, folder.progress.say)
+    logprobs = sequence_logprobs(reference, texts, capacity, processes=processes, saved=saved)
     sequences = []
     for index, (half, row) in enumerate(zip(halves, logprobs, strict=True)):
         is_rejected = index % 2
@@ -88,7 +88,7 @@ def pair_sequences(
         }
         streams["weight"] = [0.0 if is_rejected else float(one) for one in half.sampled()]
         streams["reference_logprob"] = [value * one for value, one in zip(row, half.sampled(), strict=True)]
-        sequences.append(Sequence(half.tokens(), streams))
+        sequences.append(TokenSequence(half.tokens(), streams))
     return [sequences[index : index + 2] for index in range(0, len(sequences), 2)]
 
 
@@ -100,11 +100,11 @@ class PairSource(PoolSource):
     """Steps of pairs. Within a step each pair has its own number in `chosen` and `rejected`, also one that comes twice:
     by a number of the pair itself its two copies would be added up as one longer pair."""
 
-    def draw(self, step: int) -> list[SequenceOf[Sequence]]:
+    def draw(self, step: int) -> list[Sequence[TokenSequence]]:
         groups = enumerate(super().draw(step), start=1)
         return [[_numbered(sequence, number) for sequence in group] for number, group in groups]
 
 
-def _numbered(sequence: Sequence, number: int) -> Sequence:
+def _numbered(sequence: TokenSequence, number: int) -> TokenSequence:
     marks = {name: [number * one for one in sequence.streams[name]] for name in ("chosen", "rejected")}
-    return Sequence(sequence.tokens, {**sequence.streams, **marks})
+    return TokenSequence(sequence.tokens, {**sequence.streams, **marks})

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from ingot.model.transformer import Transformer
-from ingot.post.kept import Kept
-from ingot.post.meeting import Between
+from ingot.post.barrier import Between
 from ingot.post.processes import ALONE, Processes
-from ingot.tokens.batch import Sequence
+from ingot.post.resumable import Resumable
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
@@ -34,15 +33,15 @@ def chat_format(model: Transformer) -> ChatFormat:
 
 def sequence_logprobs(
     model: Transformer,
-    sequences: SequenceOf[Sequence],
+    sequences: Sequence[TokenSequence],
     capacity: int,
     temperature: float = 1.0,
     processes: Processes = ALONE,
-    kept: Kept[list[float]] | None = None,
+    saved: Resumable[list[float]] | None = None,
 ) -> list[list[float]]:
     """log p of every token given those before it; the first token of a sequence has none and gets 0.
 
-    The model is whole. Each of several processes scores a part of the sequences, and all get all results. What is `kept` is not
+    The model is whole. Each of several processes scores a part of the sequences, and all get all results. What is `saved` is not
     computed again.
     """
 
@@ -50,12 +49,12 @@ def sequence_logprobs(
         parts = _countable(sequences[run])
         return [row for part in parts for row in _logprobs(model, part, capacity, temperature, between)]
 
-    return processes.share(len(sequences), score_run, kept)
+    return processes.share(len(sequences), score_run, saved)
 
 
-def _countable(sequences: SequenceOf[Sequence]) -> Iterator[list[Sequence]]:
+def _countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
     """The sequences in parts of fewer than PLACES tokens."""
-    part, total = list[Sequence](), 0
+    part, total = list[TokenSequence](), 0
     for sequence in sequences:
         if part and total + len(sequence.tokens) >= PLACES:
             yield part
@@ -68,16 +67,16 @@ def _countable(sequences: SequenceOf[Sequence]) -> Iterator[list[Sequence]]:
 
 @torch.no_grad()
 def _logprobs(
-    model: Transformer, sequences: SequenceOf[Sequence], capacity: int, temperature: float, between: Between
+    model: Transformer, sequences: Sequence[TokenSequence], capacity: int, temperature: float, between: Between
 ) -> list[list[float]]:
-    """Every token is stamped with its place among all, which says in whatever row it was scored where its number belongs."""
+    """Every token is stamped with its index among all tokens, so that its number is found in whatever row it was scored."""
     result = [[0.0] * len(sequence.tokens) for sequence in sequences]
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
     for sequence in sequences:
         starts.append(total)
         total += len(sequence.tokens)
     numbered = [
-        Sequence(sequence.tokens, {"place": [float(start + i) for i in range(len(sequence.tokens))]})
+        TokenSequence(sequence.tokens, {"place": [float(start + i) for i in range(len(sequence.tokens))]})
         for sequence, start in zip(sequences, starts, strict=True)
     ]
     values = torch.zeros(total, dtype=torch.float32)

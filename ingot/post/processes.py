@@ -9,7 +9,7 @@ So every process has all trajectories of a step and makes the same batches of th
 
 A run is of neighbours, so that the samples of one task are in one process and their prompt is read once. It depends on nothing
 that happens while they work: texts that are computed together with others round otherwise, and a stage could not be repeated.
-Who is through early waits, at meetings (meeting.py) that make neither a long answer nor a long run of them an error.
+A process that finishes early waits at periodic barriers (barrier.py), so long answers do not hit the collective timeout.
 
 Invariant: what a step consists of does not depend on the number of processes. A task's text is a function of weights, seed and
 its place among all tasks of the step (envs/rollout.py), up to the rounding of matrix products.
@@ -23,8 +23,8 @@ from typing import TypeVar
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.model.transformer import Transformer
-from ingot.post.kept import Kept
-from ingot.post.meeting import Between, work_together
+from ingot.post.barrier import Between, work_together
+from ingot.post.resumable import Resumable
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device
 from ingot.train.parallel.apply import gather_weights
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class Processes:
-    """The processes of a stage. Methods are called by all of them; where one fails, all fail, and nobody waits for ever."""
+    """The processes of a stage. All of them call each method; where one fails, all fail, and none waits for ever."""
 
     def __init__(self, layout: Layout | None = None, stop: StopSignal | None = None) -> None:
         self.layout, self.ranks, self.stop = layout, Ranks(layout), stop or StopSignal()
@@ -50,25 +50,25 @@ class Processes:
         return self.ranks.world
 
     def share(
-        self, count: int, work: Callable[[slice, Between], list[Result]], kept: Kept[Result] | None = None
+        self, count: int, work: Callable[[slice, Between], list[Result]], saved: Resumable[Result] | None = None
     ) -> list[Result]:
         """The results for `count` items in order: `work` makes those of a run of them, a different one in each process.
 
         It calls its second argument between two steps, so that a stop (`Interrupted`) or a failure elsewhere ends it soon.
-        With `kept` it is called for one piece after the other, and never for those that were finished before (kept.py).
+        With `saved` it is called for one piece after the other, and never for those that were finished before (resumable.py).
         """
-        if kept is None:
+        if saved is None:
             runs = [slice(count * rank // self.size, count * (rank + 1) // self.size) for rank in range(self.size)]
             return [result for _, made in self._deal(runs, work) for result in made]
-        there = self.once(kept.read)
-        missing = kept.missing(count, self.size, [run for run, _ in there])
+        there = self.once(saved.read)
+        missing = saved.missing(count, self.size, [run for run, _ in there])
 
-        def keep(run: slice, between: Between) -> list[Result]:
+        def save(run: slice, between: Between) -> list[Result]:
             made = work(run, between)
-            kept.put(run, made)
+            saved.put(run, made)
             return made
 
-        pieces = sorted([*there, *self._deal(missing, keep)], key=lambda piece: piece[0].start)
+        pieces = sorted([*there, *self._deal(missing, save)], key=lambda piece: piece[0].start)
         return [result for _, made in pieces for result in made]
 
     def _deal(

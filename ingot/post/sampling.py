@@ -11,27 +11,30 @@ Several processes share the sampling (processes.py); each makes the batches of t
 
 from __future__ import annotations
 
+import copy
 import json
-from abc import abstractmethod
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ingot.envs.mix import TaskMix
+from ingot.envs.offer import find_tools
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Trajectory
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
-from ingot.post.config import SamplingConfig
+from ingot.post.algorithm import SampledAlgorithm, Samples, Stamped
+from ingot.post.barrier import Between
+from ingot.post.config import DistillConfig, RlConfig
 from ingot.post.conversations import pack_groups
-from ingot.post.meeting import Between
-from ingot.post.policy import chat_format
+from ingot.post.policy import chat_format, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
+from ingot.tokens.tokenizer import THINK_START, Tokenizer
 from ingot.train.batches import deal
 from ingot.train.device import choose_device, choose_precision
 from ingot.train.source import Source
@@ -45,36 +48,51 @@ RECORDED = 16  # trajectories kept of a recorded step
 
 
 class SampledSource(Source):
-    """Samples a step's tasks and stamps advantages.
+    """Samples a step's tasks and stamps what the algorithm says.
 
-    `whole` is what is sampled from: `model` itself, unless several processes divide that.
+    `whole` is what is sampled from: `model` itself, unless several processes divide that. `frozen` is the teacher; without one it
+    is a copy of `whole` where the algorithm wants a reference.
     """
 
     def __init__(
         self,
         model: Transformer,
-        config: SamplingConfig,
-        group: int,
+        config: RlConfig | DistillConfig,
         folder: StageFolder,
         processes: Processes = ALONE,
         whole: Transformer | None = None,
+        frozen: Transformer | None = None,
     ) -> None:
-        self.model, self.config, self.group, self.folder = model, config, group, folder
+        self.model, self.config, self.group, self.folder = model, config, config.group, folder
+        self.algorithm: SampledAlgorithm = config.algorithm
         self.processes, self.whole = processes, whole or model
         self.chat = chat_format(model)
-        self.mix = TaskMix(config.tasks)
-        slots = -(-config.prompts_per_step * group // processes.size)
+        self.mix, self.tools = TaskMix(config.tasks), find_tools(config.tools)
+        slots = -(-config.prompts_per_step * self.group // processes.size)
         self.engine = Engine(self.whole, slots=slots, length=config.sequence_length)
         self._recording = False  # whether this process has written a record yet
+        self.frozen = frozen
+        if frozen is None and self.algorithm.wants_reference:
+            self.frozen = copy.deepcopy(self.whole)
         self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
 
-    @abstractmethod
-    def advantages(self, trajectories: SequenceOf[Trajectory]) -> tuple[list[list[float]], dict[str, float]]:
-        """An advantage for every token of every trajectory (those not sampled are ignored), and metrics."""
+    def advantages(self, trajectories: Sequence[Trajectory]) -> Stamped:
+        """What the algorithm stamps on every token, and its metrics."""
+        if self.algorithm.rewarded:
+            _check_reachable(trajectories, self.chat.tokenizer)
+        samples = Samples(trajectories, self.group, lambda: self._frozen_logprobs(trajectories))
+        return self.algorithm.advantages(samples)
 
-    def more_streams(self, sequences: SequenceOf[Sequence]) -> dict[str, list[list[float]]]:
-        """Further streams of the sequences, by name."""
-        return {}
+    def _frozen_logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        if self.frozen is None:
+            raise CheckFailed(
+                f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
+                place=str(self.folder.path),
+                fix="let its property wants_reference be true",
+            )
+        sequences = [TokenSequence(each.tokens()) for each in trajectories]
+        options = self.config.sequence_length, self.config.temperature, self.processes
+        return sequence_logprobs(self.frozen, sequences, *options)
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         self.processes.renew(self.whole, self.model)
@@ -87,23 +105,26 @@ class SampledSource(Source):
         if step % self.config.record_every == 0:
             self.processes.once(lambda: self._record(step, trajectories, advantages))
         sequences = [
-            Sequence(
+            TokenSequence(
                 trajectory.tokens(),
                 {
-                    "acting": [float(one) for one in trajectory.sampled()],
+                    "response_mask": [float(one) for one in trajectory.sampled()],
                     "advantage": [a * one for a, one in zip(row, trajectory.sampled(), strict=True)],
                     "sampled_logprob": trajectory.logprobs(),
                 },
             )
             for trajectory, row in zip(trajectories, advantages, strict=True)
         ]
-        for name, rows in self.more_streams(sequences).items():
-            sequences = [Sequence(s.tokens, {**s.streams, name: row}) for s, row in zip(sequences, rows, strict=True)]
+        if self.algorithm.wants_reference:  # the prompt need not pass through the head: 0 there
+            pairs = zip(sequences, self._frozen_logprobs(trajectories), strict=True)
+            sequences = [
+                s.with_stream("reference_logprob", _masked(row, s.streams["response_mask"])) for s, row in pairs
+            ]
         sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
         batches = pack_groups([[s] for s in sequences], *sizes)
         return deal(batches, rank, world), metrics | describe(trajectories)
 
-    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
         """Scored trajectories of the current policy, one for every task."""
 
         def sample_run(run: slice, between: Between) -> list[Trajectory]:
@@ -115,6 +136,7 @@ class SampledSource(Source):
                 max_new_tokens=self.config.max_new_tokens,
                 max_tokens=self.config.sequence_length,
                 seed=step_seed(self.folder.seed, step),
+                tools=self.tools,
                 score=self.mix.score,
                 only=run,
                 between=between,
@@ -122,7 +144,7 @@ class SampledSource(Source):
 
         return self.processes.share(len(tasks), sample_run)
 
-    def _record(self, step: int, trajectories: SequenceOf[Trajectory], advantages: list[list[float]]) -> None:
+    def _record(self, step: int, trajectories: Sequence[Trajectory], advantages: list[list[float]]) -> None:
         """Append the step's record. The first one of a process replaces those of steps that run again after a resume."""
         assert self.model.tokenizer is not None
         path = self.folder.path / "trajectories.jsonl"
@@ -137,6 +159,12 @@ class SampledSource(Source):
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
         """After a step: the trainer must have seen the probabilities that the sampler reported."""
+        if "ratio_mean" not in metrics or "sampler_divergence" not in metrics:
+            raise CheckFailed(
+                f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
+                place=str(self.folder.path),
+                fix="let a term derive from PolicyGradient (train/terms.py), which logs them",
+            )
         ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
         if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
             raise CheckFailed(
@@ -148,7 +176,22 @@ class SampledSource(Source):
         return {}
 
 
-def _check_room(trajectories: SequenceOf[Trajectory], length: int) -> None:
+def _masked(row: list[float], mask: Sequence[float]) -> list[float]:
+    return [value * one for value, one in zip(row, mask, strict=True)]
+
+
+def _check_reachable(trajectories: Sequence[Trajectory], tokenizer: Tokenizer) -> None:
+    """Fail if a task asks for a trace of a model that has no token for one: no answer could ever earn anything."""
+    asking = next((each.task for each in trajectories if each.task.thinking), None)
+    if asking is not None and THINK_START not in tokenizer.special:
+        raise CheckFailed(
+            f"the task asks for thinking, but the model has no token {THINK_START}: every answer would earn 0",
+            place=asking.id,
+            fix="choose tasks without it (no_think, or calculator with thinking: false), or a model that has the token",
+        )
+
+
+def _check_room(trajectories: Sequence[Trajectory], length: int) -> None:
     """Fail if a prompt leaves no room for an answer."""
     for each in trajectories:
         if each.sampled_count == 0:
@@ -175,7 +218,7 @@ def _lines_before(path: Path, step: int) -> list[str]:
     return kept
 
 
-def describe(trajectories: SequenceOf[Trajectory]) -> dict[str, float]:
+def describe(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """What the samples of a step looked like on average."""
     count = len(trajectories)
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 from ingot.recipe.declare import Declared
 from ingot.recipe.problems import Problems
 from ingot.recipe.recipe import FromPath, FromStage, Inputs
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 
 STEP, COPIES = "steps/step-{:07d}", "steps/copies.json"  # as train/saving/steps.py has them, which imports torch
 
@@ -21,9 +21,10 @@ def check_branches(declared: Sequence[Declared], inputs: Mapping[str, Inputs], p
     """Every `from_step` against what the stage that it names keeps, or what lies at the path that it names."""
     configs = {stage.name: stage.config for stage in declared}
     for stage in declared:
-        if not isinstance(stage.config, PretrainConfig) or stage.config.from_step is None:
+        step: int | None = getattr(stage.config, "from_step", None)  # of PretrainConfig, which imports torch
+        if step is None:
             continue
-        step, source, fix = stage.config.from_step, inputs[stage.name].get("checkpoint"), None
+        source, fix = inputs[stage.name].get("checkpoint"), None
         match source:
             case FromStage():
                 before = configs[source.stage]

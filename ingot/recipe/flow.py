@@ -23,7 +23,7 @@ from ingot.recipe.graph import input_hashes
 from ingot.recipe.recipe import Recipe
 from ingot.recipe.record import RunRecord, StageResult, headline, make_results
 from ingot.recipe.stages import STAGES, Table
-from ingot.recipe.work import Work, list_work
+from ingot.recipe.work import StageWork, list_work
 from ingot.train.config import TrainingConfig
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted, RecipeError
 from ingot.workspace.files import folder_bytes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ingot.train.parallel.world import World
 
 SAVED = ("steps/step-*[0-9]", "answers/*.jsonl", "reference/*.jsonl")
-"""What a training stage goes on from: checkpoints (train/saving/steps.py), and pieces of what `prefer` samples (post/kept.py)."""
+"""What a training stage resumes from: checkpoints (train/saving/steps.py), and what `prefer` has sampled (post/resumable.py)."""
 
 
 @dataclass(frozen=True)
@@ -113,15 +113,15 @@ def run_recipe(
     return RunResult(recipe.name, run_folder, tuple(results), report)
 
 
-def _redone(works: Sequence[Work], first: int, from_stage: str | None) -> set[str]:
+def _redone(works: Sequence[StageWork], first: int, from_stage: str | None) -> set[str]:
     return set() if from_stage is None else {work.stage.name for work in works[first:]}
 
 
-def _as_undone(work: Work) -> Work:
-    return Work(work.stage, work.kind, work.hash, work.folder, done=None)
+def _as_undone(work: StageWork) -> StageWork:
+    return StageWork(work.stage, work.kind, work.hash, work.folder, done=None)
 
 
-def _check_inputs(works: Sequence[Work], chosen: set[str], redo: set[str], recipe: Recipe) -> None:
+def _check_inputs(works: Sequence[StageWork], chosen: set[str], redo: set[str], recipe: Recipe) -> None:
     """Every input of a stage that will run must be finished, or be made by a stage that will run."""
     finished = {work.stage.name for work in works if work.done is not None} - redo
     for work in works:
@@ -146,11 +146,11 @@ def follow_recipe(recipe: Recipe, runs: Path, world: World, stop: StopSignal, ta
             _call(work, {each.stage.name: each.folder for each in works}, folder)
 
 
-def _call(work: Work, folders: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
-    return work.kind.stage().run(work.stage.config, input_paths(work.stage.inputs, folders), folder)
+def _call(work: StageWork, folders: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+    return work.kind.run_function()(work.stage.config, input_paths(work.stage.inputs, folders), folder)
 
 
-def _is_divided(work: Work) -> bool:
+def _is_divided(work: StageWork) -> bool:
     """Whether all processes work on a stage: one that can be divided, over a mesh of more than one (0: of all) processes."""
     config = work.stage.config
     if not work.kind.divides or not isinstance(config, TrainingConfig):
@@ -159,7 +159,7 @@ def _is_divided(work: Work) -> bool:
     return mesh.replicate * mesh.shard * mesh.tensor * mesh.context * mesh.pipeline != 1
 
 
-def _joined(work: Work, world: World) -> AbstractContextManager[None]:
+def _joined(work: StageWork, world: World) -> AbstractContextManager[None]:
     """All processes together inside."""
     config = work.stage.config
     assert isinstance(config, TrainingConfig)
@@ -172,7 +172,7 @@ class _Run:
     def __init__(
         self,
         recipe: Recipe,
-        works: Sequence[Work],
+        works: Sequence[StageWork],
         chosen: set[str],
         folder: Path,
         progress: Progress,
@@ -203,7 +203,7 @@ class _Run:
                     self._run_stage(work, result, own)
         return self.results
 
-    def _run_stage(self, work: Work, result: StageResult, stop: StopSignal) -> None:
+    def _run_stage(self, work: StageWork, result: StageResult, stop: StopSignal) -> None:
         work.folder.mkdir(parents=True, exist_ok=True)
         write_stage_recipe(work.folder, self.recipe, work.stage, self.folders)
         earlier = result.seconds or 0.0
@@ -229,14 +229,14 @@ class _Run:
         shown = [f"done in {format_seconds(done.seconds)}", headline(done.summary)]
         self.progress.say(" · ".join(part for part in shown if part))
 
-    def _expected(self, work: Work) -> float | None:
+    def _expected(self, work: StageWork) -> float | None:
         """Tokens per second that a training stage should reach here, as far as that is known."""
         if self.expected is None or not isinstance(work.stage.config, TrainingConfig):
             return None
         divided = self.world is not None and _is_divided(work)
         return self.expected(self.recipe, work.stage.name, self.world.size if divided and self.world else 1)
 
-    def _work(self, work: Work, folder: StageFolder, began: float) -> Done:
+    def _work(self, work: StageWork, folder: StageFolder, began: float) -> Done:
         """Call the stage and declare its folder finished."""
         with nullcontext() if self.world is None or not _is_divided(work) else _joined(work, self.world):
             summary = _call(work, self.folders, folder)
@@ -252,7 +252,7 @@ class _Run:
         return done
 
 
-def _what_is_saved(work: Work) -> str:
+def _what_is_saved(work: StageWork) -> str:
     """What a stage that was stopped goes on from. Some training stages sample for long before they have anything."""
     saved = work.kind.resumes
     if isinstance(work.stage.config, TrainingConfig):
@@ -260,7 +260,7 @@ def _what_is_saved(work: Work) -> str:
     return f"its work is saved in {work.folder}" if saved else "nothing of it is saved yet, it begins again"
 
 
-def _checked_summary(work: Work, summary: Any) -> dict[str, Any]:
+def _checked_summary(work: StageWork, summary: Any) -> dict[str, Any]:
     """A summary goes into DONE, run.json and the report: it must be plain JSON."""
     try:
         json.dumps(summary, allow_nan=False)

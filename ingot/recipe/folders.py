@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot import __version__
-from ingot.recipe.recipe import FromStage, Inputs, Recipe, RecipeStage, Source
+from ingot.recipe.recipe import FromStage, Inputs, InputSource, Recipe, RecipeStage
 from ingot.recipe.tree import dump_yaml
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import PARTIAL, fsync_file, fsync_folder, read_json, write_json, write_text
@@ -87,7 +87,7 @@ def sweep(run_folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def input_path(source: Source, folders: Mapping[str, Path]) -> Path:
+def input_path(source: InputSource, folders: Mapping[str, Path]) -> Path:
     """Where an input's artifact lies, given the folders of the stages."""
     return folders[source.stage] / source.artifact if isinstance(source, FromStage) else source.path
 
@@ -105,7 +105,7 @@ def input_paths(inputs: Inputs, folders: Mapping[str, Path]) -> dict[str, Any]:
 def input_names(inputs: Inputs) -> dict[str, Any]:
     """The inputs as run.json shows them: the name of a stage, or a path."""
 
-    def name(source: Source) -> str:
+    def name(source: InputSource) -> str:
         return source.stage if isinstance(source, FromStage) else str(source.path)
 
     return {

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ingot.recipe.declare import Declared
 from ingot.recipe.problems import Problems
-from ingot.recipe.recipe import FromPath, FromStage, Inputs, Recipe, Source
+from ingot.recipe.recipe import FromPath, FromStage, Inputs, InputSource, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node
 from ingot.workspace.config import content_hash
@@ -44,7 +44,9 @@ def resolve_inputs(
     return resolved
 
 
-def _outside(stages: Sequence[Declared], node: Node | None, problems: Problems, *, absent: bool) -> dict[str, Source]:
+def _outside(
+    stages: Sequence[Declared], node: Node | None, problems: Problems, *, absent: bool
+) -> dict[str, InputSource]:
     """The recipe's own `inputs`: what no stage makes, by artifact."""
     if node is None or node.content is None:
         return {}
@@ -52,7 +54,7 @@ def _outside(stages: Sequence[Declared], node: Node | None, problems: Problems, 
         problems.add("inputs: expected a mapping of artifacts to paths", place=node.place, fix="write {shards: PATH}")
         return {}
     needed = sorted({artifact for stage in stages for artifact in stage.kind.needs.values()})
-    found: dict[str, Source] = {}
+    found: dict[str, InputSource] = {}
     for artifact, child in node.content.items():
         if artifact not in needed:
             fix = suggestion(artifact, needed, "what its stages take")
@@ -68,7 +70,7 @@ def _outside(stages: Sequence[Declared], node: Node | None, problems: Problems, 
     return found
 
 
-def _from_path(where: str, artifact: str, name: str, place: str, problems: Problems) -> Source | None:
+def _from_path(where: str, artifact: str, name: str, place: str, problems: Problems) -> InputSource | None:
     """An artifact on disk, or inside a stage folder on disk."""
     path = Path(name)
     if (path / artifact).exists():
@@ -88,7 +90,7 @@ class _Resolver:
         earlier: Sequence[Declared],
         later: Sequence[Declared],
         resolved: Mapping[str, Inputs],
-        outside: Mapping[str, Source],
+        outside: Mapping[str, InputSource],
         problems: Problems,
         *,
         absent: bool,
@@ -106,7 +108,7 @@ class _Resolver:
             if role not in self.stage.kind.needs:
                 fix = suggestion(role, self.stage.kind.needs, f"inputs of a {self.stage.kind.kind} stage")
                 self.problems.add(f"unknown input {self.stage.name}.inputs.{role}", place=node.place, fix=fix)
-        filled: dict[str, Source | Mapping[str, Source]] = {}
+        filled: dict[str, InputSource | Mapping[str, InputSource]] = {}
         for role, artifact in self.stage.kind.needs.items():
             given = written.entries.get(role)
             if role in self.stage.kind.many:
@@ -119,7 +121,7 @@ class _Resolver:
                 filled[role] = source
         return filled
 
-    def _default(self, role: str, artifact: str) -> Source | None:
+    def _default(self, role: str, artifact: str) -> InputSource | None:
         makers = [stage for stage in self.earlier if artifact in stage.kind.makes]
         optional = role in self.stage.kind.optional
         if role != artifact and not optional:
@@ -144,7 +146,7 @@ class _Resolver:
             fix = f"move {self.stage.name} after {afterwards[0]}, or write inputs: {{{role}: PATH}}"
         self.problems.add(problem, place=self.stage.place, fix=fix)
 
-    def _many(self, role: str, artifact: str, node: Node | None) -> dict[str, Source]:
+    def _many(self, role: str, artifact: str, node: Node | None) -> dict[str, InputSource]:
         """Every earlier artifact of the kind, or those that are named."""
         if node is None or node.content is None:
             makers = [stage for stage in self.earlier if artifact in stage.kind.makes]
@@ -154,7 +156,7 @@ class _Resolver:
         if isinstance(node.content, dict):
             named = {name: self._named(role, artifact, child) for name, child in node.content.items()}
             return {name: source for name, source in named.items() if source is not None}
-        listed: list[Source] = []
+        listed: list[InputSource] = []
         for item in node.content if isinstance(node.content, list) else [node]:
             family = [s for s in self.earlier if s.written_as == item.content and s.written_as != s.name]
             if family:  # the name of an expanded stage means all of its stages
@@ -164,7 +166,7 @@ class _Resolver:
             listed += [source] if source is not None else []
         return self._by_subject(listed)
 
-    def _by_subject(self, sources: Sequence[Source]) -> dict[str, Source]:
+    def _by_subject(self, sources: Sequence[InputSource]) -> dict[str, InputSource]:
         """Scores are called after the stage whose checkpoint was scored; if that is not unique, after their own."""
         for name_of in (self._subject, _own_name):
             named = {name_of(source): source for source in sources}
@@ -174,11 +176,11 @@ class _Resolver:
         self.problems.add(problem, place=self.stage.place, fix="write a mapping of names to stages or paths")
         return {}
 
-    def _subject(self, source: Source) -> str:
+    def _subject(self, source: InputSource) -> str:
         looked_at = self.resolved[source.stage].get("checkpoint") if isinstance(source, FromStage) else None
         return looked_at.stage if isinstance(looked_at, FromStage) else _own_name(source)
 
-    def _named(self, role: str, artifact: str, node: Node) -> Source | None:
+    def _named(self, role: str, artifact: str, node: Node) -> InputSource | None:
         """The source that the recipe names: a stage first, else a path."""
         where = f"{self.stage.name}.inputs.{role}"
         if node.content is None and role in self.stage.kind.optional:
@@ -202,7 +204,7 @@ class _Resolver:
             return None
         return FromStage(name, artifact)
 
-    def _path(self, where: str, artifact: str, place: str, name: str) -> Source | None:
+    def _path(self, where: str, artifact: str, place: str, name: str) -> InputSource | None:
         """An artifact on disk; what may be absent must look like a path."""
         if not Path(name).exists() and not (self.absent and "/" in name):
             names = [stage.name for stage in self.earlier]
@@ -213,7 +215,7 @@ class _Resolver:
         return _from_path(where, artifact, name, place, self.problems)
 
 
-def _own_name(source: Source) -> str:
+def _own_name(source: InputSource) -> str:
     return source.stage if isinstance(source, FromStage) else source.path.name
 
 
@@ -238,7 +240,7 @@ def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
 def input_hashes(inputs: Inputs, hashes: Mapping[str, str]) -> dict[str, str | dict[str, str]]:
     """The hash of each input by role, given those of the earlier stages."""
 
-    def one(source: Source) -> str:
+    def one(source: InputSource) -> str:
         if isinstance(source, FromStage):
             return hashes[source.stage]
         index = source.path / SHARDS_INDEX

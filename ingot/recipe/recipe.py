@@ -30,8 +30,8 @@ class FromPath:
     artifact: str
 
 
-Source = FromStage | FromPath
-Inputs = Mapping[str, Source | Mapping[str, Source]]
+InputSource = FromStage | FromPath
+Inputs = Mapping[str, InputSource | Mapping[str, InputSource]]
 """By role; a role that takes many artifacts maps names to sources."""
 
 
@@ -46,9 +46,9 @@ class RecipeStage:
     inputs: Inputs = field(default_factory=dict)
     written_as: str = ""
 
-    def sources(self) -> list[tuple[str, Source]]:
+    def sources(self) -> list[tuple[str, InputSource]]:
         """Every single input with its role."""
-        pairs: list[tuple[str, Source]] = []
+        pairs: list[tuple[str, InputSource]] = []
         for role, source in self.inputs.items():
             pairs += [(role, one) for one in source.values()] if isinstance(source, Mapping) else [(role, source)]
         return pairs

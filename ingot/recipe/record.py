@@ -17,7 +17,7 @@ from typing import Any
 from ingot import __version__
 from ingot.recipe.folders import Done, input_names
 from ingot.recipe.recipe import Recipe
-from ingot.recipe.work import Work
+from ingot.recipe.work import StageWork
 from ingot.workspace.files import read_json, write_json
 from ingot.workspace.progress import format_values
 
@@ -67,7 +67,7 @@ def headline(summary: Mapping[str, Any]) -> str:
     return format_values(dict(list(short.items())[:HEADLINE_VALUES]))
 
 
-def make_results(works: Sequence[Work]) -> list[StageResult]:
+def make_results(works: Sequence[StageWork]) -> list[StageResult]:
     """The stages as they stand before a run: finished ones reused, the others pending."""
     results = []
     for work in works:

@@ -1,9 +1,8 @@
 """The one table of stage kinds: where each one's config and code live, what it needs and what it makes.
 
-Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone,
-without torch. `needs`, `makes`, `optional` and `many` repeat what the `STAGE` object in the heavy module says; a test
-compares the two. `version` is part of a stage's hash: raise it when the same config begins to mean other work, and
-results of the old meaning are no longer reused.
+Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone, which
+import torch only where a stage holds a model. `version` is part of a stage's hash: raise it when the same config begins to mean
+other work, and results of the old meaning are no longer reused.
 """
 
 from __future__ import annotations
@@ -15,16 +14,19 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from ingot.workspace.config import Config
-    from ingot.workspace.stage import Stage
+    from ingot.workspace.stage import Run
 
 
 @dataclass(frozen=True)
 class StageKind:
-    """What can be known of a stage kind without importing its code. The roles are explained in workspace/stage.py."""
+    """A kind of stage. `needs` maps a role ("checkpoint", "teacher") to the kind of artifact that fills it.
+
+    `optional` roles may stay empty. `many` roles take every earlier artifact of their kind, as a mapping by stage name.
+    """
 
     kind: str
     config_path: str
-    stage_path: str
+    run_path: str
     does: str
     makes: tuple[str, ...]
     needs: Mapping[str, str] = field(default_factory=dict)
@@ -38,9 +40,9 @@ class StageKind:
         """The config class."""
         return cast("type[Config]", _imported(self.config_path))
 
-    def stage(self) -> Stage:
-        """The stage itself, with the code that runs it."""
-        return cast("Stage", _imported(self.stage_path))
+    def run_function(self) -> Run:
+        """The function that does the work."""
+        return cast("Run", _imported(self.run_path))
 
 
 def _imported(path: str) -> object:
@@ -56,14 +58,14 @@ STAGES: Table = {
         StageKind(
             "curate",
             config_path="ingot.data.config:CurateConfig",
-            stage_path="ingot.data.curate:STAGE",
+            run_path="ingot.data.curate:run",
             does="Read raw text and keep the good documents.",
             makes=("documents",),
         ),
         StageKind(
             "synthesize",
             config_path="ingot.data.synthesize.config:SynthesizeConfig",
-            stage_path="ingot.inference.synthesize:STAGE",
+            run_path="ingot.inference.synthesize:run",
             does="Make documents from documents: rephrase, translate, ask about them.",
             needs={"documents": "documents", "checkpoint": "checkpoint"},
             optional=("checkpoint",),
@@ -72,7 +74,7 @@ STAGES: Table = {
         StageKind(
             "tokenizer",
             config_path="ingot.tokens.config:TokenizerConfig",
-            stage_path="ingot.tokens.train_tokenizer:STAGE",
+            run_path="ingot.tokens.train_tokenizer:run",
             does="Train a byte-level BPE tokenizer on documents.",
             needs={"documents": "documents"},
             makes=("tokenizer",),
@@ -81,7 +83,7 @@ STAGES: Table = {
         StageKind(
             "tokenize",
             config_path="ingot.tokens.config:TokenizeConfig",
-            stage_path="ingot.tokens.tokenize:STAGE",
+            run_path="ingot.tokens.tokenize:run",
             does="Turn documents into token shards.",
             needs={"documents": "documents", "tokenizer": "tokenizer"},
             makes=("shards",),
@@ -89,8 +91,8 @@ STAGES: Table = {
         ),
         StageKind(
             "pretrain",
-            config_path="ingot.train.config:PretrainConfig",
-            stage_path="ingot.train.pretrain:STAGE",
+            config_path="ingot.train.pretrain_config:PretrainConfig",
+            run_path="ingot.train.pretrain:run",
             does="Train a model on token shards, from the start or from a checkpoint.",
             needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},
             optional=("checkpoint",),
@@ -100,7 +102,7 @@ STAGES: Table = {
         StageKind(
             "sft",
             config_path="ingot.post.config:SftConfig",
-            stage_path="ingot.post.sft:STAGE",
+            run_path="ingot.post.sft:run",
             does="Fine-tune on conversations.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
@@ -109,7 +111,7 @@ STAGES: Table = {
         StageKind(
             "prefer",
             config_path="ingot.post.config:PreferConfig",
-            stage_path="ingot.post.prefer:STAGE",
+            run_path="ingot.post.prefer:run",
             does="Optimise preferences between pairs of answers.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
@@ -118,7 +120,7 @@ STAGES: Table = {
         StageKind(
             "rl",
             config_path="ingot.post.config:RlConfig",
-            stage_path="ingot.post.rl:STAGE",
+            run_path="ingot.post.rl:run",
             does="Reinforcement learning on verifiable tasks.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
@@ -127,7 +129,7 @@ STAGES: Table = {
         StageKind(
             "distill",
             config_path="ingot.post.config:DistillConfig",
-            stage_path="ingot.post.distill:STAGE",
+            run_path="ingot.post.distill:run",
             does="On-policy distillation from a teacher checkpoint.",
             needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
             makes=("checkpoint",),
@@ -136,7 +138,7 @@ STAGES: Table = {
         StageKind(
             "eval",
             config_path="ingot.evals.config:EvalConfig",
-            stage_path="ingot.evals.evaluate:STAGE",
+            run_path="ingot.evals.evaluate:run",
             does="Measure a checkpoint on held-out tasks and text.",
             needs={"checkpoint": "checkpoint", "shards": "shards"},
             makes=("scores",),
@@ -145,7 +147,7 @@ STAGES: Table = {
         StageKind(
             "verdict",
             config_path="ingot.evals.config:VerdictConfig",
-            stage_path="ingot.evals.verdict:STAGE",
+            run_path="ingot.evals.verdict:run",
             does="Check the claims of a recipe against the scores of its stages.",
             needs={"scores": "scores"},
             many=("scores",),

@@ -19,7 +19,7 @@ from ingot.recipe.problems import Problems
 from ingot.recipe.tree import Node
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.kinds import WRONG_KIND, Kinds
+from ingot.workspace.kinds import WRONG_KIND, Kinds, KindsByName
 from ingot.workspace.nearest import nearest, suggestion
 
 EXPECTED = {
@@ -111,7 +111,13 @@ def _at(node: Node, path: Location) -> Node:
 
 
 def _is_ours(node: Node, detail: ErrorDetails) -> bool:
-    """Whether the recipe is to blame, rather than a default that strictness does not like."""
+    """Whether the recipe is to blame, rather than a default that strictness does not like.
+
+    A list is too short for pydantic also where its items are wrong, which is said of each of them.
+    """
+    if detail["type"] == "too_short":
+        items = _at(node, _find(node, detail)).content
+        return not isinstance(items, list) or len(items) < detail["ctx"]["min_length"]
     return not detail["loc"] or detail["type"] == "missing" or bool(_find(node, detail))
 
 
@@ -148,8 +154,10 @@ def _explain(
             f"{dotted}.{key} is missing", place=value.place, fix=f"give {key}: one of {', '.join(tags)}{outside}"
         )
     elif kinds == {"extra_forbidden"}:
-        names = _fields(_walk(model, node, details[0]["loc"][:-1])) + list(also if len(path) == 1 else ())
-        fix = _suggest_field(str(path[-1]), names)
+        models = _walk(model, node, details[0]["loc"][:-1])
+        names = _fields(models) + list(also if len(path) == 1 else ())
+        moved = [one.moved[str(path[-1])] for one in models if issubclass(one, Config) and str(path[-1]) in one.moved]
+        fix = f"write {moved[0]}" if moved else _suggest_field(str(path[-1]), names)
         problems.add(f"unknown key {dotted}", place=value.place, fix=fix)
     elif all(_expected(detail) for detail in details):
         wanted = " or ".join(dict.fromkeys(_expected(detail) for detail in details))
@@ -222,6 +230,7 @@ def _steps(
     models: list[type[BaseModel]] = [model]
     tables: list[Kinds[Any]] = []
     for part in location:
+        before = [one for one in models if part not in one.model_fields]
         fields = [one.model_fields[str(part)] for one in models if part in one.model_fields]
         inside = [one for field in fields for one in _models(field.annotation)]
         tagged = [m for m in models if any(part in _literals(f.annotation) for f in m.model_fields.values())]
@@ -229,6 +238,9 @@ def _steps(
         tables = [table for field in fields for table in _tables_of(field)] if fields else tables
         node = _child(node, part) or node
         named = [kind for table in tables for kind in _kind_of(table, node)]
+        named += [
+            one for keyed in before if issubclass(keyed, KindsByName) for one in _find_kind(keyed.kinds, str(part))
+        ]
         models, tables = (named, []) if named else (models, tables)
         yield models, tables
 
@@ -236,10 +248,12 @@ def _steps(
 def _kind_of(table: Kinds[Any], entry: Node) -> list[type[BaseModel]]:
     """The class of an entry, if it names one that is there."""
     tag = entry.entries.get(table.base.key)
-    if tag is None or not isinstance(tag.content, str):
-        return []
+    return _find_kind(table, tag.content) if tag is not None and isinstance(tag.content, str) else []
+
+
+def _find_kind(table: Kinds[Any], name: str) -> list[type[BaseModel]]:
     try:
-        return [table.find(tag.content)]
+        return [table.find(name)]
     except RecipeError:  # a problem that is reported where it is found
         return []
 

@@ -12,7 +12,7 @@ from ingot.recipe.stages import STAGES, StageKind, Table
 
 
 @dataclass(frozen=True)
-class Work:
+class StageWork:
     """One stage and the folder that is or will be its result."""
 
     stage: RecipeStage
@@ -29,12 +29,12 @@ class Work:
         return "to resume" if self.folder.exists() else "to do"
 
 
-def list_work(recipe: Recipe, runs: Path, table: Table = STAGES) -> list[Work]:
+def list_work(recipe: Recipe, runs: Path, table: Table = STAGES) -> list[StageWork]:
     """Every stage of the recipe in order, looked up below `runs`; writes nothing."""
     hashes = hash_stages(recipe, table)
     works = []
     for stage in recipe.stages:
         folder = stage_folder(runs / recipe.name, stage.name, hashes[stage.name])
         done = read_done(folder, hashes[stage.name], table[stage.kind].makes)
-        works.append(Work(stage, table[stage.kind], hashes[stage.name], folder, done))
+        works.append(StageWork(stage, table[stage.kind], hashes[stage.name], folder, done))
     return works

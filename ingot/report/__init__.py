@@ -1,1 +1,1 @@
-"""The report room: reads a run folder and nothing else, and makes one HTML file that a person enjoys opening."""
+"""Reads a run folder and nothing else, and writes one HTML file that needs no network."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ingot.report.kept import kept_samples
 from ingot.report.records import (
     Banding,
     Claim,
@@ -31,6 +31,7 @@ from ingot.report.records import (
     Score,
     StageRecord,
 )
+from ingot.report.sample_documents import kept_samples
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import PARTIAL, folder_bytes
 from ingot.workspace.stage import DONE
@@ -167,6 +168,9 @@ def read_run(folder: Path) -> RunRecord:
             fix="give the folder that `ingot run` printed, such as runs/quickstart",
         )
     stages = [read_stage(reader, folder, entry) for entry in entries]
+    names = [stage.folder for stage in stages if stage.folder]
+    for stage in stages:
+        stage.config = _within_run(stage.config, names)
     seed = description.get("seed")
     dates = [stage.finished for stage in stages if stage.finished is not None]
     recipe, version = description.get("recipe"), description.get("ingot")
@@ -278,6 +282,13 @@ def _stage_folder(root: Path, folder: Any) -> Path | None:
         return None
     path = root / folder
     return path if path.is_dir() else root / Path(folder).name
+
+
+def _within_run(config: str | None, folders: list[str]) -> str | None:
+    """A stage's options with its inputs named relative to the run: where the run lies on this machine is nobody's business."""
+    if config is None or not folders:
+        return config
+    return re.sub(rf"(?<=[\s\"'])/[^\s\"']*/(?=(?:{'|'.join(map(re.escape, folders))})\b)", "", config)
 
 
 def _size(folder: Path) -> int | None:

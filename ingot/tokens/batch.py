@@ -1,6 +1,6 @@
 """What a training step sees: packed rows of tokens with per-token streams.
 
-A `Sequence` is one document or conversation before packing. A stream gives each of its tokens a number (a loss weight, an
+A `TokenSequence` is one document or conversation before packing. A stream gives each of its tokens a number (a loss weight, an
 advantage, a sampling log-probability…), aligned with the token it speaks about. In a `Batch` everything sits where that
 token is *predicted*: position t reads `tokens[t]` and predicts `targets[t]`, the next token of the same document, and
 `streams[name][t]` is the stream's value for that target. Padding has document −1, target 0 and all streams 0.
@@ -19,7 +19,7 @@ PADDING_DOCUMENT = -1
 
 
 @dataclass(frozen=True)
-class Sequence:
+class TokenSequence:
     """Tokens of one document; every stream has one number per token (the first is never predicted, so it is unused)."""
 
     tokens: list[int]
@@ -29,6 +29,10 @@ class Sequence:
         for name, values in self.streams.items():
             if len(values) != len(self.tokens):
                 raise ValueError(f"stream {name!r} has {len(values)} values for {len(self.tokens)} tokens")
+
+    def with_stream(self, name: str, values: list[float]) -> TokenSequence:
+        """The same with one more stream."""
+        return TokenSequence(self.tokens, {**self.streams, name: values})
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.config import VALIDATION
 from ingot.tokens.pack_index import PackIndex
 from ingot.tokens.packed import PackedRows
-from ingot.tokens.phases import BatchPlan, PhaseLike, PhaseSchedule
+from ingot.tokens.phases import BatchSchedule, PhaseLike, PhaseSchedule
 from ingot.tokens.rows import Row, make_rows
 from ingot.tokens.shards import Shards
 from ingot.tokens.windows import WindowRows, window, window_count
@@ -50,7 +50,7 @@ class MixtureLoader:
         phases: Sequence[PhaseLike],
         *,
         sequence_length: int,
-        batches: BatchPlan,
+        batches: BatchSchedule,
         total_steps: int,
         seed: int,
         packing: Packing = "split",

@@ -1,4 +1,4 @@
-"""How many rows each group of packed documents fills: counted once, kept, and shared by the processes of a run.
+"""How many rows each group of packed documents fills: counted once, cached on disk, and shared by the processes of a run.
 
 To find a packed row by its number one must know how many rows each group fills (packed.py), and to know that, every group has
 to be packed once: about a second for a million documents. What is kept is not the packing, which is as large as the documents'

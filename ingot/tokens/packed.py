@@ -1,4 +1,4 @@
-"""Documents kept whole: rows of a source packed from shuffled documents, in memory of 8 bytes for every 65,000 documents.
+"""Rows packed from whole, shuffled documents of a source, in memory of 8 bytes for every 65,000 documents.
 
 A document of n tokens has n − 1 places (its last token is only predicted). One with more places than a row is cut into full
 rows and a rest; everything else stays whole (Ding et al., "Fewer truncations improve language modeling", arXiv 2404.10830).

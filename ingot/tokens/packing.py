@@ -11,14 +11,14 @@ Nothing is ever truncated here: a sequence longer than a row is an error that na
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ingot.tokens.batch import PADDING_DOCUMENT, Batch, Sequence
+from ingot.tokens.batch import PADDING_DOCUMENT, Batch, TokenSequence
 from ingot.workspace.errors import DataError
 
 
@@ -63,7 +63,7 @@ def next_fit_rows(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64
     return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
 
 
-def best_fit_decreasing(lengths: SequenceOf[int], capacity: int) -> list[list[int]]:
+def best_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     """Rows as lists of indices into `lengths`, longest first, each row's total at most `capacity`."""
     sizes = np.asarray(lengths, dtype=np.int64)
     placed = best_fit_rows(sizes, capacity)
@@ -73,7 +73,7 @@ def best_fit_decreasing(lengths: SequenceOf[int], capacity: int) -> list[list[in
     return rows
 
 
-def make_batch(sequences: SequenceOf[Sequence], capacity: int) -> Batch:
+def make_batch(sequences: Sequence[TokenSequence], capacity: int) -> Batch:
     """Pack all sequences into one batch; rows are as long as the fullest one. A sequence of n tokens takes n − 1 places."""
     for index, sequence in enumerate(sequences):
         if len(sequence.tokens) < 2:

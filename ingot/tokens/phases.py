@@ -36,7 +36,7 @@ class PhaseLike(Protocol):
         """Share of rows by name of the source."""
 
 
-class BatchPlan(Protocol):
+class BatchSchedule(Protocol):
     """How many rows each step has; defined for every step from 0 on."""
 
     def rows(self, step: int) -> int:
@@ -72,7 +72,7 @@ class PhaseSchedule:
     """The source of every row of a run, and which row of that source it is."""
 
     def __init__(
-        self, phases: Sequence[PhaseLike], batches: BatchPlan, *, sequence_length: int, total_steps: int
+        self, phases: Sequence[PhaseLike], batches: BatchSchedule, *, sequence_length: int, total_steps: int
     ) -> None:
         run_rows = batches.rows_before(total_steps)
         ends: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Where documents begin and which positions are scored, found on the host so that the device is never asked.
+"""Finds on the host where documents begin and which positions are scored, so that the GPU never has to wait for it.
 
 Counting documents or scored tokens on a GPU makes the program wait for everything queued there. Both are known from the batch
 as the loader made it. Sizes are rounded up, because compiled code is made again for every new one:

@@ -1,10 +1,10 @@
 """Rows of training data, put together from pieces of a source's token stream.
 
-Place p of a stream reads token p and predicts token p + 1. A piece is a run of places within one document, and a row is a
-list of pieces. How the stream is cut into rows is the business of `windows.py` (concatenate and split) and `packed.py`
-(documents kept whole); here the rows become tensors:
+Position p of a stream reads token p and predicts token p + 1. A piece is a run of positions within one document, and a row is
+a list of pieces. `windows.py` (concatenate and split) and `packed.py` (whole documents) cut the stream into rows; this module
+makes tensors of them:
 
-    tokens[t] = stream[p]      targets[t] = stream[p + 1]      positions[t] = t − first place of its piece
+    tokens[t] = stream[p]      targets[t] = stream[p + 1]      positions[t] = t − first position of its piece
 
 Each piece is a document of its own: positions restart, and attention must not cross. `weight` is 1 where the next token
 belongs to the same document and 0 elsewhere: at a document's <|endoftext|>, which has nothing to predict, and in padding.

@@ -34,7 +34,7 @@ from ingot.tokens.shards import SourceWriter, token_dtype, write_index
 from ingot.tokens.tokenizer import FILES, Tokenizer
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import atomic_folder, file_sha256
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -154,12 +154,3 @@ def _write(
         entries = {name: writer.finish() for name, writer in writers.items()}
         write_index(temporary, entries, bytes_of_tokens(tokenizer), tokenizer.end_of_text)
     return entries
-
-
-STAGE = Stage(
-    kind="tokenize",
-    config=TokenizeConfig,
-    needs={"documents": "documents", "tokenizer": "tokenizer"},
-    makes=("shards",),
-    run=run,
-)

@@ -28,7 +28,7 @@ from ingot.tokens.fertility import measure
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder, write_json
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 STATISTICS_FILE = "statistics.json"
 MEASURED_BYTES = 16_000_000  # of held-out text at most
@@ -193,6 +193,3 @@ def _summary(statistics: dict[str, Any]) -> dict[str, Any]:
     for name in ("bytes_per_token", "fertility", "continued_word_share"):
         summary[name] = {kind: values[name] for kind, values in held.items()}
     return summary
-
-
-STAGE = Stage(kind="tokenizer", config=TokenizerConfig, needs={"documents": "documents"}, makes=("tokenizer",), run=run)

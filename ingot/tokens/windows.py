@@ -1,6 +1,6 @@
-"""Concatenate and split: a source's token stream cut into windows, with no padding and no regard for documents.
+"""Cuts a source's token stream into windows (concatenate and split): no padding, document boundaries are ignored.
 
-Window w reads the tokens [w L, w L + L] of the stream: L places, and the target of the last. Neighbouring windows share one
+Window w reads the tokens [w L, w L + L] of the stream: L positions, and the target of the last. Neighbouring windows share one
 token, so every token but the very first is a target exactly once in an epoch, unless it begins a document. A window may begin
 inside a document. Epoch e shows all windows in the order of its own permutation.
 """
@@ -41,7 +41,7 @@ class WindowRows:
     """The endless sequence of a source's windows: epoch after epoch, each in an order of its own."""
 
     padding = 0.0
-    """Share of places that hold no token."""
+    """Share of positions that hold no token."""
 
     def __init__(self, source: Source, length: int, key: str) -> None:
         self.source, self.length = source, length

@@ -4,7 +4,7 @@ model of the wrong size can be seen before the first step.
     MFU = tokens/s · training FLOPs per token / (devices · peak FLOP/s of one)
 
 FLOPs per token are those of model/count.py at the row length of the stage; the peak is what the maker states (hardware.py). The
-expected MFU is that of the tokens/s which whoever runs the stage expects (recipe/expected.py).
+expected MFU follows from the tokens/s that the recipe expects (recipe/expected.py).
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Start:
     peak_flops: float | None  # of all devices together; none if it is not known
     expected_mfu: float | None  # by the estimate of `ingot plan`; none if it made none
     groups: list[dict[str, Any]]  # of the optimizer
+    untrained: tuple[str, ...] = ()  # parts that no loss reaches, and why
     noise_pass_tokens: int | None = None  # where a noise scale is asked for, and a step may have a single pass
 
     def lines(self) -> list[str]:
@@ -55,7 +56,7 @@ class Start:
         terms = [f"{name} × {' or '.join(f'{each:g}' for each in found)}" for name, found in self.terms.items()]
         what = f"{self.parameters:,} parameters on {self.device} in {self.precision}"
         first = f"{what}; loss = {', '.join(terms)}; from step {self.first_step}"
-        more = [*self._float8(), *self._noise(), *(_group_line(group) for group in self.groups)]
+        more = [*self.untrained, *self._float8(), *self._noise(), *(_group_line(group) for group in self.groups)]
         return [first, "; ".join(self._sizes()), *more]
 
     def _float8(self) -> list[str]:
@@ -114,7 +115,7 @@ def describe_start(trainer: Trainer, first: int) -> Start:
     peak = peak_flops(device_name(trainer.device), precision)
     flops = counted.training_flops_per_token(config.sequence_length)
     expected = trainer.folder.expected_tokens_per_second
-    multi_token = counted.multi_token
+    multi_token, mixers = counted.multi_token, [block.mixer for block in model.config.blocks.values()]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return Start(
         terms=named,
@@ -132,6 +133,7 @@ def describe_start(trainer: Trainer, first: int) -> Start:
         mesh={} if layout is None else {axis: layout.size(axis) for axis in AXES if layout.size(axis) > 1},
         peak_flops=None if peak is None else peak * ranks,
         expected_mfu=None if peak is None or expected is None else expected * flops / (peak * ranks),
+        untrained=tuple(sorted({mixer.untrained for mixer in mixers if mixer is not None and mixer.untrained})),
         groups=[_group(group, names) for group in trainer.optimizer.param_groups],
         noise_pass_tokens=config.micro_batch_tokens
         if config.measure_noise and trainer.source.planned_tokens is None

@@ -7,30 +7,29 @@
 Scales are those of the tensor itself (Micikevicius et al., arXiv 2209.05433), computed anew each time: nothing to remember and
 nothing to go stale. One scale per tensor is faster; one per row survives outliers. Only products of matrices with at least
 `SMALLEST` rows and columns gain from it: below that, converting costs more than is saved. The head, the embedding and routers
-stay as they are. Without the hardware the same rounding is computed with ordinary products, for tests.
+stay as they are. The casts and products are in kernels/float8.py.
 
 Shapes: N tokens, I inputs, O outputs.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from ingot.model.block import Block
+from ingot.kernels.float8 import Scaling, cast_both, multiply_cast, product, scale_of
 from ingot.model.linear import Linear
+from ingot.model.norm import RmsNorm
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import RecipeError
 
-Scaling = Literal["tensor", "row"]
 SMALLEST = 1024
 OLDEST = (8, 9)  # compute capability with float8 products
 ALIGNED = 16  # rows and columns of the kernel's matrices
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
-TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches are small, and need their own
 
 
 def use_float8(model: Transformer, scaling: Scaling) -> int:
@@ -50,7 +49,9 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
         ]
         for layer in large:
             layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
-        cast(Block, block).apart = bool(large)
+        for norm in block.modules() if large else ():
+            if isinstance(norm, RmsNorm):
+                norm.kernel = False  # the compiler fuses a norm with the rounding after it, if it sees what a norm is
         count += len(large)
     return count
 
@@ -90,31 +91,31 @@ def multiply_by_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _ByTensor(torch.autograd.Function):
-    """Each factor is rounded once, and both ways of laying it out are made then: all that is kept is in float8."""
+    """Each factor is cast once, and both ways of laying it out are made then: all that is kept is in float8."""
 
     @staticmethod
     def forward(context: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
         x_scale, weight_scale = scale_of(x_NI, FORWARD), scale_of(weight_OI, FORWARD)
-        x_8, x_8T = round_both(x_NI, x_scale, FORWARD)
-        weight_8, weight_8T = round_both(weight_OI, weight_scale, FORWARD)
+        x_8, x_8T = cast_both(x_NI, x_scale, FORWARD)
+        weight_8, weight_8T = cast_both(weight_OI, weight_scale, FORWARD)
         context.save_for_backward(x_8T, x_scale, weight_8T, weight_scale)
-        return multiply_rounded(x_8, x_scale, weight_8, weight_scale, x_NI.dtype, fast=True)
+        return multiply_cast(x_8, x_scale, weight_8, weight_scale, x_NI.dtype, fast=True)
 
     @staticmethod
     def backward(context: Any, gradient_NO: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x_8T, x_scale, weight_8T, weight_scale = context.saved_tensors
         scale = scale_of(gradient_NO, BACKWARD)
-        gradient_8, gradient_8T = round_both(gradient_NO, scale, BACKWARD)
+        gradient_8, gradient_8T = cast_both(gradient_NO, scale, BACKWARD)
         dtype, x, weight = gradient_NO.dtype, None, None
         if context.needs_input_grad[0]:
-            x = multiply_rounded(gradient_8, scale, weight_8T, weight_scale, dtype, fast=False)
+            x = multiply_cast(gradient_8, scale, weight_8T, weight_scale, dtype, fast=False)
         if context.needs_input_grad[1]:
-            weight = multiply_rounded(gradient_8T, scale, x_8T, x_scale, dtype, fast=False)
+            weight = multiply_cast(gradient_8T, scale, x_8T, x_scale, dtype, fast=False)
         return x, weight
 
 
 class _ByRow(torch.autograd.Function):
-    """A product has the scales of its own rows: the same factor is rounded anew for each of its products."""
+    """A product has the scales of its own rows: the same factor is cast anew for each of its products."""
 
     @staticmethod
     def forward(context: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:
@@ -130,57 +131,3 @@ class _ByRow(torch.autograd.Function):
         if context.needs_input_grad[1]:
             weight = product(gradient_NO.T, x_NI.T, "row", BACKWARD, FORWARD, fast=False)
         return x, weight
-
-
-def product(
-    left_MK: Tensor, right_NK: Tensor, scaling: Scaling, left: torch.dtype, right: torch.dtype, *, fast: bool
-) -> Tensor:
-    """left · rightᵀ in the dtype of `left`, both rounded to float8; `fast` adds up with less than full float32."""
-    left_8, left_scale = to_float8(left_MK, left, scaling)
-    right_8, right_scale = to_float8(right_NK, right, scaling)
-    return multiply_rounded(
-        left_8.contiguous(), left_scale, right_8.contiguous(), right_scale, left_MK.dtype, fast=fast
-    )
-
-
-def multiply_rounded(
-    left_MK: Tensor, left_scale: Tensor, right_NK: Tensor, right_scale: Tensor, dtype: torch.dtype, *, fast: bool
-) -> Tensor:
-    """left · rightᵀ of tensors that are in float8 already, contiguous, with one scale each or one a row [·, 1]."""
-    if left_MK.device.type != "cuda":
-        exact = torch.promote_types(dtype, torch.float32)
-        out = (left_MK.to(exact) * left_scale.to(exact)) @ (right_NK.to(exact) * right_scale.to(exact)).T
-        return out.to(dtype)
-    return torch._scaled_mm(
-        left_MK,
-        right_NK.T,
-        scale_a=left_scale,
-        scale_b=right_scale if right_scale.dim() == 0 else right_scale.T,
-        out_dtype=dtype,
-        use_fast_accum=fast,
-    )
-
-
-def to_float8(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling) -> tuple[Tensor, Tensor]:
-    """The rounded tensor and its scale, one number or one per row [M, 1]: x ≈ rounded · scale."""
-    scale = scale_of(x_MK, dtype, scaling)
-    limit = torch.finfo(dtype).max
-    return (x_MK.float() * (1 / scale)).clamp(-limit, limit).to(dtype), scale
-
-
-def scale_of(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling = "tensor") -> Tensor:
-    """What the largest value, or the largest of each row [M, 1], is of the largest float8."""
-    size = x_MK.abs()
-    largest = size.amax(dim=1, keepdim=True) if scaling == "row" else size.amax()
-    return (largest.float() / torch.finfo(dtype).max).clamp(min=TINY)
-
-
-def round_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x / scale in float8 as it lies [M, K], and transposed [K, M]: products sum over the last dimension of both factors."""
-    if x_MK.is_cuda:
-        from ingot.train.float8_triton import round_both_triton
-
-        return round_both_triton(x_MK, scale, dtype)
-    limit = torch.finfo(dtype).max
-    rounded = (x_MK.float() * (1 / scale)).clamp(-limit, limit).to(dtype)
-    return rounded, rounded.T.contiguous()

@@ -1,6 +1,6 @@
-"""Training a part of a model: parameters whose names match no pattern stay as they are.
+"""Training a part of a model: a parameter trains if its name matches a pattern, and no pattern that begins with `!`.
 
-The dense warm-up of sparse attention (DeepSeek-V3.2) trains `*.indexer.*` alone; a new head or new experts are other uses.
+The dense warm-up of sparse attention (DeepSeek-V3.2) trains `*.indexer.*` alone; `!*.indexer.*` trains all but the indexer.
 Patterns are those of the shell: `*` stands for anything, dots included.
 """
 
@@ -15,12 +15,14 @@ from ingot.workspace.errors import RecipeError
 
 
 def freeze_others(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Let only the parameters train whose names match a pattern; without patterns all do. One that matches none is an error."""
+    """Freeze what the patterns do not let train; without patterns all trains. A pattern that matches nothing is an error."""
     unused = set(patterns)
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     for name, parameter in model.named_parameters():
-        matching = [pattern for pattern in patterns if fnmatchcase(name, pattern)]
-        unused.difference_update(matching)
-        parameter.requires_grad_(bool(matching) or not patterns)
+        matching = {pattern for pattern in patterns if fnmatchcase(name, pattern.removeprefix("!"))}
+        unused -= matching
+        frozen = any(pattern.startswith("!") for pattern in matching)
+        parameter.requires_grad_(not frozen and (not wanted or bool(matching)))
     if unused:
         names = [name for name, _ in model.named_parameters()]
         raise RecipeError(

@@ -10,8 +10,8 @@ can be formed while they are there. They are then multiplied with the states and
 products instead of the four of recomputation, and memory that does not grow with tokens × vocabulary. This is the idea of
 Liger's fused linear cross-entropy (arXiv 2410.10989), with log Z² in it.
 
-What happens between the products is a `Differentiate`: `chunk` for any device, a kernel on CUDA (head_triton.py), or
-one that exchanges sums with the ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
+What happens between the products is a `Differentiate`: that of kernels/cross_entropy.py, or one that exchanges sums with the
+ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
 
 Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
 """
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ingot.kernels.cross_entropy import differentiate, multiply_unless_one
 from ingot.train.hardware import bytes_of_logits
 
 CHUNK_LOGITS_CPU = 1 << 22  # values of a chunk: shorter ones cost more in the products than the cache saves
@@ -40,11 +41,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         context: Any,
         states_ND: Tensor,
         weight_VD: Tensor,
-        rounded_VD: Tensor,
+        copy_VD: Tensor,
         targets_N: Tensor,
         a_N: Tensor,
         b_N: Tensor | None,
-        differentiate: Differentiate,
+        middle: Differentiate,
     ) -> tuple[Tensor, Tensor, Tensor]:
         tokens, vocabulary = len(targets_N), len(weight_VD)
         exact = torch.promote_types(states_ND.dtype, torch.float32)
@@ -59,10 +60,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, tokens, size):
             part = slice(start, start + size)
             states, targets, a, b = states_ND[part], targets_N[part], a_N[part], None if b_N is None else b_N[part]
-            logits = torch.mm(states, rounded_VD.T, out=buffer_CV[: len(states)])
-            logprobs_N[part], normalisers_N[part], gradient = differentiate(logits, targets, a, b)
+            logits = torch.mm(states, copy_VD.T, out=buffer_CV[: len(states)])
+            logprobs_N[part], normalisers_N[part], gradient = middle(logits, targets, a, b)
             if gradient_states is not None:
-                torch.mm(gradient, rounded_VD, out=gradient_states[part])
+                torch.mm(gradient, copy_VD, out=gradient_states[part])
             if gradient_weight is not None:
                 _add_product(gradient_weight, gradient, states, first=start == 0)
         context.save_for_backward(gradient_states, gradient_weight)
@@ -77,7 +78,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         states, weight = context.saved_tensors
         for gradient in (states, weight):
             if gradient is not None:
-                _multiply(gradient, upstream)
+                multiply_unless_one(gradient, upstream)
         return states, None if weight is None else weight.to(context.dtype), *[None] * 5
 
 
@@ -89,81 +90,34 @@ def linear_cross_entropy(
     b_N: Tensor | None = None,
     scale: float = 1.0,
     softcap: float | None = None,
-    rounded_VD: Tensor | None = None,
+    copy_VD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(loss, log-probabilities, log-normalisers); only the loss carries a gradient.
 
-    `rounded_VD` is a copy of the weight, used if it has the dtype of the states; the gradient goes to `weight_VD`.
+    `copy_VD` is a copy of the weight, used if it has the dtype of the states; the gradient goes to `weight_VD`.
     """
     if isinstance(weight_VD, DTensor):  # a head that tensor parallelism divides
         from ingot.train.parallel.vocabulary import divided_cross_entropy
 
         return divided_cross_entropy(states_ND, weight_VD, targets_N, a_N, b_N, scale, softcap)
-    rounded = weight_VD if rounded_VD is None or rounded_VD.dtype != states_ND.dtype else rounded_VD
-    rounded = rounded.detach().to(states_ND.dtype)
-    differentiate = _differentiate_alone(states_ND, scale, softcap)
-    return cross_entropy_by(differentiate, states_ND, weight_VD, rounded, targets_N, a_N, b_N)
+    copy = weight_VD if copy_VD is None or copy_VD.dtype != states_ND.dtype else copy_VD
+    copy = copy.detach().to(states_ND.dtype)
+    middle = partial(differentiate, scale=scale, softcap=softcap)
+    return cross_entropy_by(middle, states_ND, weight_VD, copy, targets_N, a_N, b_N)
 
 
 def cross_entropy_by(
-    differentiate: Differentiate,
+    middle: Differentiate,
     states_ND: Tensor,
     weight_VD: Tensor,
-    rounded_VD: Tensor,
+    copy_VD: Tensor,
     targets_N: Tensor,
     a_N: Tensor,
     b_N: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with a given middle, which knows scale and softcap; `rounded_VD` is the weight in the dtype of the states."""
-    given = states_ND, weight_VD, rounded_VD, targets_N, a_N, b_N, differentiate
+    """The same with a given function between the products; `copy_VD` is the weight in the dtype of the states."""
+    given = states_ND, weight_VD, copy_VD, targets_N, a_N, b_N, middle
     return _LinearCrossEntropy.apply(*given)  # type: ignore[no-untyped-call]
-
-
-def kernels_can(states_ND: Tensor) -> bool:
-    """Whether the kernels of head_triton.py, which compute in float32, take the logits of these states."""
-    return states_ND.is_cuda and states_ND.dtype != torch.float64
-
-
-def chunk(
-    logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None, scale: float, softcap: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities, log-normalisers, and the gradient of the products W s in their own dtype.
-
-    Every operation passes over all logits: as few as possible, in place, and the exponentials once.
-    """
-    z_CV = capped(logits_CV, scale, softcap)
-    largest_C = z_CV.amax(dim=-1)
-    gradient = torch.sub(z_CV, largest_C[:, None]).exp_()
-    sums_C = gradient.sum(dim=-1)
-    normalisers_C = largest_C + sums_C.log()
-    factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
-    gradient.mul_((factor_C / sums_C)[:, None])
-    gradient.scatter_add_(1, targets_C[:, None], a_C[:, None].to(gradient.dtype))
-    logprobs_C = z_CV.gather(1, targets_C[:, None])[:, 0] - normalisers_C
-    return logprobs_C, normalisers_C, through_cap(gradient, z_CV, scale, softcap).to(logits_CV.dtype)
-
-
-def capped(logits_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """z of the products W s, in float32 or better."""
-    z_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
-    z_CV = z_CV if scale == 1.0 else z_CV * scale
-    return z_CV if softcap is None else softcap * torch.tanh(z_CV / softcap)
-
-
-def through_cap(gradient_CV: Tensor, z_CV: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """The gradient of the products W s from that of z."""
-    if softcap is not None:
-        gradient_CV = gradient_CV * (1 - (z_CV / softcap).square())
-    return gradient_CV if scale == 1.0 else gradient_CV * scale
-
-
-def _differentiate_alone(states_ND: Tensor, scale: float, softcap: float | None) -> Differentiate:
-    """What takes the logits of a head that is whole."""
-    if kernels_can(states_ND):
-        from ingot.train.head_triton import differentiate
-
-        return partial(differentiate, scale=scale, softcap=softcap)
-    return partial(chunk, scale=scale, softcap=softcap)
 
 
 def _chunk_size(tokens: int, vocabulary: int, states: Tensor) -> int:
@@ -189,13 +143,3 @@ def _add_product(total_VD: Tensor, gradient_CV: Tensor, states_CD: Tensor, *, fi
         total_VD.addmm_(gradient_CV.T.to(exact), states_CD.to(exact), beta=beta)
     else:
         torch.addmm(total_VD, gradient_CV.T, states_CD, beta=beta, out_dtype=exact, out=total_VD)
-
-
-def _multiply(gradient: Tensor, upstream: Tensor) -> None:
-    """gradient ← gradient · upstream, which is 1 in training: then nothing is read, and no device is asked."""
-    if kernels_can(gradient):
-        from ingot.train.head_triton import multiply_unless_one
-
-        multiply_unless_one(gradient, upstream)
-    elif gradient.device.type != "cpu" or upstream != 1:
-        gradient.mul_(upstream)

@@ -3,7 +3,7 @@
     ‖g‖² = Σ over shards ‖g_shard‖²:   local squares are added over exactly those mesh axes along which a gradient is sharded;
                                         along the others every rank holds the same values.
 
-All is done for all parameters at once and stays on the device. The norms by parameter are kept beside the total: when a step
+All is done for all parameters at once and stays on the device. The norms by parameter are kept with the total: when a step
 goes wrong they say where.
 """
 

@@ -1,20 +1,20 @@
-"""CUDA graphs: the passes of a step are recorded once for each shape of its batches, and replayed from then on.
+"""CUDA graphs: the passes of a step are captured once for each shape of its batches, and replayed from then on.
 
 A step of a small model is thousands of kernels of some microseconds each; launching them one by one takes the host longer than
-the device needs to compute them. A graph is launched as a whole. What is recorded is everything from the rounding of the weights
-to the last gradient; clipping, the guards and the optimizer come after it and are few.
+the device needs to compute them. A graph is launched as a whole. A graph holds everything from the bf16 copies of the weights to
+the last gradient; clipping, the guards and the optimizer come after it and are few.
 
     first times with a shape     as usual, so that everything is compiled and loaded
-    then                         recorded: nothing is computed while the kernels are written down
-    from then on                 batches are copied to where the recording reads them, and it is replayed
+    then                         captured: nothing is computed while the kernels are written down
+    from then on                 batches are copied to where the graph reads them, and it is replayed
 
-A recording reads and writes the same memory every time. Its sums, which the loop reads a step later, are copied out; gradients
-are used before the next replay. Shapes are those of all tensors of a step's batches, and what the host knows about them: packed
-documents have a few (tokens/places.py rounds them up). Recordings share their memory and the gradients: only one runs at a time.
+A captured graph reads and writes the same memory every time. Its sums, which the loop reads a step later, are copied out;
+gradients are used before the next replay. A shape is that of all tensors of a step's batches, and what the host knows of them:
+packed documents have a few (tokens/places.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
 
-A part that asks the device something in the middle of a pass cannot be recorded; nor is there a recording where memory would not
-suffice for it and, beside it, for a step of another shape. Both are found out before: a recording that fails leaves torch in the
-middle of it. The run then says so and goes on without.
+A part that waits for the device in the middle of a pass cannot be captured; nor is there a graph where memory does not suffice
+for it and for a step of another shape at the same time. Both are checked before: a capture that fails leaves torch in the middle
+of it. The run then says so and goes on without graphs.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ingot.train.passes import Passes, Sums
 from ingot.workspace.errors import RecipeError
 
 WARM = 2  # times that a shape is computed as usual
-MOST = 16  # recordings; shapes beyond that are always computed as usual
+MOST = 16  # captured graphs; shapes beyond that are always computed as usual
 SHAPES = 64  # different ones; a run with more has nothing to gain
-BESIDE = 2.2  # times the memory of a step: one in the recording, one beside it, and some air
+BESIDE = 2.2  # times the memory of a step: one in the graph, one for a step of another shape, and a margin
 SHORT_FLOPS = 5e13  # of a pass: a tenth of a second on an H100; above that the host is always ahead
 
 
 def wants_graphs(config: TrainingConfig, passes: Passes) -> bool:
-    """Whether the passes of a run are to be recorded; one that asks for it and cannot have it is told why."""
+    """Whether to capture the passes of a run; `graphs: on` where that is impossible is an error that says why."""
     reason = _obstacle(config, passes)
     if config.graphs == "on" and reason is not None:
         raise RecipeError(
@@ -57,8 +57,8 @@ def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
     if passes.device.type != "cuda":
         return "the run is on a CPU"
     if passes.layout is not None:
-        return "the work is divided over several processes, whose exchanges are not recorded"
-    if not passes.objective.planned:
+        return "the work is divided over several processes, whose exchanges are not captured"
+    if not passes.objective.known_factors:
         return "its loss looks at the tokens of a batch, whose number is known on the device alone"
     if config.measure_noise:
         return "measure_noise looks at the gradients between two passes"
@@ -66,7 +66,7 @@ def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
 
 
 @dataclass
-class Recording:
+class CapturedGraph:
     """A graph, where it reads and where it writes."""
 
     graph: torch.cuda.CUDAGraph
@@ -84,38 +84,38 @@ class Recording:
 
 
 class Graphs:
-    """Runs the passes of a step, from recordings where there are some. `say` tells the user why there are none."""
+    """Runs the passes of a step, from captured graphs where there are some. `say` tells the user why there are none."""
 
     def __init__(self, passes: Passes, say: Callable[[str], None]) -> None:
         self.passes, self.say = passes, say
-        self.recordings: dict[Hashable, Recording] = {}
+        self.captured: dict[Hashable, CapturedGraph] = {}
         self.seen: Counter[Hashable] = Counter()
         self.stream = torch.cuda.Stream(passes.device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.gradients: list[tuple[nn.Parameter, Tensor]] = []  # where all recordings put them
-        self.possible = True  # to record more
+        self.gradients: list[tuple[nn.Parameter, Tensor]] = []  # where all graphs put them
+        self.possible = True  # to capture more
         self.watched = False  # a step has shown that nothing in it waits for the device
 
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         """Fill the gradients with those of the whole step; the same as `Passes.run`."""
         key = tuple(shape_of(batch) for batch in batches)
-        if key in self.recordings:
-            return self.recordings[key].replay(inputs_of(batches, denominators, tokens))
+        if key in self.captured:
+            return self.captured[key].replay(inputs_of(batches, denominators, tokens))
         if not self.possible:
             return self.passes.run(batches, denominators, tokens)
         self.seen[key] += 1
         if len(self.seen) > SHAPES:
             self._give_up("batches have too many shapes")
-        elif self.seen[key] > WARM and len(self.recordings) < MOST and self._suffices():
-            self._record(key, batches, denominators, tokens)
-            return self.recordings[key].replay(inputs_of(batches, denominators, tokens))
+        elif self.seen[key] > WARM and len(self.captured) < MOST and self._suffices():
+            self._capture(key, batches, denominators, tokens)
+            return self.captured[key].replay(inputs_of(batches, denominators, tokens))
         watched = self.seen[key] == WARM and not self.watched
-        return self._beside(lambda: self._compute(batches, denominators, tokens, watched))
+        return self._on_stream(lambda: self._compute(batches, denominators, tokens, watched))
 
     def _compute(
         self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor, watched: bool
     ) -> Sums:
-        """The passes as usual; `watched`, whatever waits for the device in them shows that they cannot be recorded."""
+        """The passes as usual; `watched`, whatever waits for the device in them shows that they cannot be captured."""
         if not watched:
             return self.passes.run(batches, denominators, tokens)
         self.watched = True
@@ -133,22 +133,22 @@ class Graphs:
         return self.passes.run(batches, denominators, tokens)
 
     def _suffices(self) -> bool:
-        """Whether there is memory for a recording and for a step beside it; both need at most what steps have needed so far."""
+        """Whether there is memory for a graph and for a step of another shape; both need at most what steps needed so far."""
         device = self.passes.device
         torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()  # what computing as usual has used would lie idle beside the recording's memory
+        torch.cuda.empty_cache()  # what computing as usual has used would lie idle beside the graph's memory
         need = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
         enough = torch.cuda.mem_get_info(device)[0] > BESIDE * need
         if not enough:
-            self._give_up("a recording and a step beside it do not fit into the device's memory")
+            self._give_up("a graph and a step of another shape do not fit into the device's memory together")
         return enough
 
     def _give_up(self, reason: str) -> None:
         self.possible = False
         self.say(f"no CUDA graphs from here on: {reason}")
 
-    def _beside(self, run: Callable[[], Sums]) -> Sums:
-        """Run on the stream that recordings are made on: what is set up for one stream does not serve another."""
+    def _on_stream(self, run: Callable[[], Sums]) -> Sums:
+        """Run on the stream that graphs are captured on: what is set up for one stream does not serve another."""
         here = torch.cuda.current_stream(self.passes.device)
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
@@ -156,7 +156,7 @@ class Graphs:
         here.wait_stream(self.stream)
         return sums
 
-    def _record(
+    def _capture(
         self, key: Hashable, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor
     ) -> None:
         """Write down the kernels of a step with batches of this shape."""
@@ -171,7 +171,7 @@ class Graphs:
                 _give(self.gradients)
             sums = self.passes.run(here, counts, total)
         self.gradients = [(each, each.grad) for each in self.passes.model.parameters() if each.grad is not None]
-        self.recordings[key] = Recording(graph, inputs_of(here, counts, total), self.gradients, sums)
+        self.captured[key] = CapturedGraph(graph, inputs_of(here, counts, total), self.gradients, sums)
 
 
 def shape_of(batch: Batch) -> Hashable:

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of devices, dense, as their makers state them: what MFU is measured against. And the room that the loss takes.
+"""Peak FLOP/s of devices, dense, as their makers state them: what MFU is measured against. And the memory that the loss may take.
 
 NVIDIA's data sheets (A100 SXM, H100 SXM and PCIe, H200, L40S, HGX B200, GeForce RTX 4090 with float32 accumulation). Where a data
 sheet prints the rate with sparsity, this is half of it. A device that is not listed has no MFU: a wrong one is worse than none.

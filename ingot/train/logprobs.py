@@ -3,7 +3,7 @@
 log p(target) = logit(target) − logsumexp(logits), in float32. Only positions that some stream scores reach the head (in
 SFT that is half of them); they pass through it in chunks. Two ways:
 
-* with a `plan` (plan.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
+* with `token_factors` (token_factors.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
 * without: the chunks' logits are recomputed in the backward pass, so that any function of the log-probabilities can be
   differentiated (policy gradients, preferences).
 
@@ -20,15 +20,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from ingot.model.across import Across
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.places import whole_rows
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.context import split
-from ingot.train.plan import Plan
 from ingot.train.terms import Ahead, Scored
+from ingot.train.token_factors import TokenFactors
 
 CHUNK_LOGITS = 1 << 26  # logits held at once: 256 MiB in float32
 
@@ -66,27 +66,31 @@ def score(
     temperature: float = 1.0,
     record: Record | None = None,
     wants: Collection[str] = (),
-    plan: Plan | None = None,
-    across: Across | None = None,
+    token_factors: TokenFactors | None = None,
+    context_parallel: ContextParallel | None = None,
 ) -> Scored:
     """Run the model over a batch and return the scored tokens' log-probabilities with their streams.
 
     A `record` collects the parts' losses and the routers' loads; only a training step asks for them. `wants` names the
-    further fields of Scored that some term of the loss reads. With `across` only this rank's tokens of the rows are scored.
+    further fields of Scored that some term of the loss reads. With `context_parallel` only this rank's tokens are scored.
     """
-    states = run_model(model, batch, record, across)
-    return score_states(model, states, batch, temperature, record, wants, plan, across)
+    states = run_model(model, batch, record, context_parallel)
+    return score_states(model, states, batch, temperature, record, wants, token_factors, context_parallel)
 
 
 def run_model(
-    model: Transformer, batch: Batch, record: Record | None = None, across: Across | None = None, **stage: Any
+    model: Transformer,
+    batch: Batch,
+    record: Record | None = None,
+    context_parallel: ContextParallel | None = None,
+    **stage: Any,
 ) -> Tensor:
     """The states of a batch; `stage` is what one stage of a pipeline needs besides (parallel/pipeline.py)."""
     known = batch.places is not None or batch.tokens.device.type == "cpu"  # a GPU is not asked
     documents = None if known and whole_rows(batch) else batch.documents
     if batch.places is not None:
         torch._dynamo.maybe_mark_dynamic(batch.places.starts, 0)  # no new code for every number of documents
-    given = {"record": record, "places": batch.places, "across": across, **stage}
+    given = {"record": record, "places": batch.places, "context_parallel": context_parallel, **stage}
     return model.hidden(batch.tokens, batch.positions, documents, **given)
 
 
@@ -97,29 +101,29 @@ def score_states(
     temperature: float = 1.0,
     record: Record | None = None,
     wants: Collection[str] = (),
-    plan: Plan | None = None,
-    across: Across | None = None,
+    token_factors: TokenFactors | None = None,
+    context_parallel: ContextParallel | None = None,
 ) -> Scored:
     """The second half of `score`: from the states after the last norm on."""
-    ahead = _ahead_states(model, states, batch, record, across) if "ahead" in wants else []
-    batch = split(batch, across)
+    ahead = _ahead_states(model, states, batch, record, context_parallel) if "ahead" in wants else []
+    batch = split(batch, context_parallel)
     picked = Picked(batch)
     streams = {name: picked.pick(stream) for name, stream in batch.streams.items()}
     chosen, targets = picked.pick(states), picked.pick(batch.targets)
     rows = None if batch.sources is None else picked.rows(targets)
-    if plan is None:
+    if token_factors is None:
         scores = _head(model, chosen, targets, temperature, "log_normalisers" in wants)
         normalisers = scores[1] if "log_normalisers" in wants else None
         steps = tuple(Ahead(_head(model, s, t, 1.0, False)[0], w) for s, t, w in ahead)
         return Scored(scores[0], streams, normalisers, steps, rows)
     scale, softcap = model.config.logit_scale, model.config.logit_softcap
     weight, exact = model.head_weight_VD, torch.promote_types(states.dtype, torch.float32)
-    a, b = plan.factors(streams, exact)
-    copy = model.head_part.weight_in_use
+    a, b = token_factors.factors(streams, exact)
+    copy = model.head_part.weight_copy
     loss, logprobs, log_normalisers = linear_cross_entropy(chosen, weight, targets, a, b, scale, softcap, copy)
     listed = []
     for further, further_targets, weights in ahead:
-        factor = plan.ahead(weights, len(ahead), exact)
+        factor = token_factors.ahead(weights, len(ahead), exact)
         found = linear_cross_entropy(further, weight, further_targets, factor, None, scale, softcap, copy)
         loss = loss + found[0]
         listed.append(Ahead(found[1], weights))
@@ -127,19 +131,21 @@ def score_states(
 
 
 def _ahead_states(
-    model: Transformer, states: Tensor, batch: Batch, record: Record | None, across: Across | None
+    model: Transformer, states: Tensor, batch: Batch, record: Record | None, context_parallel: ContextParallel | None
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     """States, targets and weights of every step of multi-token prediction: step k at t predicts what t + k predicts."""
     assert model.multi_token is not None
     steps = []
-    passed = model.multi_token(states, batch.tokens, batch.positions, batch.documents, model.embed, record, across)
+    passed = model.multi_token(
+        states, batch.tokens, batch.positions, batch.documents, model.embed, record, context_parallel
+    )
     for number, (further, valid) in enumerate(passed, 1):
         weights, targets = (
             torch.roll(batch.streams["weight"], -number, dims=1),
             torch.roll(batch.targets, -number, dims=1),
         )
-        if across is not None:
-            weights, targets = across.own(weights), across.own(targets)
+        if context_parallel is not None:
+            weights, targets = context_parallel.own(weights), context_parallel.own(targets)
         weights = torch.where(valid, weights, 0)
         if batch.places is None:
             chosen = weights != 0

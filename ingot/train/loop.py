@@ -1,43 +1,37 @@
 """The one training loop: pre-training, SFT, preferences, RL and distillation all run here.
 
-A step asks its source for batches, runs the passes over them (passes.py), clips, and updates; after the update the routers'
-selection biases move with the loads of the step. The source is asked for step s by number, so a run resumes exactly. The loop
-saves a checkpoint every so many steps and when asked to stop; started again on the same folder it goes on from the newest one,
-and metrics after it are cut, so that the record reads as if nothing had happened.
+A step asks its source for batches, runs the passes over them (passes.py), clips, and updates; what else happens around the update
+(QK-clip, routers' biases, measurements) is a hook (hooks.py). The source is asked for step s by number, so a run resumes exactly.
+The loop saves a checkpoint every so many steps and when asked to stop; started again on the same folder it goes on from the
+newest one and cuts the metrics after it.
 
 Nothing in a step waits for the device: its numbers stay there and are read one step later, while the next one computes. Whether
-a step is taken at all (finite, no spike) is decided on the device too, as a factor (guards/). On a CPU nothing runs behind
-the program's back, and numbers are read at once.
+a step is taken at all (finite, no spike) is decided on the device too, as a factor (guards/). On a CPU numbers are read at once.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ingot.model.feed_forward.mixture import update_biases
-from ingot.model.feed_forward.statistics import router_metrics
 from ingot.model.transformer import Transformer
 from ingot.optim.build import make_optimizer
-from ingot.optim.noise_scale import NoiseScale
-from ingot.optim.qk_clip import clip_query_key
 from ingot.optim.schedule import learning_rate_share
 from ingot.train.announce import announce, describe_start
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device, choose_precision
 from ingot.train.feed import Feed, Prepared
 from ingot.train.freeze import freeze_others
+from ingot.train.garbage import collect, no_automatic_collection
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
 from ingot.train.graphs import Graphs, wants_graphs
 from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
+from ingot.train.hooks import Hook, OptimizerStep, make_hooks
 from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.pipeline import make_passes
@@ -50,13 +44,12 @@ from ingot.train.source import Source
 from ingot.train.terms import LossTerm
 from ingot.train.throughput import Throughput
 from ingot.train.updates import UpdateRatios
-from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
+from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.files import fsync_file
 from ingot.workspace.stage import StageFolder
 
 AfterStep = Callable[[int, dict[str, Any]], dict[str, float]]  # (step, its metrics) -> more metrics
 Rate = Callable[[int], float]  # step -> share of the peak learning rate, if it is more than the schedule of the config
-COLLECT_EVERY = 100  # steps between collections of Python's garbage, which otherwise come whenever they like
 
 
 @dataclass
@@ -88,6 +81,7 @@ class Trainer:
         temperature: float = 1.0,
         fill: Callable[[Transformer], None] | None = None,
         layout: Layout | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
@@ -110,10 +104,10 @@ class Trainer:
         graphs = Graphs(self.passes, folder.progress.say) if wants_graphs(config, self.passes) else None
         self.run_passes = self.passes.run if graphs is None else graphs.run
         self.guards = Guards(config.guards, folder, self.layout, self.device, model.config.vocabulary_size or 0)
-        self.updates = UpdateRatios(self.trained, self.layout)
-        self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.speaks)
+        self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.is_main_rank)
         self.saver = Saver(folder, config.checkpoints, self.layout)
-        self.noise = make_noise_scale(config, self.device)
+        ratios = UpdateRatios(self.trained, self.layout, config.log_every)
+        self.hooks = [ratios, *make_hooks(self.model, config, self.layout, self.guards, self.device), *hooks]
         self.stopping = False  # some rank was asked to stop
         self.data_offset = 0  # steps of data that rewinds passed over
         self.after_step, self.after_every = after_step, after_every
@@ -130,18 +124,10 @@ class Trainer:
         if first == 0 and self.config.guards.spike == "rewind":
             self._save(0, {})  # so that there always is something to go back to
         self._open_feed(first)
-        gc.collect()
-        gc.disable()  # a collection in the middle of a step makes all ranks wait for one
-        freezes = gc.get_freeze_count() == 0  # whoever has done it already also undoes it
-        if freezes:
-            gc.freeze()  # modules and model stay: collections need not look at them every time
         try:
-            with self.saver:
+            with no_automatic_collection(), self.saver:
                 last = self._train_to_end(first)
         finally:
-            if freezes:
-                gc.unfreeze()
-            gc.enable()
             self.heartbeat.beat("end")
             self.feed.close()
         self.saver.finish(self.model)
@@ -195,8 +181,7 @@ class Trainer:
                     self._save(step + 1, last)
             if not finished and stop:
                 raise Interrupted
-            if step % COLLECT_EVERY == 0:
-                gc.collect()
+            collect(step)
         return last
 
     def _step(self, step: int) -> Pending:
@@ -215,44 +200,30 @@ class Trainer:
         norms_P = gradient_norms(list(gradients.values()))
         norm = total_norm(norms_P, self.layout, [name not in self.passes.counted_elsewhere for name in gradients])
         values = {**sums.parts, **self._losses_by_source(sums), "gradient_norm": norm, "step_tokens": tokens}
-        with self.updates.around(values) if step % self.config.log_every == 0 else nullcontext():
-            taken = self._update(sums, norm)
-        values |= self.guards.measured | self._clip_logits(sums, taken)
-        if self.noise is not None and sums.first is not None and len(prepared.batches) > 1:
-            square, size = sums.first
-            self.noise.update(square * (tokens / size) ** 2, size, norm.square(), tokens)
-            values["noise_scale"] = self.noise.value
+        taken = self.guards.admit(sums.parts["loss"], norm)
+        values |= self.guards.measured
+        values |= self._update(OptimizerStep(step, len(prepared.batches), tokens, sums, norm, taken))
         if self.layout is not None:
             values["stop"] = self.layout.any(self.folder.stop.requested, self.device)
-        if sums.record.loads:
-            with self.guards.undoing_skipped(self.model, taken):
-                update_biases(self.model, sums.record.loads)
-            values |= router_metrics(sums.record.loads) | self.guards.idle_experts(sums.record.loads)
         plain = {"learning_rate": self.config.optimizer.lr * share}
         norms = dict(zip(gradients, norms_P.unbind(), strict=True))
         return Pending(step, data_step, prepared, Reading(values), norms, plain)
 
-    def _update(self, sums: Sums, norm: Tensor) -> Tensor:
-        """Clip and step. The optimizers take the factor of the clipping, and whether to step at all, as tensors."""
-        taken = self.guards.admit(sums.parts["loss"], norm)
+    def _update(self, step: OptimizerStep) -> dict[str, Tensor]:
+        """Clip and step, with the hooks around it; returns what they measured.
+
+        The optimizers take the factor of the clipping, and whether to step at all, as tensors.
+        """
+        for hook in self.hooks:
+            hook.before_update(step)
         limit = self.guards.clip(self.config.optimizer.clip)
-        self.optimizer.grad_scale = 1.0 / clip_factor(norm, limit).float()
-        self.optimizer.found_inf = 1.0 - taken
+        self.optimizer.grad_scale = 1.0 / clip_factor(step.norm, limit).float()
+        self.optimizer.found_inf = 1.0 - step.taken
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return taken
-
-    def _clip_logits(self, sums: Sums, taken: Tensor) -> dict[str, Tensor]:
-        """QK-clip, where it is asked for; a skipped step clips nothing."""
-        threshold = self.config.optimizer.qk_clip
-        if threshold is None:
-            return {}
-        maxima = {layer: maxima_H * taken for layer, maxima_H in sums.record.max_logits.items()}
-        found = clip_query_key(self.model, maxima, threshold)
-        if found and self.layout is not None:  # tensor ranks have heads of their own, as many each
-            self.layout.max_over(found["largest_logit"], "tensor")
-            self.layout.sum_over(found["clipped_heads"], "tensor").div_(self.layout.size("tensor"))
-        return found
+        for hook in self.hooks:
+            hook.after_update(step)
+        return step.metrics
 
     def _stops(self) -> bool:
         """Whether to stop now. Several ranks must agree: they stop a step after one of them was asked to."""
@@ -287,7 +258,7 @@ class Trainer:
             measured = due(pending.step, metrics) if due is not None else {}
         metrics |= measured
         logged = pending.step % self.config.log_every == 0 or bool(measured) or pending.step + 1 == self.config.steps
-        if logged and self.guards.speaks:
+        if logged and self.guards.is_main_rank:
             self.folder.metrics.append(pending.step, metrics)
         shown = {"loss": metrics["loss"], "tokens/s": metrics["tokens_per_second"]}
         self.folder.progress.advance(pending.step + 1, **shown)
@@ -306,19 +277,18 @@ class Trainer:
         """Say what is trained with what, so that a term that is silently off can be seen to be off."""
         start = describe_start(self, first)
         self.clock = Throughput(self.device, start.flops_per_token, start.peak_flops)
-        if self.guards.speaks:
+        if self.guards.is_main_rank:
             announce(start, self.folder)
         self.heartbeat.beat("start", step=first)
 
     def _save(self, step: int, last: dict[str, Any]) -> None:
         """Save the run after `step` steps, of which `last` are the newest metrics."""
         self.heartbeat.beat("checkpoint", step=step)
-        if self.guards.speaks and self.folder.metrics.path.exists():
+        if self.guards.is_main_rank and self.folder.metrics.path.exists():
             fsync_file(self.folder.metrics.path)  # a power cut must not leave a checkpoint without its record
         training = {"tokens": self.tokens, "source": self.source.state()}
         training |= {"data_offset": self.data_offset, "guards": self.guards.state()}
-        if self.noise is not None:
-            training["noise"] = self.noise.state()
+        training |= {hook.name: state for hook in self.hooks if (state := hook.state()) is not None}
         training |= {name: last[name] for name in (MEASURE,) if name in last}
         self.saver.save(step, self.model, self.optimizer, training)
 
@@ -343,23 +313,11 @@ class Trainer:
         """Be where a checkpoint with this record was made."""
         self.source.restore(training.get("source", {}))
         self.data_offset = training.get("data_offset", 0)
-        if self.noise is not None and "noise" in training:
-            self.noise.restore(training["noise"])
+        for hook in self.hooks:
+            if hook.name in training:
+                hook.restore(training[hook.name])
         if "guards" in training:
             self.guards.restore(training["guards"])
-        if self.guards.speaks:
+        if self.guards.is_main_rank:
             self.folder.metrics.cut(training["step"])
         return training["step"], training["tokens"]
-
-
-def make_noise_scale(config: TrainingConfig, device: torch.device) -> NoiseScale | None:
-    """What measures the gradient noise scale, if it is asked for and can be."""
-    if not config.measure_noise:
-        return None
-    if config.mesh.replicate > 1 or config.mesh.pipeline > 1:
-        raise RecipeError(
-            "measure_noise compares the gradient of a step's first pass with the whole one's, which this mesh does not form",
-            place="measure_noise",
-            fix="use shard, tensor and context only, or leave measure_noise out",
-        )
-    return NoiseScale(device)

@@ -19,15 +19,15 @@ from torch import Tensor
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
+from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
 from ingot.train.logprobs import score
-from ingot.train.parallel.context import make_across
+from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
-from ingot.train.plan import Plan, can_plan
-from ingot.train.rounded import Rounded
 from ingot.train.terms import LossTerm, Scored
+from ingot.train.token_factors import TokenFactors, has_token_factors
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Objective:
         self.terms, self.sources, self.temperature = terms, sources, temperature
         self.want_logits, self.measure_noise = want_logits, measure_noise
         self.wants = {want for term in terms for want in term.wants}
-        self.planned = can_plan(terms, temperature)
+        self.known_factors = has_token_factors(terms, temperature)
 
     def loss(
         self,
@@ -133,10 +133,10 @@ class Passes:
         layout: Layout | None = None,
     ) -> None:
         self.model, self.objective, self.device, self.dtype = model, objective, device, dtype
-        self.layout, self.across = layout, make_across(model, layout, objective.terms)
+        self.layout, self.context_parallel = layout, make_context_parallel(model, layout, objective.terms)
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
         alone = layout is None and dtype.itemsize == 2
-        self.rounded = Rounded(model, dtype, head=objective.planned) if alone else None
+        self.copies = Bf16Copies(model, dtype, head=objective.known_factors) if alone else None
         self._names: list[str] = []  # of the sums' parts, on all ranks
         self.counted_elsewhere: frozenset[str] = frozenset()  # parameters whose gradients count on another rank
 
@@ -147,7 +147,7 @@ class Passes:
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         """Fill the gradients with those of the whole step (of this rank's share); returns this rank's sums."""
         sums = Sums(record=Record(sum_ranks=self.sum_ranks))
-        with self.rounded.in_use() if self.rounded is not None else nullcontext():
+        with self.copies.in_use() if self.copies is not None else nullcontext():
             for number, batch in enumerate(batches, 1):
                 reduce_over_copies(self.model, number == len(batches))
                 self.run_one(batch.to(self.device), denominators, tokens, sums)
@@ -165,9 +165,11 @@ class Passes:
         """Forward and backward over one micro-batch."""
         objective = self.objective
         record = self.record(sums)
-        plan = Plan(objective.terms, denominators) if objective.planned else None
+        token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
         with self.precision():
-            scored = score(self.model, batch, objective.temperature, record, objective.wants, plan, self.across)
+            scored = score(
+                self.model, batch, objective.temperature, record, objective.wants, token_factors, self.context_parallel
+            )
         objective.loss(scored, record, batch, denominators, tokens, sums).backward()
         sums.record.add_loads(record)
         sums.record.add_all_max_logits(record)

@@ -24,22 +24,22 @@ from ingot.tokens.loader import MixtureLoader, validation_batches
 from ingot.tokens.pack_index import Counts, PackIndex
 from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
-from ingot.train.config import PretrainConfig
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.train.parallel.layout import world_size
 from ingot.train.plateau import PlateauWatch
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.state import load_run
 from ingot.train.source import Source
 from ingot.train.start import fill_model, start_checkpoint, start_model
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 
 class ShardSource(Source):
     """Steps of the mixture, cut into micro-batches of whole rows; moves to the next phase when a plateau is reached.
 
-    Steps are made ahead as if none were reached: whoever moves to the next phase has those made anew (Feed.restart).
+    Steps are made ahead as if none were reached: moving to the next phase makes them anew (Feed.restart).
     """
 
     ahead = True
@@ -180,13 +180,3 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
     counted = count(model.config)  # not of the model at hand, which may be a stage of a pipeline
     parameters = counted.total + counted.multi_token.total
     return {"parameters": parameters, **{name: last[name] for name in names if name in last}}
-
-
-STAGE = Stage(
-    kind="pretrain",
-    config=PretrainConfig,
-    needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},
-    makes=("checkpoint",),
-    run=run,
-    optional=("checkpoint",),
-)

@@ -1,8 +1,8 @@
 """Numbers of a step on their way to the host: asked for when the step is queued, read when it is done.
 
-A GPU does what it is told in order. A copy that is asked for when somebody wants to read the numbers of step s stands behind step
-s + 1, which has been queued meanwhile: reading would wait for both, and then the GPU for the host, which has nothing queued. A
-copy that is queued with its step, into memory that the GPU writes by itself, is there when the step is done.
+A GPU runs its queue in order. A copy that is queued only when the numbers of step s are wanted comes after step s + 1, which
+has been queued meanwhile: the host would wait for both steps, and then the GPU for the host. A copy that is queued with its step,
+into pinned memory, is there when the step is done.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from torch import nn
 from torch._functorch import config as compiler
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from ingot.model.norm_residual import Unsummed
 from ingot.model.transformer import Transformer
 from ingot.train.config import ActivationsConfig
 from ingot.workspace.errors import RecipeError
@@ -64,8 +63,6 @@ def _recomputing(block: nn.Module, contexts: Callable[[], Any] | None) -> Callab
     def run(stream: Any, *others: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(stream, *others)
-        if isinstance(stream, Unsummed):  # only what enters is kept: one stream, not the two parts of it
-            stream = Unsummed(stream.total())
         return checkpoint(forward, stream, *others, use_reentrant=False, preserve_rng_state=False, **options)
 
     return run

@@ -10,7 +10,7 @@ from ingot.tokens.batch import Batch
 
 
 class Source(ABC):
-    """Gives the batches of a step by its number: whoever makes them from (seed, step) alone resumes exactly.
+    """Gives the batches of a step by its number: a source that makes them from (seed, step) alone resumes exactly.
 
     With `ahead` the batches depend on nothing that training changes, so that a thread may make those of coming steps.
     """

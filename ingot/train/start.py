@@ -19,9 +19,9 @@ from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.config import PretrainConfig
 from ingot.train.parallel.apply import load_shards
 from ingot.train.parallel.layout import world_size
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.steps import find_step
 from ingot.workspace.errors import RecipeError
 

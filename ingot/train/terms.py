@@ -4,8 +4,8 @@
 
 The denominator is counted over every micro-batch (and every rank) of the step before the first backward pass, so the loss
 and its gradient do not depend on packing, on micro-batching, on the order of sequences or on the number of processes.
-A term looks only at token log-probabilities and per-token streams; what those numbers mean is the business of whoever
-stamped them (post/ stamps them for SFT, DPO, GRPO and distillation).
+A term looks only at token log-probabilities and per-token streams; what those numbers mean is decided
+where they are stamped (post/, for SFT, DPO, GRPO and distillation).
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ class MultiTokenPrediction(LossTerm):
 class PolicyGradient(LossTerm):
     """Clipped policy gradient (PPO's surrogate, arXiv 1707.06347), token-level mean over the step (DAPO, arXiv 2503.14476).
 
-    −Σ_t min(r_t A_t, clip(r_t, 1 − low, 1 + high) A_t) / (number of acting tokens),  r_t = exp(log p_t − log μ_t)
+    −Σ_t min(r_t A_t, clip(r_t, 1 − low, 1 + high) A_t) / (number of sampled tokens),  r_t = exp(log p_t − log μ_t)
 
-    with μ the sampler's probability of the token it drew. Streams: `acting` (1 on sampled tokens), `advantage`,
+    with μ the sampler's probability of the token it drew. Streams: `response_mask` (1 on sampled tokens), `advantage`,
     `sampled_logprob`.
     """
 
@@ -154,47 +154,47 @@ class PolicyGradient(LossTerm):
     clip_high: float = 0.28
     name: str = "policy_gradient"
     coefficient: float = 1.0
-    needs: tuple[str, ...] = ("acting", "advantage", "sampled_logprob")
+    needs: tuple[str, ...] = ("response_mask", "advantage", "sampled_logprob")
 
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        return streams["acting"].sum()
+        return streams["response_mask"].sum()
 
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        acting, advantage = scored.streams["acting"], scored.streams["advantage"]
-        log_ratio = (scored.logprobs - scored.streams["sampled_logprob"]) * acting
+        mask, advantage = scored.streams["response_mask"], scored.streams["advantage"]
+        log_ratio = (scored.logprobs - scored.streams["sampled_logprob"]) * mask
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
         surrogate = torch.minimum(ratio * advantage, clipped * advantage)
         was_clipped = ((clipped * advantage) < (ratio * advantage)).float()
         logged = {
-            "ratio_mean": (ratio * acting).sum().detach(),
-            "clip_share": (was_clipped * acting).sum().detach(),
-            "sampler_divergence": ((ratio - 1 - log_ratio) * acting).sum().detach(),  # k3 estimate of KL(μ ‖ π)
+            "ratio_mean": (ratio * mask).sum().detach(),
+            "clip_share": (was_clipped * mask).sum().detach(),
+            "sampler_divergence": ((ratio - 1 - log_ratio) * mask).sum().detach(),  # k3 estimate of KL(μ ‖ π)
         }
-        return -(surrogate * acting).sum(), logged
+        return -(surrogate * mask).sum(), logged
 
 
 @dataclass(frozen=True)
 class ReferenceDivergence(LossTerm):
-    """Σ_t r_t (e^{d_t} − 1 − d_t) / (acting tokens), d = log ref − log p: the k3 estimate of KL(π ‖ ref).
+    """Σ_t r_t (e^{d_t} − 1 − d_t) / (sampled tokens), d = log ref − log p: the k3 estimate of KL(π ‖ ref).
 
     J. Schulman, "Approximating KL divergence". The ratio r_t of PolicyGradient is 1 in value while the policy is the
     sampler, but not in gradient: with it the expected gradient is that of KL(π ‖ ref) (DeepSeek-V3.2, arXiv 2512.02556),
-    without it that of KL(ref ‖ π). Streams: `acting`, `sampled_logprob`, `reference_logprob`.
+    without it that of KL(ref ‖ π). Streams: `response_mask`, `sampled_logprob`, `reference_logprob`.
     """
 
     coefficient: float = 0.0
     name: str = "reference_divergence"
-    needs: tuple[str, ...] = ("acting", "sampled_logprob", "reference_logprob")
+    needs: tuple[str, ...] = ("response_mask", "sampled_logprob", "reference_logprob")
 
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        return streams["acting"].sum()
+        return streams["response_mask"].sum()
 
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        acting = scored.streams["acting"]
-        difference = (scored.streams["reference_logprob"] - scored.logprobs) * acting
-        ratio = ((scored.logprobs - scored.streams["sampled_logprob"]) * acting).exp()
-        return (ratio * (difference.exp() - 1 - difference) * acting).sum(), {}
+        mask = scored.streams["response_mask"]
+        difference = (scored.streams["reference_logprob"] - scored.logprobs) * mask
+        ratio = ((scored.logprobs - scored.streams["sampled_logprob"]) * mask).exp()
+        return (ratio * (difference.exp() - 1 - difference) * mask).sum(), {}
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ Legend: S sampled entries of all parameters, K kinds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from ingot.model.mixers.attend_paged_triton import has_triton
+from ingot.train.hooks import Hook, OptimizerStep
 from ingot.train.parallel.layout import AXES, Layout
 
 SAMPLE = 1024
@@ -43,11 +42,12 @@ def kind_of(name: str) -> str:
     return next((kind for kind in KINDS if kind in parts), "other")
 
 
-class UpdateRatios:
-    """Measures the update that happens inside `around`."""
+class UpdateRatios(Hook):
+    """Measures the updates of every `every`-th step."""
 
-    def __init__(self, trained: Sequence[tuple[str, nn.Parameter]], layout: Layout | None) -> None:
-        self.layout = layout
+    def __init__(self, trained: Sequence[tuple[str, nn.Parameter]], layout: Layout | None, every: int = 1) -> None:
+        self.layout, self.every = layout, every
+        self._before_S: Tensor | None = None
         ordered = sorted(trained, key=lambda pair: kind_of(pair[0]))  # entries of a kind side by side
         self.parameters = [parameter for _, parameter in ordered]
         kinds = {kind_of(name) for name, _ in trained}
@@ -59,29 +59,26 @@ class UpdateRatios:
             self.sizes[kind_of(name)] += taken
             roots.append(torch.full((taken,), math.sqrt(entries / max(taken, 1))))
         self.root_S = torch.cat(roots).to(_local(self.parameters[0]).device)  # of how many entries each one stands for
-        self._views: list[Tensor] = []  # where no kernel takes the sample
-        self._table: Tensor | None = None  # for the kernel, and
-        self._addresses: list[int] = []  # where the parameters lay when it was made
+        self._views: list[Tensor] = []  # of the sampled entries
 
-    @contextmanager
-    def around(self, measured: dict[str, Tensor]) -> Iterator[None]:
-        """Inside, the weights are updated; then `measured` gets the ratio of every kind."""
-        before_S = self._sample()
-        yield
-        pair = (self._sample() - before_S, before_S)
+    def before_update(self, step: OptimizerStep) -> None:
+        self._before_S = self._sample() if step.number % self.every == 0 else None
+
+    def after_update(self, step: OptimizerStep) -> None:
+        """Log the ratio of every kind."""
+        if self._before_S is None:
+            return
+        pair = (self._sample() - self._before_S, self._before_S)
         parts = [part for values_S in pair for part in (self.root_S * values_S).split(list(self.sizes.values()))]
         squares = torch.stack(torch._foreach_norm(parts)).square()
         if self.layout is not None:
             self.layout.sum_over(squares, *AXES)  # shards of a matrix, and copies: these count alike above and below
         moved_K, size_K = squares.view(2, -1)
         ratios_K = (moved_K / size_K.clamp(min=torch.finfo(torch.float32).tiny)).sqrt()
-        measured.update({f"update_ratio/{kind}": ratio for kind, ratio in zip(self.sizes, ratios_K, strict=True)})
+        step.metrics |= {f"update_ratio/{kind}": ratio for kind, ratio in zip(self.sizes, ratios_K, strict=True)}
 
     def _sample(self) -> Tensor:
         local = [_local(parameter).detach() for parameter in self.parameters]
-        usual = all(each.is_cuda and each.is_contiguous() and each.dtype == torch.float32 for each in local)
-        if usual and has_triton():
-            return self._gathered(local)
         self._views = self._views or [_sampled(each) for each in local]
         for place, each in enumerate(local):
             if each.data_ptr() != self._views[place].data_ptr():  # the parameter has moved, or the view is of a copy
@@ -90,15 +87,6 @@ class UpdateRatios:
         parts_S = sample_S.split([view.numel() for view in self._views])
         torch._foreach_copy_([part.view_as(view) for part, view in zip(parts_S, self._views, strict=True)], self._views)
         return sample_S
-
-    def _gathered(self, local: Sequence[Tensor]) -> Tensor:
-        """The same, by one kernel."""
-        from ingot.train.updates_triton import gather, make_table
-
-        addresses = [each.data_ptr() for each in local]
-        if self._table is None or addresses != self._addresses:
-            self._table, self._addresses = make_table(local, [_steps(each) for each in local]), addresses
-        return gather(self._table, len(self.root_S), run=RUN, most=SAMPLE)
 
 
 def _steps(tensor: Tensor) -> tuple[int, int]:

@@ -1,14 +1,15 @@
 """The base of every typed configuration, and the hash that names a piece of work.
 
 A config is immutable, refuses keys it does not know, and documents each field where it is declared; the reference in
-docs/ is generated from these classes. Config modules import nothing heavy, so that a recipe can be checked, planned and
-explained without loading torch.
+docs/ is generated from these classes. Config modules import nothing heavy, except where a part of the model has its options
+beside its module (model/): a recipe without a model is checked without loading torch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -21,6 +22,9 @@ class Config(BaseModel):
 
     how: ClassVar[frozenset[str]] = frozenset()
     """Fields that say how the work is done (where, on how many processes, how often it is saved), not what it is."""
+
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys that were options once, and what is written instead: recipe/validate.py says it to who still writes them."""
 
     def work(self) -> dict[str, Any]:
         """The configuration without `how`: what a stage's hash is made of, so that a run resumes on another layout."""

@@ -18,10 +18,10 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo, model_validator
-from pydantic_core import PydanticCustomError, PydanticKnownError, core_schema
+from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, model_validator
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
@@ -44,11 +44,12 @@ class Kind(Config):
         inside, _, name = cls.__module__.rpartition(".")
         return name if inside == cls.package else spec_of(cls)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, given: Any) -> Any:
+    @model_validator(mode="after")
+    def _named(self) -> Self:
         """The name is part of the options, so that a written config says what it is of."""
-        return {**given, cls.key: cls.kind_name()} if cls.key and isinstance(given, Mapping) else given
+        if self.key:
+            self.__dict__[self.key] = self.kind_name()  # frozen, but it is still being made
+        return self
 
 
 Of = TypeVar("Of", bound=Kind)
@@ -70,7 +71,7 @@ class Kinds(Generic[Of]):
         if is_outside(name):
             return self.adopt(load_outside(name), name)
         if name not in self.names():
-            fix = suggestion(name, self.names(), f"there are file.py:Name and {self.what}s")
+            fix = suggestion(name, self.names(), f"{self.what}s besides file.py:Name")
             raise RecipeError(f"there is no {self.what} {name}", fix=fix)
         module = importlib.import_module(f"{self.base.package}.{name}")
         (kind,) = (one for one in vars(module).values() if self._is_kind(one) and one.__module__ == module.__name__)
@@ -133,6 +134,58 @@ class KindName:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """A text, then looked up."""
         return core_schema.no_info_after_validator_function(self.read, handler(source))
+
+
+class KindsByName(Config):
+    """A config whose further keys are names of kinds, with their options: `{arithmetic: {digits_max: 3}}`."""
+
+    model_config = ConfigDict(extra="allow")
+    kinds: ClassVar[Kinds[Any]]
+
+    def kind(self, name: str) -> Any:
+        """The kind of this name, with the options that are given."""
+        given = (self.model_extra or {}).get(name)
+        return self.kinds.find(name)() if given is None else given
+
+    @model_validator(mode="after")
+    def _read_kinds(self, info: ValidationInfo) -> Self:
+        found = self.__pydantic_extra__ or {}
+        for name, value in list(found.items()):
+            try:
+                options = value if isinstance(value, Kind) else {**(value or {}), self.kinds.base.key: name}
+                kind = self.kinds.read(options, info)
+            except TypeError as error:
+                raise _below(name, [InitErrorDetails(type="dict_type", loc=(), input=value)]) from error
+            except PydanticCustomError as error:
+                known = [*type(self).model_fields, *self.kinds.names()]
+                context = {**(error.context or {})}
+                context["fix"] = context["fix"] if is_outside(name) else suggestion(name, known, "known keys")
+                wrong = PydanticCustomError(WRONG_KIND, "{problem} (fix: {fix})", context)
+                raise _below(name, [InitErrorDetails(type=wrong, loc=(), input=value)]) from error
+            except ValidationError as error:
+                raise _below(name, [_again(detail) for detail in error.errors(include_url=False)]) from error
+            del found[name]
+            found[kind.kind_name()] = kind
+        return self
+
+
+def _again(detail: ErrorDetails) -> InitErrorDetails:
+    """An error of pydantic's, to be raised once more."""
+    context = detail.get("ctx", {})
+    kind = detail["type"]
+    if kind == WRONG_KIND:
+        return InitErrorDetails(
+            type=PydanticCustomError(WRONG_KIND, "{problem} (fix: {fix})", context),
+            loc=detail["loc"],
+            input=detail["input"],
+        )
+    return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"], ctx=context)
+
+
+def _below(name: str, details: list[InitErrorDetails]) -> ValidationError:
+    """The errors of the entry `name`."""
+    placed = [InitErrorDetails(**{**detail, "loc": (name, *detail["loc"])}) for detail in details]  # type: ignore[typeddict-item]
+    return ValidationError.from_exception_data(name, placed)
 
 
 def wrong_kind(error: RecipeError, key: str) -> PydanticCustomError:

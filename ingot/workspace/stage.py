@@ -2,7 +2,7 @@
 
 A stage turns input artifacts into output artifacts: `run(config, inputs, folder)`. It reads only `inputs`, writes only
 below `folder.path`, and may be killed at any moment: called again with the same arguments it must finish the work. The
-recipe room composes stages; a stage knows nothing of recipes.
+recipe room composes stages; a stage knows nothing of recipes. What each kind needs and makes is in recipe/stages.py.
 
 Artifact kinds and where they lie below a stage's folder (a stage that makes kind K writes it to `folder.path / K`):
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.workspace.config import Config
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.metrics import MetricsLog
 
@@ -51,18 +50,6 @@ class StageFolder:
         return self.path / kind
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A kind of stage. `needs` maps a role ("checkpoint", "teacher") to the artifact kind that fills it.
-
-    `summary` of the result (what `run` returns) is stored in DONE and shown in tables: small, JSON-like.
-    `optional` roles may stay empty. `many` roles take every earlier artifact of their kind, as a mapping by stage name.
-    """
-
-    kind: str
-    config: type[Config]
-    needs: Mapping[str, str]
-    makes: tuple[str, ...]
-    run: Callable[[Any, Mapping[str, Any], StageFolder], dict[str, Any]]
-    optional: tuple[str, ...] = ()
-    many: tuple[str, ...] = ()
+Run = Callable[[Any, Mapping[str, Any], StageFolder], dict[str, Any]]
+"""What a stage does with its config, its inputs by role and its folder. The summary that it returns is stored in DONE and shown
+in tables: small, JSON-like."""

@@ -11,10 +11,11 @@ import yaml
 from pydantic import ValidationError
 
 from ingot.data.config import CurateConfig, labels
-from ingot.data.dedup.config import NearDedupStep
+from ingot.data.outside import STEPS
 from ingot.data.read.config import FilesSource, PythonSource
-from ingot.data.rules.config import GopherQualityStep
-from ingot.workspace.config import content_hash
+from ingot.data.steps.gopher_quality import GopherQualityStep
+from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.workspace.config import Config, content_hash
 
 QUALITY = {"step": "quality"}
 SPLIT = {"step": "split"}
@@ -84,7 +85,7 @@ def test_defaults() -> None:
         ({"sources": [{"files": "x"}, {"files": "y"}]}, "two sources have the same name"),
         ({"max_bytes": 0}, "max_bytes: Input should be greater than 0"),
         ({"engine": "spark"}, "engine: Input should be 'local' or 'ray'"),
-        ({"steps": [{"step": "splitt"}]}, "does not match any of the expected tags: 'extract_html'"),
+        ({"steps": [{"step": "splitt"}]}, "there is no data step splitt (fix: did you mean split?)"),
         (
             {"steps": [{"step": "gopher_quality", "where": {"language": "en"}}]},
             "step `gopher_quality` (number 1) reads the column `language`, which no source has and no earlier step writes",
@@ -106,9 +107,10 @@ def test_errors(values: dict[str, Any], part: str) -> None:
 
 
 def test_every_field_is_documented() -> None:
-    for name, schema in CurateConfig.model_json_schema()["$defs"].items():
-        for field, properties in schema["properties"].items():
-            assert properties.get("description"), f"{name}.{field}"
+    configs: list[type[Config]] = [CurateConfig, FilesSource, PythonSource, *STEPS.builtin().values()]
+    for config in configs:
+        for name, field in config.model_fields.items():
+            assert field.description, f"{config.__name__}.{name}"
 
 
 def test_columns_that_a_source_keeps_may_be_read() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import read_json
 
@@ -85,7 +85,7 @@ def config_for(folder: Path, **source: Any) -> CurateConfig:
 def test_every_kind_of_damage_in_one_run(tmp_path: Path) -> None:
     write_corruption(tmp_path / "in")
     folder = stage_at(tmp_path / "run" / "stage")
-    STAGE.run(config_for(tmp_path / "in"), {}, folder)
+    run_stage(config_for(tmp_path / "in"), {}, folder)
     ids = {row["id"] for row in documents_of(folder)}
     for name in ("utf8", "nul", "line", "twice"):
         assert {f"{name}-{n}" for n in range(GOOD)} <= ids, name
@@ -113,4 +113,4 @@ def test_by_policy_the_run_stops_and_names_the_place(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "gzip.jsonl.gz").write_bytes(half_of_a_gzip_file())
     with pytest.raises(DataError, match=r"gzip\.jsonl\.gz(.|\n)*on_damage: continue"):
-        STAGE.run(config_for(tmp_path / "in", on_damage="stop"), {}, stage_at(tmp_path / "run" / "stage"))
+        run_stage(config_for(tmp_path / "in", on_damage="stop"), {}, stage_at(tmp_path / "run" / "stage"))

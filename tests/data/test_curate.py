@@ -12,7 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE, curate
+from ingot.data.curate import curate
+from ingot.data.curate import run as run_stage
 from ingot.data.engine.work import Work
 from ingot.workspace.errors import DataError, IngotError, Interrupted
 from ingot.workspace.files import read_json, read_jsonl
@@ -75,7 +76,7 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Curated:
     place, recorder = tmp_path_factory.mktemp("curated"), Recorder()
     corpus, folder = place / "corpus", stage_at(place / "stage", recorder)
     write_dirt(corpus)
-    summary = STAGE.run(config_for(corpus, workers=None), {}, folder)
+    summary = run_stage(config_for(corpus, workers=None), {}, folder)
     return Curated(corpus, folder, summary, recorder.lines)
 
 
@@ -154,7 +155,7 @@ def test_the_same_bytes_on_any_number_of_workers_and_again(tmp_path: Path) -> No
             {"step": "near_dedup"},
         ]
         config = CurateConfig(sources=[{"files": str(tmp_path / "*.jsonl")}], steps=steps, workers=workers)
-        STAGE.run(config, {}, folder)
+        run_stage(config, {}, folder)
         outputs.append(results(folder))
     assert outputs[0] == outputs[1] == outputs[2]
     rows = {row["step"]: row for row in json.loads(outputs[0]["funnel"])}
@@ -198,7 +199,7 @@ def test_a_rewritten_text_is_what_later_steps_see(tmp_path: Path, stage_folder: 
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     steps = [{"step": "exact_dedup", "scope": "paragraph"}, {"step": "gopher_quality"}]
     config = CurateConfig(sources=[{"files": str(tmp_path / "rows.jsonl")}], steps=steps, workers=1)
-    STAGE.run(config, {}, stage_folder)
+    run_stage(config, {}, stage_folder)
     texts = {row["id"]: row["text"] for row in documents_of(stage_folder)}
     assert texts.keys() == {"a", "b"}
     assert texts["a"] == shared
@@ -212,7 +213,7 @@ def test_a_rewritten_text_is_what_later_steps_see(tmp_path: Path, stage_folder: 
 def test_samples_are_limited_and_near_copies_show_their_partner(corpus: Path, stage_folder: StageFolder) -> None:
     for n in range(12):
         (corpus / f"short-{n}.txt").write_text(f"Short text number {n}.")
-    STAGE.run(config_for(corpus, samples=3), {}, stage_folder)
+    run_stage(config_for(corpus, samples=3), {}, stage_folder)
     rows = read_jsonl(stage_folder.path / "documents" / "removed.jsonl")
     assert sum(row["step"] == "gopher_quality" for row in rows) == 3
     assert sum(row["step"] == "gopher_quality" for row in documents_of(stage_folder, "removed")) == 13  # all are kept
@@ -228,7 +229,7 @@ def test_samples_are_limited_and_near_copies_show_their_partner(corpus: Path, st
 def test_nothing_left_is_an_error_with_the_funnel(corpus: Path, stage_folder: StageFolder) -> None:
     steps = [{"step": "split"}, {"step": "gopher_quality", "min_words": 90_000}]
     with pytest.raises(DataError) as caught:
-        STAGE.run(config_for(corpus, steps=steps), {}, stage_folder)
+        run_stage(config_for(corpus, steps=steps), {}, stage_folder)
     text = str(caught.value)
     assert text.startswith("curate: no document is left after the last step:\n")
     assert "40 -> 0" in text
@@ -242,7 +243,7 @@ def test_a_stop_leaves_nothing_half_written(corpus: Path, tmp_path: Path, record
     folder.path.mkdir()
     stop.request()
     with pytest.raises(Interrupted):
-        STAGE.run(config_for(corpus), {}, folder)
+        run_stage(config_for(corpus), {}, folder)
     assert list(folder.path.iterdir()) == []
 
 
@@ -252,10 +253,10 @@ def test_duplicate_ids_stop_or_are_renamed(tmp_path: Path, recorder: Recorder) -
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source, steps = {"files": str(tmp_path / "rows.jsonl")}, [{"step": "split"}]
     with pytest.raises(DataError, match=r"2 ids occur more than once \(3 documents too many\): 'a', 'b'(.|\n)*rename"):
-        STAGE.run(CurateConfig(sources=[source], steps=steps, workers=1), {}, stage_at(tmp_path / "stop" / "stage"))
+        run_stage(CurateConfig(sources=[source], steps=steps, workers=1), {}, stage_at(tmp_path / "stop" / "stage"))
     folder = stage_at(tmp_path / "rename" / "stage", recorder)
     config = CurateConfig(sources=[source], steps=steps, on_duplicate_id="rename", workers=1)
-    summary = STAGE.run(config, {}, folder)
+    summary = run_stage(config, {}, folder)
     documents = documents_of(folder)
     assert [row["id"] for row in documents] == ["a", "b", "a~2", "c", "a~2~2", "a~3", "b~2"]
     assert [row["text"] for row in documents] == [row["text"] for row in rows]
@@ -267,7 +268,7 @@ def test_budget_is_shared_between_sources(corpus: Path, tmp_path: Path, stage_fo
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps({"text": article(1000 + n)}) + "\n" for n in range(200)))
     sources = [{"files": str(corpus / "story.txt"), "name": "small"}, {"files": str(other), "name": "large"}]
-    summary = STAGE.run(
+    summary = run_stage(
         config_for(corpus, sources=sources, steps=[{"step": "split"}], max_bytes=50_000), {}, stage_folder
     )
     assert summary["bytes_by_source"]["small"] == len(STORY)
@@ -275,7 +276,7 @@ def test_budget_is_shared_between_sources(corpus: Path, tmp_path: Path, stage_fo
 
 
 def test_results_are_copied_to_a_url(corpus: Path, tmp_path: Path, stage_folder: StageFolder) -> None:
-    STAGE.run(config_for(corpus, copy_to=f"file://{tmp_path}/copy", keep_work=False), {}, stage_folder)
+    run_stage(config_for(corpus, copy_to=f"file://{tmp_path}/copy", keep_work=False), {}, stage_folder)
     for name in ("documents", "removed"):
         copied = {path.name: path.read_bytes() for path in (tmp_path / "copy" / name).iterdir()}
         assert copied == {path.name: path.read_bytes() for path in (stage_folder.path / name).iterdir()}
@@ -287,13 +288,13 @@ def test_work_stays_until_results_are_copied(corpus: Path, tmp_path: Path, stage
     (tmp_path / "blocked").write_text("a file where a folder is wanted")
     config = config_for(corpus, copy_to=f"file://{tmp_path}/blocked/copy", keep_work=False)
     with pytest.raises(IngotError, match="blocked"):
-        STAGE.run(config, {}, stage_folder)
+        run_stage(config, {}, stage_folder)
     assert any((tmp_path / "curation").iterdir())
 
 
 def test_the_installed_distribution(stage_folder: StageFolder, recorder: Recorder) -> None:
     """A small cut of the real thing: licences are there in many copies, and real code and prose come out."""
-    summary = STAGE.run(CurateConfig(max_bytes=1_500_000), {}, stage_folder)
+    summary = run_stage(CurateConfig(max_bytes=1_500_000), {}, stage_folder)
     assert summary["bytes"] > 100_000
     rows = {row["step"]: row for row in read_json(stage_folder.path / "documents" / "funnel.json")}
     assert rows["select"]["bytes_in"] > 20_000_000

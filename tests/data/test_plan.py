@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from ingot.cli.app import app
 from ingot.data import plan
 from ingot.data.config import CurateConfig
+from ingot.data.outside import STEPS
 
 from .dirty import article
 
@@ -30,7 +31,9 @@ def config_for(rows: Path, **changes: Any) -> CurateConfig:
 
 
 def test_times_are_bytes_over_rates_and_workers(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "RATES", {"read": 0.001, "split": 0.002})
+    monkeypatch.setattr(plan, "READ_RATE", 0.001)
+    monkeypatch.setattr(STEPS.find("split"), "rate", 0.002)
+    monkeypatch.setattr(STEPS.find("near_dedup"), "rate", None)
     made = plan.make_plan(config_for(rows, workers=4))
     megabytes = rows.stat().st_size / 1e6
     assert made.bytes == rows.stat().st_size
@@ -40,13 +43,9 @@ def test_times_are_bytes_over_rates_and_workers(rows: Path, monkeypatch: pytest.
 
 
 def test_every_step_that_can_be_written_has_a_rate_or_says_so() -> None:
-    from typing import get_args
-
-    from ingot.data.config import Step
-
-    names = {step.model_fields["step"].default for step in get_args(get_args(Step)[0])}
-    assert set(plan.RATES) - {"read"} <= names  # no rate of a step that is gone
-    assert {"gopher_quality", "near_dedup", "exact_dedup", "language"} <= set(plan.RATES)
+    rates = {name: step.rate for name, step in STEPS.builtin().items()}
+    assert all(rates[name] for name in ("gopher_quality", "near_dedup", "exact_dedup", "language"))
+    assert all(rate is None or rate > 0 for rate in rates.values())
 
 
 def test_the_command_shows_the_plan_and_writes_nothing(rows: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 
 from .conftest import Recorder
 from .dirty import write_rows
@@ -72,14 +72,14 @@ def test_a_lost_node_changes_no_byte(tmp_path: Path, cluster: Any, recorder: Rec
         }
     )
     here = stage_at(tmp_path / "here" / "stage")
-    STAGE.run(config, {}, here)
+    run_stage(config, {}, here)
 
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     lost = threading.Event()
     killer = threading.Thread(target=lose, args=(cluster, nodes[1], lost))
     killer.start()
     far = stage_at(tmp_path / "ray" / "stage", recorder)
-    STAGE.run(config.model_copy(update={"engine": "ray", "workers": 2, "ray_address": cluster.address}), {}, far)
+    run_stage(config.model_copy(update={"engine": "ray", "workers": 2, "ray_address": cluster.address}), {}, far)
     killer.join(DEADLINE_SECONDS)
     assert lost.is_set(), "the node never worked"
     assert any("NodeDiedError" in line and "trying again" in line for line in recorder.lines), recorder.lines

@@ -22,7 +22,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 
@@ -30,7 +30,7 @@ folder = Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 config = CurateConfig(**json.loads(sys.argv[2]))
 print("begins", flush=True)
-STAGE.run(config, {}, StageFolder(path=folder, seed=1, progress=Progress()))
+run_stage(config, {}, StageFolder(path=folder, seed=1, progress=Progress()))
 """
 
 STEPS = [

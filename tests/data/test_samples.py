@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.data.funnel import Funnel, FunnelRow
 from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.stage import StageFolder
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources: list[Any] = [{"files": str(base / f"{name}.jsonl"), "name": name} for name in write]
     (base / "stage").mkdir()
     stage = StageFolder(path=base / "stage", seed=1, progress=Recorder())
-    STAGE.run(CurateConfig(sources=sources, steps=steps, samples=8, workers=1), {}, stage)
+    run_stage(CurateConfig(sources=sources, steps=steps, samples=8, workers=1), {}, stage)
     return base / "stage/documents"
 
 

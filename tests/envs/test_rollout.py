@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ingot.envs.config import CalculatorConfig, TaskMixConfig
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
 from ingot.envs.rollout import rollout
 from ingot.envs.task import Task
 from ingot.envs.tasks.calculator import Calculator
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
@@ -104,7 +104,7 @@ def test_wrong_answers_earn_nothing() -> None:
 
 
 def test_tools_in_the_direct_mode() -> None:
-    calculator = Calculator(CalculatorConfig(thinking=False))
+    calculator = Calculator(thinking=False)
     tasks = calculator.generate(0, 5, "train")
     trajectories = rollout(tasks, Scripted(tasks, calculator.solution), CHAT)
     assert [trajectory.score.reward for trajectory in trajectories] == [1.0] * 5

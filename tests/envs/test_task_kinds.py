@@ -8,29 +8,22 @@ from collections import Counter
 
 import pytest
 
-from ingot.envs.config import (
-    ArithmeticConfig,
-    CalculatorConfig,
-    NoThinkConfig,
-    StringsConfig,
-    TaskMixConfig,
-    TasksConfig,
-)
-from ingot.envs.task import TEST_SHARE, Split, TaskSet, make_task, question_split
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
+from ingot.envs.task import TASKS, TEST_SHARE, Split, TaskKind, make_task, question_split
 from ingot.envs.tasks.arithmetic import Arithmetic, work_out
 from ingot.envs.tasks.calculator import Calculator
-from ingot.envs.tasks.mix import TaskMix, task_sets
 from ingot.envs.tasks.no_think import NoThink
 from ingot.envs.tasks.strings import Strings
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 
-KIND_SETS: dict[str, TaskSet] = {str(kind): tasks for kind, tasks in task_sets(TasksConfig()).items()}
-OTHERS: dict[str, TaskSet] = {
-    "hard arithmetic": Arithmetic(ArithmeticConfig(digits_min=3, digits_max=9, multiplier_max=9)),
-    "words": Strings(StringsConfig(spelled=False, letters_max=9, alphabet="abcd")),
-    "direct calculator": Calculator(CalculatorConfig(thinking=False, digits_min=2)),
-    "sums": NoThink(NoThinkConfig(operations=("sum",))),
+KIND_SETS: dict[str, TaskKind] = {name: kind() for name, kind in TASKS.builtin().items()}
+OTHERS: dict[str, TaskKind] = {
+    "hard arithmetic": Arithmetic(digits_min=3, digits_max=9, multiplier_max=9),
+    "words": Strings(spelled=False, letters_max=9, alphabet="abcd"),
+    "direct calculator": Calculator(thinking=False, digits_min=2),
+    "sums": NoThink(operations=("sum",)),
 }
 
 
@@ -73,12 +66,14 @@ def test_the_test_split_is_a_fifth_of_all_questions() -> None:
 
 def test_tasks_are_the_same_on_every_machine() -> None:
     """Written down once: a change of these is a change of every recorded score."""
-    config = TaskMixConfig(
-        weights={"arithmetic": 0.4, "strings": 0.3, "calculator": 0.15, "no_think": 0.15},
-        arithmetic=ArithmeticConfig(operators=("+", "-", "*"), digits_min=1, digits_max=2, multiplier_max=5),
-        strings=StringsConfig(operations=("reverse", "count", "last"), letters_min=3, letters_max=5),
-        calculator=CalculatorConfig(operators=("+", "-", "*"), digits_min=3, digits_max=4),
-        no_think=NoThinkConfig(operations=("sum", "last"), largest=9, letters_min=2, letters_max=4),
+    config = TaskMixConfig.model_validate(
+        {
+            "weights": {"arithmetic": 0.4, "strings": 0.3, "calculator": 0.15, "no_think": 0.15},
+            "arithmetic": Arithmetic(operators=("+", "-", "*"), digits_min=1, digits_max=2, multiplier_max=5),
+            "strings": Strings(operations=("reverse", "count", "last"), letters_min=3, letters_max=5),
+            "calculator": Calculator(operators=("+", "-", "*"), digits_min=3, digits_max=4),
+            "no_think": NoThink(operations=("sum", "last"), largest=9, letters_min=2, letters_max=4),
+        }
     )
     tasks = TaskMix(config).generate(7, 6, "test")
     assert [(task.id, task.question, task.answer) for task in tasks] == GOLDEN
@@ -94,7 +89,7 @@ def test_seeds_differ_and_ids_are_distinct() -> None:
 
 def test_the_mixture_holds_exact_shares() -> None:
     mix = TaskMix(TaskMixConfig(weights={"arithmetic": 2, "calculator": 1}))
-    assert mix.counts(100) == {"arithmetic": 67, "strings": 0, "calculator": 33, "no_think": 0}
+    assert mix.counts(100) == {"arithmetic": 67, "calculator": 33}
     kinds = [task.kind for task in mix.generate(0, 100, "train")]
     assert kinds.count("arithmetic") == 67 and kinds.count("calculator") == 33
     assert kinds != sorted(kinds)
@@ -118,11 +113,11 @@ def test_weights_must_make_sense() -> None:
     with pytest.raises(ValueError, match="at least one"):
         TaskMixConfig(weights={"arithmetic": 0})
     with pytest.raises(ValueError, match="larger than digits_max"):
-        ArithmeticConfig(digits_min=3)
+        Arithmetic(digits_min=3)
 
 
 def test_more_test_tasks_than_questions_is_an_error_and_train_repeats() -> None:
-    few = NoThink(NoThinkConfig(operations=("sum",), largest=3))  # 16 facts in 6 wordings: about 96 questions
+    few = NoThink(operations=("sum",), largest=3)  # 16 facts in 6 wordings: about 96 questions
     with pytest.raises(DataError, match="asked for 100 distinct test tasks"):
         few.generate(0, 100, "test")
     assert len(few.generate(0, 300, "train")) == 300
@@ -130,12 +125,12 @@ def test_more_test_tasks_than_questions_is_an_error_and_train_repeats() -> None:
 
 def test_a_world_without_test_questions_is_an_error() -> None:
     """Two letters out of four: none of the 16 questions is a test question, so drawing would never end."""
-    config = StringsConfig(operations=("reverse",), letters_min=2, letters_max=2, alphabet="dghi")
+    few = Strings(operations=("reverse",), letters_min=2, letters_max=2, alphabet="dghi")
     asked = {f"Reverse: {first} {second}" for first in "dghi" for second in "dghi"}
     assert {question_split(question) for question in asked} == {"train"}
-    assert len(Strings(config).generate(0, 20, "train")) == 20
+    assert len(few.generate(0, 20, "train")) == 20
     with pytest.raises(DataError, match="task kind strings: none of 1000 drawn questions is a test question"):
-        Strings(config).generate(0, 1, "test")
+        few.generate(0, 1, "test")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import make_task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.verify import format_ok, parse_number, same_number, same_text
 from ingot.tokens.chat import Message, ToolCall
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
-from ingot.envs.tasks.mix import TaskMix, task_sets
-from ingot.evals.config import EvalConfig, NeedleConfig, TaskSuiteConfig
-from ingot.evals.evaluate import STAGE
+from ingot.evals.config import EvalConfig
+from ingot.evals.evaluate import run as run_stage
 from ingot.evals.scores import load_scores
 from ingot.evals.suites.continuations import continue_texts
-from ingot.evals.suites.tasks import measure_tasks
+from ingot.evals.suites.needle import Needle
+from ingot.evals.suites.tasks import KindConfig, Tasks, measure_tasks
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
@@ -31,24 +33,34 @@ from tests.envs.script import Reply, Script
 from .conftest import World
 
 MIX = TaskMix()
-SUITES = (
-    TaskSuiteConfig(kind="arithmetic", count=6, samples=4),
-    TaskSuiteConfig(kind="strings", count=5, samples=4),
-    TaskSuiteConfig(kind="calculator", count=4, samples=4),
-    TaskSuiteConfig(kind="no_think", count=3, samples=4),
+KINDS = (
+    KindConfig(kind="arithmetic", count=6, samples=4),
+    KindConfig(kind="strings", count=5, samples=4),
+    KindConfig(kind="calculator", count=4, samples=4),
+    KindConfig(kind="no_think", count=3, samples=4),
 )
-CONFIG = EvalConfig(tasks=SUITES, temperature=1.0, max_new_tokens=200, max_tokens=800, kept_samples=2)
+SUITE = Tasks(kinds=KINDS, temperature=1.0, max_new_tokens=200, kept_samples=2)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What the stage tells the suite."""
+
+    seed: int = 0
+    task_seed: int = 0
+    max_tokens: int = 800
+    stop: StopSignal = field(default_factory=StopSignal)
 
 
 class Scripted(Script):
-    """Plays the conversation that `answer` gives for (task, number of the sample) on the held-out tasks of CONFIG."""
+    """Plays the conversation that `answer` gives for (task, number of the sample) on the held-out tasks of SUITE."""
 
     def __init__(self, chat: ChatFormat, answer: Callable[[Task, int], list[Message]]) -> None:
         super().__init__()
         self.turns: dict[tuple[int, ...], list[list[int]]] = {}
         self.used: dict[tuple[int, ...], int] = {}
-        for suite in SUITES:
-            for task in task_sets(CONFIG.difficulty)[suite.kind].generate(CONFIG.task_seed, suite.count, "test"):
+        for suite in KINDS:
+            for task in SUITE.difficulty.kind(suite.kind).generate(0, suite.count, "test"):
                 for number in range(suite.samples):
                     messages = [*task.messages, *answer(task, number)]
                     tokens, mask = chat.conversation(messages, task.tools or None, task.thinking)
@@ -67,8 +79,9 @@ class Scripted(Script):
 
 def test_a_solver_scores_one_everywhere(world: World) -> None:
     policy = Scripted(world.chat, lambda task, number: MIX.solution(task))
-    metrics, samples = measure_tasks(CONFIG, policy, world.chat, seed=0, stop=StopSignal())
-    names = [f"{measure}/{suite.kind}" for suite in SUITES for measure in ("accuracy", "format")]
+    found = measure_tasks(SUITE, policy, world.chat, Asking())
+    metrics, samples = found.metrics, found.samples
+    names = [f"{measure}/{suite.kind}" for suite in KINDS for measure in ("accuracy", "format")]
     assert [metric.name for metric in metrics] == [
         *names,
         "accuracy/all",
@@ -92,9 +105,8 @@ def test_a_solver_that_is_right_sometimes(world: World) -> None:
         right = {"arithmetic": number < 3, "strings": False}.get(task.kind, True)
         return MIX.solution(task) if right else MIX.weaker(task, random.Random(0))
 
-    metrics = {
-        m.name: m for m in measure_tasks(CONFIG, Scripted(world.chat, answer), world.chat, seed=0, stop=StopSignal())[0]
-    }
+    found = measure_tasks(SUITE, Scripted(world.chat, answer), world.chat, Asking())
+    metrics = {metric.name: metric for metric in found.metrics}
     assert metrics["accuracy/arithmetic"].estimate.value == pytest.approx(0.75)
     assert metrics["accuracy/arithmetic"].estimate.standard_error == 0.0  # every task has the same mean
     assert metrics["accuracy/strings"].estimate.value == 0.0
@@ -106,27 +118,26 @@ def test_a_solver_that_is_right_sometimes(world: World) -> None:
     assert metrics["pass^4/all"].estimate.value == pytest.approx(7 / 18)
 
 
-def stage_config(**changes: object) -> EvalConfig:
-    values: dict[str, object] = {
-        "tasks": [{"kind": kind, "count": 3} for kind in ("arithmetic", "calculator", "no_think")],
-        "max_new_tokens": 12,
-        "slots": 8,
-        "sequence_length": 64,
-        "validation_rows": 8,
-        "needle": NeedleConfig(lengths=(96,), count=2).model_dump(),
-        "prompts": ["def main", "The"],
-        "prompt_tokens": 5,
-        "device": "cpu",
-    }
-    return EvalConfig.model_validate({**values, **changes})
+def stage_config(**changes: dict[str, object] | None) -> EvalConfig:
+    """All suites, small; a change replaces the options of a suite, or leaves it out."""
+    suites: dict[str, dict[str, object] | None] = {
+        "tasks": {"kinds": [{"kind": kind, "count": 3} for kind in ("arithmetic", "calculator", "no_think")]},
+        "bits_per_byte": {"sequence_length": 64, "rows": 8},
+        "needle": {"lengths": [96], "count": 2},
+        "continuations": {"texts": ["def main", "The"], "tokens": 5},
+    } | changes
+    suites["tasks"] = suites["tasks"] and {"max_new_tokens": 12, **suites["tasks"]}
+    listed = [{"suite": name, **options} for name, options in suites.items() if options is not None]
+    return EvalConfig.model_validate({"suites": listed, "slots": 8, "device": "cpu"})
 
 
 def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Path) -> None:
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
-    config = stage_config(temperature=1.0)
+    kinds = [{"kind": kind, "count": 3} for kind in ("arithmetic", "calculator", "no_think")]
+    config = stage_config(tasks={"kinds": kinds, "temperature": 1.0})
     written = []
     for name, seed in (("first", 5), ("second", 5), ("third", 6)):
-        summary = STAGE.run(config, inputs, StageFolder(tmp_path / name, seed, Progress()))
+        summary = run_stage(config, inputs, StageFolder(tmp_path / name, seed, Progress()))
         scores = tmp_path / name / "scores"
         assert summary == {metric: row["value"] for metric, row in read_json(scores / "scores.json").items()}
         written.append([(scores / file).read_bytes() for file in ("scores.json", "tasks.json", "samples.jsonl")])
@@ -158,8 +169,8 @@ def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Pa
 
 
 def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
-    config = stage_config(tasks=[], needle=None, prompts=[])
-    summary = STAGE.run(
+    config = stage_config(tasks=None, needle=None, continuations=None)
+    summary = run_stage(
         config, {"checkpoint": world.checkpoint, "shards": world.shards}, StageFolder(tmp_path, 0, Progress())
     )
     assert set(summary) == {"bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"}
@@ -167,11 +178,11 @@ def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
 
 def test_options_that_contradict_each_other() -> None:
     with pytest.raises(ValueError, match="need a temperature above 0"):
-        EvalConfig(tasks=(TaskSuiteConfig(kind="strings", samples=2),))
+        Tasks(kinds=(KindConfig(kind="strings", samples=2),))
     with pytest.raises(ValueError, match="listed twice"):
-        EvalConfig(tasks=(TaskSuiteConfig(kind="strings"), TaskSuiteConfig(kind="strings")))
+        Tasks(kinds=(KindConfig(kind="strings"), KindConfig(kind="strings")))
     with pytest.raises(ValueError, match="96 tokens or more"):
-        NeedleConfig(lengths=(32,))
+        Needle(lengths=(32,))
 
 
 def test_a_stop_ends_the_tasks_between_two_steps(world: World) -> None:
@@ -188,26 +199,30 @@ def test_a_stop_ends_the_tasks_between_two_steps(world: World) -> None:
 
     policy = Watched(world.chat, lambda task, number: MIX.solution(task))
     with pytest.raises(Interrupted):
-        measure_tasks(CONFIG, policy, world.chat, seed=0, stop=stop)
+        measure_tasks(SUITE, policy, world.chat, Asking(stop=stop))
     assert policy.steps == 1 and len(policy.cancelled) == len(policy.asked) > 0
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"prompts": ["The", ""]}, "prompt 1: the prompt is empty"),
-        ({"prompts": ["The", "x y " * 400]}, "prompt 1: .* tokens"),
+        ({"continuations": {"texts": ["The", ""]}}, "prompt 1: the prompt is empty"),
+        ({"continuations": {"texts": ["The", "x y " * 400]}}, "prompt 1: .* tokens"),
         ({"needle": {"lengths": [10**6]}}, "a needle text needs 1000000"),
     ],
 )
 def test_texts_that_do_not_fit_are_found_before_the_tasks(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], problem: str
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, dict[str, object] | None],
+    problem: str,
 ) -> None:
     begun: list[object] = []
-    monkeypatch.setattr("ingot.evals.evaluate.measure_tasks", lambda *rest: begun.append(rest))
+    monkeypatch.setattr("ingot.evals.suites.tasks.measure_tasks", lambda *rest: begun.append(rest))
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
     with pytest.raises(IngotError, match=problem):
-        STAGE.run(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
+        run_stage(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
     assert not begun
 
 

@@ -7,8 +7,15 @@ import dataclasses
 import pytest
 import torch
 
-from ingot.evals.config import NeedleConfig
-from ingot.evals.suites.needle import Needle, judge, make_needles, measure_needle, read_filler, score_candidates
+from ingot.evals.suites.needle import (
+    Needle,
+    NeedleText,
+    judge,
+    make_needles,
+    measure_needle,
+    read_filler,
+    score_candidates,
+)
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.workspace.errors import DataError
@@ -16,10 +23,10 @@ from ingot.workspace.interrupt import StopSignal
 
 from .conftest import World
 
-CONFIG = NeedleConfig(lengths=(96, 160), depths=(0.0, 0.5, 1.0), count=3, candidates=5)
+CONFIG = Needle(lengths=(96, 160), depths=(0.0, 0.5, 1.0), count=3, candidates=5)
 
 
-def needles(world: World, length: int, seed: int = 0) -> list[Needle]:
+def needles(world: World, length: int, seed: int = 0) -> list[NeedleText]:
     filler = read_filler(world.shards, length, world.tokenizer)
     return make_needles(filler, world.tokenizer, CONFIG, length, seed)
 
@@ -42,7 +49,7 @@ def test_texts(world: World) -> None:
         assert world.tokenizer.end_of_text not in needle.prompt
 
 
-def plain_logprobs(world: World, found: list[Needle]) -> torch.Tensor:
+def plain_logprobs(world: World, found: list[NeedleText]) -> torch.Tensor:
     """log p of every candidate, each by a forward pass of its own without cache or padding [candidates, texts]."""
     table = torch.zeros(len(found[0].candidates), len(found), dtype=torch.float64)
     for column, needle in enumerate(found):

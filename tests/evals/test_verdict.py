@@ -10,7 +10,8 @@ import pytest
 from ingot.evals.config import ClaimConfig, VerdictConfig
 from ingot.evals.scores import Metric, load_scores, metric_of_units, save_scores
 from ingot.evals.statistics import Estimate
-from ingot.evals.verdict import STAGE, judge
+from ingot.evals.verdict import judge
+from ingot.evals.verdict import run as run_stage
 from ingot.workspace.errors import ArtifactError, CheckFailed, RecipeError
 from ingot.workspace.files import read_json
 from ingot.workspace.progress import Progress
@@ -126,7 +127,7 @@ def test_the_stage_writes_first_and_then_fails(tmp_path: Path) -> None:
     bad = {**good, "sigmas": 9}
     config = VerdictConfig.model_validate({"claims": [good, bad]})
     with pytest.raises(CheckFailed, match="1 of 2 claims did not hold") as caught:
-        STAGE.run(config, {"scores": folders(tmp_path)}, folder)
+        run_stage(config, {"scores": folders(tmp_path)}, folder)
     assert "+0.4000 ± 0.2449" in str(caught.value)
     written = read_json(folder.artifact("verdict") / "verdict.json")
     assert [row["held"] for row in written["claims"]] == [True, False]
@@ -136,7 +137,7 @@ def test_the_stage_writes_first_and_then_fails(tmp_path: Path) -> None:
 def test_the_stage_passes(tmp_path: Path) -> None:
     folder = StageFolder(tmp_path / "verdict-1", 0, Progress())
     config = VerdictConfig(claims=(claim(above="sft", sigmas=1),))
-    summary = STAGE.run(config, {"scores": folders(tmp_path)}, folder)
+    summary = run_stage(config, {"scores": folders(tmp_path)}, folder)
     assert summary["held"] == 1 and summary["claims"][0].startswith("held: accuracy/all of rl above sft")
 
 

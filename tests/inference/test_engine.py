@@ -129,10 +129,11 @@ class Passes:
 
         hidden = Transformer.hidden
 
-        def recorded(model: Transformer, tokens_BT: Tensor, *args: Any, reach: int, **options: Any) -> Tensor:
-            self.shapes.append((tokens_BT.shape[0], tokens_BT.shape[1]))
-            self.reaches.append(reach)
-            return hidden(model, tokens_BT, *args, reach=reach, **options)
+        def recorded(model: Transformer, tokens_BT: Tensor, *args: Any, **options: Any) -> Tensor:
+            if "caches" in options:  # not the full pass of `check_against_forward`
+                self.shapes.append((tokens_BT.shape[0], tokens_BT.shape[1]))
+                self.reaches.append(options["reach"])
+            return hidden(model, tokens_BT, *args, **options)
 
         monkeypatch.setattr(Transformer, "hidden", recorded)
 

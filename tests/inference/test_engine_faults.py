@@ -34,7 +34,7 @@ PLACES: dict[str, Place] = {
     "dead rows": lambda engine: (engine._rows, "kill"),
     "new rows": lambda engine: (engine._rows, "load"),
     "more pages": lambda engine: (engine._rows, "grow"),
-    "prompts": lambda engine: (engine_module, "read_pieces"),
+    "prompts": lambda engine: (engine_module, "read_chunks"),
     "logits": lambda engine: (engine._decoder, "logits"),
     "draw": lambda engine: (engine_module, "draw"),
     "arrival": lambda engine: (InFlight, "wait"),
@@ -53,7 +53,7 @@ def make_model() -> Transformer:
 
 def make_engine(model: Transformer, late: bool, speculate: Speculation | None = None) -> Engine:
     engine = Engine(model, slots=3, length=64, chunk=16, speculate=speculate)
-    engine._memory.pool = Pool(9, engine._memory.room.page)  # of 12 that three long texts need
+    engine._memory.pool = Pool(9, engine._memory.cache_shape.page)  # of 12 that three long texts need
     engine._overlaps = late
     return engine
 

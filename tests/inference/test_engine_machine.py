@@ -87,7 +87,7 @@ def balance(engine: Engine) -> None:
     spare = [snapshot.slot for snapshot in kept] + memory.snapshots._spare
     slots = [request.slot for request in inside if request.slot is not None] + memory._slots
     assert len(slots) == engine._size
-    assert sorted(slots + spare) == list(range(memory.room.slots - 1))
+    assert sorted(slots + spare) == list(range(memory.cache_shape.slots - 1))
     assert memory.snapshots._parents == Counter(name[0] for name in memory.snapshots._kept)
     waiting = list(engine._waiting)
     assert all(request.slot is None and not request.pages and request.finish is None for request in waiting)
@@ -111,7 +111,7 @@ class EngineMachine(RuleBasedStateMachine):
         torch.set_num_threads(1)
         self.kind, self.model = kind, make_model(short_mini(kind))
         self.engine = Engine(self.model, slots=slots, length=LENGTH, chunk=chunk)
-        room = self.engine._memory.room
+        room = self.engine._memory.cache_shape
         self.engine._memory.pool = Pool(1 + min(pages, slots * room.table_width), room.page)  # fewer than there are
         self.engine._overlaps = late
         self.requests: list[Request] = []

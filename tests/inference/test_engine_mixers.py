@@ -17,7 +17,7 @@ from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.recurrent import CHUNK
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed
@@ -150,7 +150,7 @@ def test_padding_of_a_prompt_leaves_states_alone(name: str) -> None:
     model = make_model(short_mini(name))
     lengths, slots = torch.tensor([5, 12, 9]), torch.arange(3)
     tokens = torch.tensor([text(12, row) for row in range(3)])  # those after a row's length are padding here
-    caches = model.make_caches(Room(slots=3, length=LENGTH))
+    caches = model.make_caches(CacheShape(slots=3, length=LENGTH))
     positions = torch.arange(12).expand(3, -1)
     with torch.no_grad():
         model.hidden(tokens, positions, caches=caches, slots=slots, lengths=lengths, reach=12)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from ingot.inference.engine import Engine
-from ingot.inference.memory import size_room
+from ingot.inference.memory import size_caches
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 from tests.inference.conftest import VOCABULARY, tiny_model
@@ -33,12 +33,12 @@ def small_pool(model: Transformer, slots: int, pages: int) -> int:
     """The bytes of a cache with this many pages."""
     piece = 32
     with pytest.raises(IngotError, match="pages of 16 tokens"):
-        size_room(model, slots, LENGTH, piece=piece, cache_bytes=1)
+        size_caches(model, slots, LENGTH, piece=piece, cache_bytes=1)
     low, high = 1, 1 << 40
     while low < high:  # the smallest budget that gives them
         middle = (low + high) // 2
         try:
-            enough = (size_room(model, slots, LENGTH, piece=piece, cache_bytes=middle).pages or 0) >= pages
+            enough = (size_caches(model, slots, LENGTH, piece=piece, cache_bytes=middle).pages or 0) >= pages
         except IngotError:
             enough = False
         low, high = (low, middle) if enough else (middle + 1, high)
@@ -103,7 +103,7 @@ def test_a_running_request_keeps_its_cache_over_an_update(model: Transformer) ->
     finish(engine, [request, follower])
     assert request.versions == [0] * 4 + [7] * 16
 
-    caches, tokens = old.make_caches(Room(slots=1, length=64)), torch.tensor([request.context])
+    caches, tokens = old.make_caches(CacheShape(slots=1, length=64)), torch.tensor([request.context])
     with torch.no_grad():
         old.hidden(tokens[:, :23], caches=caches, slots=torch.tensor([0]))
         states = new.hidden(

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingot.inference.memory import Memory, size_room
+from ingot.inference.memory import Memory, size_caches
 from ingot.inference.pages import Pool
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
@@ -124,22 +124,22 @@ def test_the_page_left_first_goes_first() -> None:
 def test_the_longest_snapshot_is_found_and_the_one_unused_for_longest_goes() -> None:
     kept, root, node = Snapshots(range(10, 13)), 1, 2
     for name in ((root, (7,)), (root, (7, 8)), (node, ())):
-        place = kept.room()
+        place = kept.free_slot()
         assert place is not None and place[1] == []
         kept.keep(name, Snapshot(place[0], [place[0]], [], len(name[1])))
     for tokens, nodes, expected in (([7, 8, 9], [], 2), ([7, 9], [], 1), ([9], [], None), ([1, 1, 1, 1, 5], [node], 0)):
         found = kept.find(root, tokens, nodes, 4)
         assert (None if found is None else found.length) == expected
-    dropped = kept.room()  # that of (7, 8) was found before the other two
+    dropped = kept.free_slot()  # that of (7, 8) was found before the other two
     assert dropped is not None and dropped[1] == [dropped[0]] and not kept.known((root, (7, 8)))
     kept.give_back(dropped[0])
     assert len(kept.forget()) == 2 and kept.find(root, [7, 8, 9], [node], 4) is None
     assert sorted(kept._spare) == [10, 11, 12] and not kept._parents
-    assert Snapshots(()).room() is None
+    assert Snapshots(()).free_slot() is None
 
 
 def memory_of(model: Transformer, slots: int, pages: int) -> Memory:
-    room = size_room(model, slots, 64, piece=64)
+    room = size_caches(model, slots, 64, piece=64)
     with torch.inference_mode():
         memory = Memory(model, slots, room)
     memory.pool = Pool(1 + pages, room.page)

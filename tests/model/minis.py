@@ -18,8 +18,8 @@ from ingot.model.config import ModelConfig
 from ingot.model.presets.preset import presets
 from ingot.tokens.config import VALIDATION, TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import PretrainConfig
-from ingot.train.pretrain import STAGE
+from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.train.pretraining import write_shards
@@ -93,7 +93,7 @@ def train(model: ModelConfig, corpus: Corpus, path: Path, options: Mapping[str, 
     }
     config = PretrainConfig.model_validate({**common, **options, "model": model.model_dump()})
     folder = StageFolder(path, seed=0, progress=Progress())
-    STAGE.run(config, corpus.inputs, folder)
+    run_stage(config, corpus.inputs, folder)
     return folder.metrics.read()
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ingot.model.config import ModelConfig
-from ingot.model.mixers.cache import Room, TokenCache
+from ingot.model.mixers.cache import CacheShape, TokenCache
 from tests.model.tiny import attention, config, mixed_config, random_model, random_tokens
 
 SHAPES = {"plain": config(), "window": config(attention(window=3)), "mixed": mixed_config()}
@@ -21,7 +21,7 @@ def test_pieces_of_any_size_in_any_slot_equal_the_full_pass(shape: ModelConfig) 
     slots, longest, piece = 5, 20, 4
     texts = [random_tokens(rng.randrange(8, longest), seed=slot) for slot in range(slots)]
     expected = [model(text[None])[0] for text in texts]
-    caches = model.make_caches(Room(slots=slots, length=longest + piece))
+    caches = model.make_caches(CacheShape(slots=slots, length=longest + piece))
     for cache in caches:
         assert isinstance(cache, TokenCache)
         for stream in cache.streams.values():
@@ -50,7 +50,7 @@ def test_a_larger_reach_changes_nothing() -> None:
     tokens = random_tokens(2, 6)
     results = []
     for reach in (None, 6, 17):
-        caches = model.make_caches(Room(slots=4, length=17))
+        caches = model.make_caches(CacheShape(slots=4, length=17))
         results.append(model.hidden(tokens, caches=caches, slots=torch.tensor([3, 1]), reach=reach))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
     torch.testing.assert_close(results[2], results[0], rtol=1e-5, atol=1e-5)
@@ -60,7 +60,7 @@ def test_a_larger_reach_changes_nothing() -> None:
 def test_copies_of_a_slot_go_on_from_its_prefix() -> None:
     model = random_model(mixed_config())
     prefix, ends = random_tokens(5), [random_tokens(4, seed=7), random_tokens(4, seed=8)]
-    caches = model.make_caches(Room(slots=4, length=12))
+    caches = model.make_caches(CacheShape(slots=4, length=12))
     model.hidden(prefix[None], caches=caches, slots=torch.tensor([2]))
     for cache in caches:
         assert cache is not None

@@ -81,7 +81,7 @@ def test_a_new_rope_base_reaches_every_layer_that_rotates() -> None:
     ("parts", "message"),
     [
         ({"heads": 4, "key_value_heads": 3, "head_width": 8}, "heads (4) must be a multiple of key_value_heads (3)"),
-        ({"heads": 4, "key_value_heads": 2, "head_width": 7}, "an even number of channels must turn, not 7 of 7"),
+        ({"heads": 4, "key_value_heads": 2, "head_width": 7}, "an even number of channels must be rotated, not 7 of 7"),
         ({"heads": 4, "key_value_heads": 2, "head_width": 10, "rope": {"share": 0.5}}, "not 5 of 10"),
     ],
 )

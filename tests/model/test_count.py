@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ingot.model.config import ModelConfig
 from ingot.model.count import count, mixing_flops
 from ingot.model.feed_forward.experts import Experts
-from ingot.model.mixers.cache import Cache, JointCache, Room, StateCache, TokenCache
+from ingot.model.mixers.cache import Cache, CacheShape, JointCache, StateCache, TokenCache
 from ingot.model.mixers.mask import mean_keys
 from ingot.model.presets.preset import Preset, preset, presets
 from ingot.model.transformer import Transformer
@@ -65,7 +65,7 @@ def test_shares_add_up_as_a_report_counts() -> None:
 def test_cache_bytes_are_those_of_the_caches(one: Preset) -> None:
     config = with_vocabulary(one.model)
     model = Transformer(config).to(torch.bfloat16)
-    caches = model.make_caches(Room(slots=1, length=10, page=1))
+    caches = model.make_caches(CacheShape(slots=1, length=10, page=1))
     held = sum(_held(cache) for cache in caches if cache is not None)
     assert count(config).cache_bytes(10) == held  # ten tokens fill no window
 

@@ -18,7 +18,7 @@ from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.initialise import initialise
 from ingot.model.mixers.attention import AttentionConfig
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mla import MlaConfig
 from ingot.model.positions.config import LongRopeScaling
 from ingot.model.presets.preset import preset, presets
@@ -99,7 +99,7 @@ def test_decoding_with_a_cache_equals_the_full_pass(name: str) -> None:
     length = min(96, shortest_switch(model.config))
     tokens = packed()[0].cuda()[:, :length]
     full = model(tokens)
-    caches, slots = model.make_caches(Room(slots=3, length=100)), torch.tensor([2, 0], device="cuda")
+    caches, slots = model.make_caches(CacheShape(slots=3, length=100)), torch.tensor([2, 0], device="cuda")
     first, second = length // 2, length - 20
     pieces = [(0, first), (first, second)] + [(t, t + 1) for t in range(second, length)]
     for start, end in pieces:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.language import language_terms
@@ -36,17 +33,6 @@ def packed_batch() -> Batch:
     batch = make_batch([Text(tokens, {"weight": [1.0] * len(tokens)}) for tokens in texts], ROW)
     assert (batch.documents == -1).any() and len(batch.tokens) == 2
     return batch
-
-
-def with_indexer_loss(config: ModelConfig) -> ModelConfig:
-    """Sparse attention with the loss that trains its indexers: no other reaches them."""
-
-    def changed(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        return {key: changed(inner) for key, inner in value.items()} | ({"loss": 0.1} if "keep" in value else {})
-
-    return ModelConfig.model_validate(changed(config.model_dump()))
 
 
 def one_step(model: Transformer, folder: Path) -> tuple[float, dict[str, Tensor]]:
@@ -71,7 +57,7 @@ def one_step(model: Transformer, folder: Path) -> tuple[float, dict[str, Tensor]
 @pytest.mark.parametrize("name", MINIS)
 def test_a_step_reaches_every_parameter_and_equals_float64(name: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    model = Transformer(with_indexer_loss(mini(name, VOCABULARY)))
+    model = Transformer(mini(name, VOCABULARY))
     initialise(model, seed=0)
     precise_loss, precise = one_step(copy.deepcopy(model).double(), tmp_path / "float64")
     loss, found = one_step(model, tmp_path / "float32")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from ingot.model.initialise import initialise
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 from tests.model.tiny import attention, config, mixed_config, random_model, random_tokens
@@ -60,3 +62,21 @@ def test_logits_are_never_narrower_than_float32() -> None:
 def test_a_model_without_a_vocabulary_is_refused() -> None:
     with pytest.raises(ArtifactError, match="vocabulary_size is not set"):
         Transformer(config(vocabulary_size=None))
+
+
+def test_passes_with_caches_are_not_compiled() -> None:
+    """Training compiles a model's blocks; who samples from the same model meets other shapes at every step."""
+    model, tokens = random_model(config()), random_tokens(1, 6)
+    wanted = model.hidden(tokens)
+    for block in model.blocks:
+        block._compiled_call_impl = _refuse
+    caches = model.make_caches(CacheShape(slots=1, length=8))
+    with torch.no_grad():
+        found = model.hidden(tokens, caches=caches, slots=torch.tensor([0]))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(AssertionError, match="compiled"):
+        model.hidden(tokens)
+
+
+def _refuse(*given: object) -> Tensor:
+    raise AssertionError("compiled code was called")

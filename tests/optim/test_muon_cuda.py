@@ -29,37 +29,6 @@ def test_orthogonalisation_in_sixteen_bits(shape: tuple[int, int], kind: str) ->
     assert found.isfinite().all()
 
 
-@pytest.mark.parametrize(("size", "depth"), [(512, 512), (640, 1000), (1000, 72), (2048, 256)])
-@pytest.mark.parametrize("tall", [False, True])
-@pytest.mark.parametrize("with_plus", [False, True])
-def test_the_symmetric_kernel(size: int, depth: int, tall: bool, with_plus: bool) -> None:
-    """Against float64, of sizes that fill no tile; and symmetric to the bit."""
-    from ingot.optim.symmetric_triton import symmetric_triton
-
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(3, size, depth, generator=generator).half().cuda()
-    left = x.mT.contiguous().mT if tall else x
-    plus = torch.randn(3, size, size, generator=generator).half().cuda()
-    plus = plus + plus.mT
-    found = symmetric_triton(left, left.mT, plus if with_plus else None, beta=-1.5, alpha=0.01)
-    expected = 0.01 * (x.double() @ x.double().mT) - (1.5 * plus.double() if with_plus else 0)
-    assert torch.equal(found, found.mT)
-    assert float((found - expected).norm() / expected.norm()) < 5e-4
-
-
-def test_the_scaling_kernel() -> None:
-    """Against float64: whole matrices, rows of larger ones, and columns of larger ones."""
-    from ingot.optim.normalise_triton import scaled_triton
-
-    generator = torch.Generator().manual_seed(2)
-    stack = torch.randn(3, 300, 100, generator=generator).bfloat16().cuda()
-    factor_N11 = torch.rand(3, 1, 1, generator=generator).cuda() + 0.1
-    for view in (stack, stack[:, 40:190], stack[:, :, 3:90]):
-        found = scaled_triton(view, factor_N11, torch.float16)
-        assert found.is_contiguous()
-        torch.testing.assert_close(found.double(), view.double() * factor_N11.double(), rtol=2**-11, atol=2**-25)
-
-
 def test_steps_agree_with_the_cpu_and_skipping_works() -> None:
     settings = MuonConfig.model_validate({"kind": "muon", "lr": 0.02, "epsilon": 1e-6, "split_heads": True})
     model = random_model(config(attention(query_key_value_bias=True), width=32))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim._muon import _zeropower_via_newtonschulz
 
+from ingot.kernels import symmetric_product
 from ingot.optim import newton_schulz
 from ingot.optim.newton_schulz import POLAR_EXPRESS, QUINTIC, Polynomial, orthogonalise, polynomials
 
@@ -103,7 +104,7 @@ def test_blocks_of_symmetric_products_change_nothing(shape: tuple[int, int], mon
     stack = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     steps = polynomials("polar_express", 5)
     whole = orthogonalise(stack, steps)
-    monkeypatch.setattr(newton_schulz, "BLOCK", 4)  # eleven rows in blocks of four: the last one is shorter
+    monkeypatch.setattr(symmetric_product, "BLOCK", 4)  # eleven rows in blocks of four: the last one is shorter
     torch.testing.assert_close(orthogonalise(stack, steps), whole, rtol=0, atol=1e-12)
 
 

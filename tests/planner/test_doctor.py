@@ -25,7 +25,7 @@ from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import SourceWriter, write_index
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import PretrainConfig
+from ingot.train.pretrain_config import PretrainConfig
 from tests.model import tiny
 from tests.recipe import toy
 from tests.recipe.conftest import Write

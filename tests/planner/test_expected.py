@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ingot.planner import expected
 from ingot.planner.expected import expected_speed
 from ingot.planner.plan import make_plan
 from ingot.recipe import flow
@@ -25,7 +24,7 @@ def test_as_planned(mesh: dict[str, int], processes: int, write: Write, monkeypa
     write("x", "given/part-0.parquet")
     recipe = load_recipe(write(REAL), [f"pretrain.mesh={mesh}"])
     assert expected_speed(recipe, "pretrain", processes) is None, "nobody knows what a CPU can do"
-    monkeypatch.setattr(expected, "this_gpu", lambda: "h200")
+    monkeypatch.setattr("ingot.planner.plan.this_gpu", lambda: "h200")
     planned = next(each for each in make_plan(recipe, gpu="h200").stages if each.name == "pretrain").placement
     assert planned is not None and planned.tokens_per_second is not None
     found = expected_speed(recipe, "pretrain", processes)
@@ -41,7 +40,7 @@ def test_as_planned(mesh: dict[str, int], processes: int, write: Write, monkeypa
 def test_without_a_mesh_all_processes_shard(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("x", "given/part-0.parquet")
     recipe = load_recipe(write(REAL))
-    monkeypatch.setattr(expected, "this_gpu", lambda: "h200")
+    monkeypatch.setattr("ingot.planner.plan.this_gpu", lambda: "h200")
     spelled = load_recipe(write(REAL), ["pretrain.mesh={shard: 8}"])
     assert expected_speed(recipe, "pretrain", 8) == expected_speed(spelled, "pretrain", 8)
     wrong = load_recipe(write(REAL), ["pretrain.mesh={tensor: 3}"])

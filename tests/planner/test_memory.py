@@ -20,8 +20,9 @@ from ingot.planner.hardware import GIB, GPUS
 from ingot.planner.memory import Memory, memory, rows_per_pass
 from ingot.planner.shape import shape_of
 from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
-from ingot.train.config import PretrainConfig, TrainingConfig
+from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
+from ingot.train.pretrain_config import PretrainConfig
 
 ONE = MeshConfig(shard=1)
 DEVICE = GPUS["h200"].memory

@@ -18,9 +18,10 @@ from ingot.planner.placement import TIE, best, devices, judge, why_none
 from ingot.planner.published import PUBLISHED
 from ingot.planner.shape import Matrix, shape_of
 from ingot.planner.speed import HIDDEN, KERNEL_SHARE, Practice, product_seconds, step_speed
-from ingot.train.config import ActivationsConfig, PretrainConfig
+from ingot.train.config import ActivationsConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import find_indivisible
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
 
 from .test_memory import ONE, llama, stage

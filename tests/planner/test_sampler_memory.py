@@ -18,12 +18,11 @@ from ingot.planner.cost import stage_costs
 from ingot.planner.hardware import GIB
 from ingot.planner.memory import WORKSPACE_BYTES, memory
 from ingot.planner.plan import make_plan
-from ingot.planner.sampler_memory import NOTHING, Beside, beside
+from ingot.planner.sampler_memory import NOTHING, SamplerMemory, sampler_memory
 from ingot.planner.shape import shape_of
 from ingot.post.answers import SLOTS
 from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
-from ingot.post.distill import TeacherGraded
-from ingot.post.rl import GroupRelative
+from ingot.post.sampling import SampledSource
 from ingot.recipe.load import load_recipe
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.progress import Progress
@@ -43,44 +42,46 @@ def test_rl_by_hand() -> None:
     assert PAGE_BYTES == MIB
     config = RlConfig.model_validate(SAMPLES)
     alone = (1 + 48 * 64) * PAGE_BYTES  # page 0 is nobody's; 48 samples of 64 pages
-    assert beside(llama(), config) == Beside(cache=alone)
+    assert sampler_memory(llama(), config) == SamplerMemory(cache=alone)
     shared = (1 + 24 * 64) * PAGE_BYTES
-    assert beside(llama(), config, processes=2) == Beside(sampler=LLAMA_BYTES, cache=shared)
+    assert sampler_memory(llama(), config, processes=2) == SamplerMemory(sampler=LLAMA_BYTES, cache=shared)
     uneven = (1 + 10 * 64) * PAGE_BYTES  # 48 samples, five processes: the fullest has ten
-    held = RlConfig.model_validate(SAMPLES | {"reference_weight": 0.1})
-    assert beside(llama(), held, processes=5) == Beside(LLAMA_BYTES, reference=LLAMA_BYTES, cache=uneven)
+    held = RlConfig.model_validate(SAMPLES | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}})
+    assert sampler_memory(llama(), held, processes=5) == SamplerMemory(LLAMA_BYTES, reference=LLAMA_BYTES, cache=uneven)
 
 
 def test_a_cache_takes_what_is_free_and_no_more() -> None:
     large = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 100})
-    assert beside(llama(), large).cache == 4 * GIB
-    assert beside(llama(), large, device=LLAMA_BYTES + 10 * GIB).cache == int(0.6 * 10 * GIB)
+    assert sampler_memory(llama(), large).cache == 4 * GIB
+    assert sampler_memory(llama(), large, device=LLAMA_BYTES + 10 * GIB).cache == int(0.6 * 10 * GIB)
 
 
 def test_distillation_and_preferences_by_hand() -> None:
     teacher = ModelConfig.model_validate(LLAMA | {"layers": "layer*4"})
-    held = beside(llama(), DistillConfig.model_validate(SAMPLES), 2, teacher, LLAMA_BYTES + 80 * GIB)
+    held = sampler_memory(llama(), DistillConfig.model_validate(SAMPLES), 2, teacher, LLAMA_BYTES + 80 * GIB)
     assert held.teacher == LLAMA_BYTES - 4 * 12 * (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192 + 2 * 2048)
     assert (held.sampler, held.reference, held.before) == (LLAMA_BYTES, 0, False)
     pairs = PreferConfig(steps=1, sequence_length=1000)
-    assert beside(llama(), pairs, device=80 * GIB) == Beside(cache=(1 + SLOTS * 63) * PAGE_BYTES, before=True)
-    assert beside(llama(), SftConfig(steps=1, sequence_length=8)) == NOTHING
+    assert sampler_memory(llama(), pairs, device=80 * GIB) == SamplerMemory(
+        cache=(1 + SLOTS * 63) * PAGE_BYTES, before=True
+    )
+    assert sampler_memory(llama(), SftConfig(steps=1, sequence_length=8)) == NOTHING
 
 
 def test_the_peak_by_hand() -> None:
     """RL has it all at once; preferences are sampled, and then trained on."""
     shape, mesh = shape_of(llama()), MeshConfig(shard=64)
     rl = RlConfig.model_validate(SAMPLES | {"micro_batch_tokens": 1024})
-    training, whole = memory(shape, rl, mesh, DEVICE), beside(llama(), rl, 64)
-    both = memory(shape, rl, mesh, DEVICE, beside=whole)
+    training, whole = memory(shape, rl, mesh, DEVICE), sampler_memory(llama(), rl, 64)
+    both = memory(shape, rl, mesh, DEVICE, sampling=whole)
     assert (both.sampler, both.cache) == (LLAMA_BYTES, (1 + 64) * PAGE_BYTES)
     assert both.total == training.total + LLAMA_BYTES + 65 * PAGE_BYTES
     options = {"steps": 1, "micro_batch_tokens": 1024, "sequence_length": 1024}
     pairs, cache = PreferConfig.model_validate(options), (1 + SLOTS * 64) * PAGE_BYTES
-    held = beside(llama(), pairs, 64, device=DEVICE)
-    assert memory(shape, pairs, mesh, DEVICE, beside=held).total == WORKSPACE_BYTES + LLAMA_BYTES + cache
-    alone = beside(llama(), pairs, device=DEVICE)
-    assert memory(shape, pairs, ONE, DEVICE, beside=alone) == memory(shape, pairs, ONE, DEVICE)
+    held = sampler_memory(llama(), pairs, 64, device=DEVICE)
+    assert memory(shape, pairs, mesh, DEVICE, sampling=held).total == WORKSPACE_BYTES + LLAMA_BYTES + cache
+    alone = sampler_memory(llama(), pairs, device=DEVICE)
+    assert memory(shape, pairs, ONE, DEVICE, sampling=alone) == memory(shape, pairs, ONE, DEVICE)
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
@@ -103,8 +104,8 @@ def test_against_an_engine(preset: str) -> None:
     initialise(model, seed=0)
     for length in (100, 1000):  # rings are shorter than the second
         stage = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 3, "group": 2, "sequence_length": length})
-        assert beside(config, stage).cache == cache_bytes(Engine(model, slots=6, length=length))
-    assert beside(config, stage, processes=2).sampler == model_bytes(model)
+        assert sampler_memory(config, stage).cache == cache_bytes(Engine(model, slots=6, length=length))
+    assert sampler_memory(config, stage, processes=2).sampler == model_bytes(model)
 
 
 def test_against_stages(tmp_path: Path) -> None:
@@ -112,20 +113,20 @@ def test_against_stages(tmp_path: Path) -> None:
     tokenizer, folder = tiny_tokenizer(), StageFolder(tmp_path, 1, Progress())
     model, copy, teacher = (tiny_model(tokenizer, seed=seed) for seed in range(3))
     options = {"steps": 1, "sequence_length": 64, "tasks": SUMS, "prompts_per_step": 3, "device": "cpu"}
-    rl = RlConfig.model_validate(options | {"reference_weight": 0.1, "group": 2})
-    source = GroupRelative(model, rl, folder, whole=copy)
-    estimate = beside(model.config, rl)
-    assert (estimate.reference, estimate.cache) == (model_bytes(source.reference), cache_bytes(source.engine))
-    assert beside(model.config, rl, processes=2).sampler == model_bytes(source.whole)
+    rl = RlConfig.model_validate(options | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}, "group": 2})
+    source = SampledSource(model, rl, folder, whole=copy)
+    estimate = sampler_memory(model.config, rl)
+    assert (estimate.reference, estimate.cache) == (model_bytes(source.frozen), cache_bytes(source.engine))
+    assert sampler_memory(model.config, rl, processes=2).sampler == model_bytes(source.whole)
     distill = DistillConfig.model_validate(options)
-    graded = TeacherGraded(model, teacher, distill, folder)
-    assert beside(model.config, distill, 1, teacher.config) == Beside(
-        teacher=model_bytes(graded.teacher), cache=cache_bytes(graded.engine)
+    graded = SampledSource(model, distill, folder, frozen=teacher)
+    assert sampler_memory(model.config, distill, 1, teacher.config) == SamplerMemory(
+        teacher=model_bytes(graded.frozen), cache=cache_bytes(graded.engine)
     )
 
 
 STAGES = """
-  rl: {steps: 5, sequence_length: 64, prompts_per_step: 2, group: 3, reference_weight: 0.1}
+  rl: {steps: 5, sequence_length: 64, prompts_per_step: 2, group: 3, algorithm: {algorithm: grpo, reference_weight: 0.1}}
   distill: {steps: 5, sequence_length: 64, prompts_per_step: 2, inputs: {teacher: sft}}
 """
 WEIGHTS = 4 * (EMBEDDING + 3 * LAYER + NORMS)
@@ -140,15 +141,15 @@ def sampling(write: Write) -> Path:
 
 def test_a_plan_counts_it(sampling: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs = stage_costs(load_recipe(sampling))
-    assert costs["rl"].beside == Beside(reference=WEIGHTS, cache=(1 + 6 * 4) * TINY_PAGE)
-    plain = stage_costs(load_recipe(sampling, ["rl.reference_weight=0"]))["rl"]
+    assert costs["rl"].sampling == SamplerMemory(reference=WEIGHTS, cache=(1 + 6 * 4) * TINY_PAGE)
+    plain = stage_costs(load_recipe(sampling, ["rl.algorithm=grpo"]))["rl"]
     assert (costs["rl"].memory_bytes or 0) - (plain.memory_bytes or 0) == WEIGHTS
-    assert costs["distill"].beside == Beside(teacher=WEIGHTS, cache=(1 + 2 * 4) * TINY_PAGE)
+    assert costs["distill"].sampling == SamplerMemory(teacher=WEIGHTS, cache=(1 + 2 * 4) * TINY_PAGE)
     divided = stage_costs(load_recipe(sampling, ["rl.mesh={shard: 2}"]))["rl"]
-    assert divided.beside == Beside(WEIGHTS, WEIGHTS, cache=(1 + 3 * 4) * TINY_PAGE)
+    assert divided.sampling == SamplerMemory(WEIGHTS, WEIGHTS, cache=(1 + 3 * 4) * TINY_PAGE)
     assert (divided.memory_bytes or 0) - (plain.memory_bytes or 0) == (4 * WEIGHTS + (26 - 25) * TINY_PAGE)
     show_plan(make_plan(load_recipe(sampling)))
-    assert "rl holds beside its training, in every process: reference" in " ".join(capsys.readouterr().out.split())
+    assert "rl holds during its training, in every process: reference" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_teacher_that_is_not_known_leaves_the_memory_unknown(sampling: Path) -> None:

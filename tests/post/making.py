@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.checkpoint import save_checkpoint
-from ingot.envs.config import NoThinkConfig, TaskMixConfig
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Score, make_task
-from ingot.envs.tasks.mix import TaskMix
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
@@ -32,7 +32,7 @@ from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import run_without_final_checkpoint
 
-SUMS = TaskMixConfig(weights={"no_think": 1.0}, no_think=NoThinkConfig(operations=("sum",), largest=3))
+SUMS = TaskMixConfig.model_validate({"weights": {"no_think": 1.0}, "no_think": {"operations": ("sum",), "largest": 3}})
 """The smallest world: sums of two numbers up to three, answered directly."""
 CONTEXT = 128
 UNCLIPPED = AdamWConfig(lr=1e-3, weight_decay=0.0, clip=1e9)
@@ -86,7 +86,7 @@ def random_tokens(count: int, size: int, generator: torch.Generator) -> list[int
     return torch.randint(16, size, (count,), generator=generator).tolist()
 
 
-def trajectory(nodes: SequenceOf[tuple[str, list[int]]], reward: float = 0.0, question: str = "1 + 1?") -> Trajectory:
+def trajectory(nodes: Sequence[tuple[str, list[int]]], reward: float = 0.0, question: str = "1 + 1?") -> Trajectory:
     """A trajectory of given tokens; the assistant's are sampled, with log-probabilities still to be filled in."""
     made = [
         Node(role, tokens, True, [0.0] * len(tokens), [0] * len(tokens))
@@ -98,7 +98,7 @@ def trajectory(nodes: SequenceOf[tuple[str, list[int]]], reward: float = 0.0, qu
     return Trajectory(task, made, [], Score(reward, reward == 1, True))
 
 
-def with_logprobs(each: Trajectory, values: SequenceOf[float]) -> Trajectory:
+def with_logprobs(each: Trajectory, values: Sequence[float]) -> Trajectory:
     """The trajectory with the sampler's log-probabilities (aligned with its tokens)."""
     nodes, start = [], 0
     for node in each.nodes:
@@ -118,7 +118,7 @@ class Step:
 
 
 def one_step(
-    model: Transformer, terms: SequenceOf[LossTerm], source: Source, folder: StageFolder, *, temperature: float = 1.0
+    model: Transformer, terms: Sequence[LossTerm], source: Source, folder: StageFolder, *, temperature: float = 1.0
 ) -> Step:
     """Run the real loop for one step without clipping, and keep the gradients that reach the optimizer."""
     config = TrainingConfig(

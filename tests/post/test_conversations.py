@@ -10,10 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.envs.config import KINDS, TaskMixConfig
-from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
+from ingot.envs.task import TASKS
 from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
 
@@ -37,10 +38,10 @@ def test_an_item_is_a_pure_function_of_seed_and_index() -> None:
     assert [ShuffledPool(20, 4)[index] for index in range(20)] != expected[:20]
 
 
-def numbered_groups(lengths: list[list[int]]) -> list[list[Sequence]]:
+def numbered_groups(lengths: list[list[int]]) -> list[list[TokenSequence]]:
     """Groups of sequences of given lengths; the stream `group` carries the group's number on every token."""
     return [
-        [Sequence([7] * length, {"group": [float(number)] * length}) for length in group]
+        [TokenSequence([7] * length, {"group": [float(number)] * length}) for length in group]
         for number, group in enumerate(lengths, start=1)
     ]
 
@@ -99,7 +100,7 @@ def test_a_step_draws_the_next_groups_of_the_pool() -> None:
 def test_conversations_of_all_task_kinds_are_masked_to_the_assistant(chat: ChatFormat) -> None:
     """Every kind is there; what is weighted ends turns and never the prompt; the text is the worked solution."""
     end = chat.tokenizer.special["<|im_end|>"]
-    sequences = task_conversations(TaskMixConfig(weights=dict.fromkeys(KINDS, 1.0)), chat, 40, seed=1)
+    sequences = task_conversations(TaskMixConfig(weights=dict.fromkeys(TASKS.names(), 1.0)), chat, 40, seed=1)
     assert len(sequences) == 40
     for sequence in sequences:
         weights = sequence.streams["weight"]

@@ -17,9 +17,9 @@ from ingot.envs.trajectory import Trajectory
 from ingot.model.transformer import Transformer
 from ingot.post import distill
 from ingot.post.config import DistillConfig
-from ingot.post.distill import TeacherGraded
 from ingot.post.policy import sequence_logprobs
-from ingot.tokens.batch import Sequence
+from ingot.post.sampling import SampledSource
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
@@ -62,9 +62,11 @@ def expected_gradient(
     """Σ_v p(v) · (the gradient that the term gives to answer v)."""
     sequences = []
     for each, more in zip(answers, streams, strict=True):
-        acting = [float(one) for one in each.sampled()]
-        masked = {name: [a * b for a, b in zip(row, acting, strict=True)] for name, row in more.items()}
-        sequences.append(Sequence(each.tokens(), {"acting": acting, "sampled_logprob": each.logprobs(), **masked}))
+        mask = [float(one) for one in each.sampled()]
+        masked = {name: [a * b for a, b in zip(row, mask, strict=True)] for name, row in more.items()}
+        sequences.append(
+            TokenSequence(each.tokens(), {"response_mask": mask, "sampled_logprob": each.logprobs(), **masked})
+        )
     scored = score(student, make_batch(sequences, CONTEXT))
     assert len(scored.logprobs) == len(answers)
     leaf = scored.logprobs.detach().requires_grad_()
@@ -78,7 +80,7 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
     student = tiny_model(tokenizer)
     teacher = nudged(student, 0.05, seed=4)
     answers = every_answer(student)
-    source = TeacherGraded(student, teacher, CONFIG, make_folder("distill"))
+    source = SampledSource(student, CONFIG, make_folder("distill"), frozen=teacher)
     rows, _ = source.advantages(answers)
     estimated = expected_gradient(student, PolicyGradient(), answers, [{"advantage": row} for row in rows])
     exact = exact_gradient(student, teacher)
@@ -88,7 +90,7 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
         student.double(),
         teacher.double(),
     )  # in float32 the mean would show how the normaliser was rounded
-    _, metrics = TeacherGraded(student, teacher, CONFIG, make_folder("exact")).advantages(every_answer(student))
+    _, metrics = SampledSource(student, CONFIG, make_folder("exact"), frozen=teacher).advantages(every_answer(student))
     with torch.no_grad():
         average = (next_token(student) - next_token(teacher)).mean().item()
     assert metrics["teacher_divergence"] == pytest.approx(average, rel=1e-4)
@@ -98,7 +100,7 @@ def test_the_expected_gradient_of_the_reference_term_is_that_of_reverse_kl(token
     policy = tiny_model(tokenizer)
     reference = nudged(policy, 0.05, seed=4)
     answers = every_answer(policy)
-    rows = sequence_logprobs(reference, [Sequence(each.tokens()) for each in answers], CONTEXT)
+    rows = sequence_logprobs(reference, [TokenSequence(each.tokens()) for each in answers], CONTEXT)
     streams = [{"reference_logprob": row} for row in rows]
     estimated = expected_gradient(policy, ReferenceDivergence(1.0), answers, streams)
     assert (estimated - exact_gradient(policy, reference)).abs().max() < 1e-6

@@ -7,7 +7,7 @@ import torch
 
 from ingot.post import policy
 from ingot.post.policy import chat_format, sequence_logprobs
-from ingot.tokens.batch import Sequence
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
 from tests.post.making import random_tokens, tiny_model
@@ -24,7 +24,7 @@ def test_sequence_logprobs_equal_transformers(
     peer = llama(model)
     generator = torch.Generator().manual_seed(0)
     lengths = [2, 41, 3, *range(5, 41), *[30] * 12]
-    sequences = [Sequence(random_tokens(length, tokenizer.vocabulary_size, generator)) for length in lengths]
+    sequences = [TokenSequence(random_tokens(length, tokenizer.vocabulary_size, generator)) for length in lengths]
     result = sequence_logprobs(model, sequences, 40, temperature)
     for sequence, values in zip(sequences, result, strict=True):
         ids = torch.tensor([sequence.tokens])

@@ -19,8 +19,10 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
-from ingot.post import distill, meeting, prefer, rl, sft
+from ingot.post import barrier
 from ingot.post.config import PreferConfig
+from ingot.recipe.stages import STAGES as KINDS
+from ingot.recipe.stages import StageKind
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.parallel import layout
 from ingot.train.parallel.config import MeshConfig
@@ -28,7 +30,7 @@ from ingot.workspace.errors import ArtifactError, Interrupted, RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
 from tests.train.parallel.models import MOE, fresh, shape
 from tests.train.parallel.ranks import run_ranks
@@ -46,14 +48,15 @@ COMMON: dict[str, Any] = {
     "device": "cpu",
 }
 SAMPLING: dict[str, Any] = {"prompts_per_step": 5, "group": 3, "max_new_tokens": 12, "record_every": 1}
-STAGES: dict[str, tuple[Stage, dict[str, Any]]] = {
-    "sft": (sft.STAGE, {"task_conversations": 50, "batch_conversations": 7}),
+GRPO = {"algorithm": "grpo", "reference_weight": 0.05, "format_reward": 0.2}
+STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
+    "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 7}),
     "prefer": (
-        prefer.STAGE,
+        KINDS["prefer"],
         {"prompts": 30, "samples": 5, "max_new_tokens": 12, "temperature": 2.0, "batch_pairs": 5},
     ),
-    "rl": (rl.STAGE, SAMPLING | {"reference_weight": 0.05, "temperature": 2.0, "format_reward": 0.2}),
-    "distill": (distill.STAGE, SAMPLING | {"group": 2}),
+    "rl": (KINDS["rl"], SAMPLING | {"algorithm": GRPO, "temperature": 2.0}),
+    "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
 }
 Inputs = dict[str, dict[str, Path]]  # of every stage
 Case = tuple[str, dict[str, int]]  # a stage and its mesh
@@ -96,8 +99,10 @@ def run_stage(
 ) -> dict[str, Any]:
     kind, mesh = case
     stage, options = STAGES[kind]
-    config = stage.config.model_validate(COMMON | options | {"mesh": mesh} | changes)
-    return stage.run(config, inputs[kind], StageFolder(path, 1, progress or Progress(), stop or StopSignal()))
+    config = stage.config().model_validate(COMMON | options | {"mesh": mesh} | changes)
+    return stage.run_function()(
+        config, inputs[kind], StageFolder(path, 1, progress or Progress(), stop or StopSignal())
+    )
 
 
 def place(case: Case, below: Path) -> Path:
@@ -258,7 +263,7 @@ def run_until_asked_to_stop(case: Case, inputs: Inputs, path: Path, done: int) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "step", step)
-        patch.setattr(meeting, "MEETING_SECONDS", 0.0)
+        patch.setattr(barrier, "BARRIER_SECONDS", 0.0)
         with pytest.raises(Interrupted):
             run_stage(case, inputs, path, WhenDone(done, count_trained), stop, checkpoints={"every": 3})
     return made, sorted(each.name for each in (path / "steps").glob("*"))
@@ -268,7 +273,7 @@ def run_until_asked_to_stop(case: Case, inputs: Inputs, path: Path, done: int) -
 def test_a_stop_while_they_sample(
     kind: str, done: int, saved: list[str], inputs: Inputs, alone: Path, tmp_path: Path
 ) -> None:
-    """They agree at the next meeting, save what is there, and another start ends as if nothing had been."""
+    """They agree at the next barrier, save what is there, and another start ends as if nothing had been."""
     case, path = (kind, {"shard": 2}), tmp_path / "stage"
     found = run_ranks(2, run_until_asked_to_stop, tmp_path / "stopped", case, inputs, path, done)
     assert [made for made, _ in found] in ([2, 2], [3, 2]), (

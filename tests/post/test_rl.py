@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ingot.envs.task import Score
 from ingot.envs.trajectory import Trajectory
+from ingot.post.algorithms.grpo import Grpo, group_advantages
 from ingot.post.config import RlConfig
-from ingot.post.rl import GroupRelative, group_advantages
+from ingot.post.sampling import SampledSource
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
@@ -57,7 +58,7 @@ def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
     }
     for kind, thinks in (("arithmetic", True), ("no_think", False)):
         config = RlConfig.model_validate(options | {"tasks": {"weights": {kind: 1.0}}})
-        source = GroupRelative(tiny_model(tokenizer), config, make_folder(kind))
+        source = SampledSource(tiny_model(tokenizer), config, make_folder(kind))
         if thinks:
             with pytest.raises(
                 CheckFailed, match=r"^arithmetic-\w{12}: the task asks for thinking, but the model has no"
@@ -74,12 +75,13 @@ def scored(reward: float, format_ok: bool) -> Trajectory:
 
 def test_rewards_and_their_spread(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     """A well-formed wrong answer earns the format reward, a right one no more than 1; one of two groups is mixed."""
+    grpo = Grpo(format_reward=0.25)
     config = RlConfig(
-        steps=1, sequence_length=CONTEXT, tasks=SUMS, prompts_per_step=2, group=3, format_reward=0.25, device="cpu"
+        steps=1, sequence_length=CONTEXT, tasks=SUMS, prompts_per_step=2, group=3, algorithm=grpo, device="cpu"
     )
-    source = GroupRelative(tiny_model(tokenizer), config, make_folder("rl"))
+    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
     made = [scored(1.0, True), scored(0.0, True), scored(0.0, False), *[scored(0.0, True)] * 3]
-    assert [source.reward(each) for each in made] == [1.0, 0.25, 0.0, 0.25, 0.25, 0.25]
+    assert [grpo.reward(each) for each in made] == [1.0, 0.25, 0.0, 0.25, 0.25, 0.25]
     rows, metrics = source.advantages(made)
     mean = 1.25 / 3
     expected = [1 - mean, 0.25 - mean, -mean, 0.0, 0.0, 0.0]

@@ -3,8 +3,7 @@ numbers. Ratios are far from 1, so that both sides of the clip are at work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ import torch
 from ingot.envs.task import Task
 from ingot.envs.trajectory import Trajectory
 from ingot.model.transformer import Transformer
+from ingot.post.algorithms.grpo import Grpo, group_advantages
 from ingot.post.config import RlConfig
 from ingot.post.policy import sequence_logprobs
-from ingot.post.rl import GroupRelative, group_advantages
-from ingot.tokens.batch import Sequence
+from ingot.post.sampling import SampledSource
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import LossTerm, PolicyGradient, ReferenceDivergence, Scored
 from ingot.workspace.stage import StageFolder
@@ -50,7 +50,7 @@ def make_trajectories(size: int) -> list[Trajectory]:
     return made
 
 
-class Prepared(GroupRelative):
+class Prepared(SampledSource):
     """The stage's own source, on trajectories that were made elsewhere."""
 
     def __init__(
@@ -58,13 +58,13 @@ class Prepared(GroupRelative):
     ) -> None:
         super().__init__(model, config, folder)
         self.made = made
-        self.reference = reference if self.reference is not None else None
+        self.frozen = reference if self.frozen is not None else None
 
-    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
         return self.made
 
 
-def score_with_trl(trainer: Any, made: SequenceOf[Trajectory]) -> Any:
+def score_with_trl(trainer: Any, made: Sequence[Trajectory]) -> Any:
     """What TRL makes of the trajectories: padded tokens, masks, the sampler's log-probabilities, advantages."""
     answers = [[token for node in each.nodes[1:] for token in node.tokens] for each in made]
     masks = [[int(node.sampled) for node in each.nodes[1:] for _ in node.tokens] for each in made]
@@ -107,14 +107,11 @@ def test_the_step_equals_trl(
         tasks=SUMS,
         prompts_per_step=len(made) // GROUP,
         group=GROUP,
-        divide_by_std=scale == "group",
-        reference_weight=beta,
         temperature=temperature,
-        clip_low=LOW,
-        clip_high=HIGH,
+        algorithm=Grpo(clip_low=LOW, clip_high=HIGH, divide_by_std=scale == "group", reference_weight=beta),
         device="cpu",
     )
-    logprobs = sequence_logprobs(sampler, [Sequence(each.tokens()) for each in made], CONTEXT, temperature)
+    logprobs = sequence_logprobs(sampler, [TokenSequence(each.tokens()) for each in made], CONTEXT, temperature)
     made = [with_logprobs(*pair) for pair in zip(made, logprobs, strict=True)]
     source = Prepared(policy, reference, config, make_folder("ours"), made)
     terms: list[LossTerm] = [PolicyGradient(LOW, HIGH), ReferenceDivergence(beta)]
@@ -160,7 +157,7 @@ def test_the_formula_equals_trl_on_bare_numbers(tokenizer: Tokenizer, tmp_path: 
     (expected_gradient,) = torch.autograd.grad(expected, policy)
 
     streams = {
-        "acting": mask[mask].double(),
+        "response_mask": mask[mask].double(),
         "advantage": inputs["advantages"][:, None].expand(mask.shape)[mask],
         "sampled_logprob": inputs["old_per_token_logps"][mask],
         "reference_logprob": inputs["ref_per_token_logps"][mask],

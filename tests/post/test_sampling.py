@@ -8,21 +8,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from ingot.envs.config import KINDS, TaskMixConfig
-from ingot.envs.task import Task
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.task import TASKS, Task
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
+from ingot.post.algorithms.grpo import Grpo
 from ingot.post.config import RlConfig
-from ingot.post.rl import GroupRelative
-from ingot.post.sampling import RATIO_TOLERANCE, step_seed
+from ingot.post.sampling import RATIO_TOLERANCE, SampledSource, step_seed
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
@@ -35,7 +34,7 @@ from tests.post.making import CONTEXT, SUMS, nudged, tiny_model
 STILL = AdamWConfig(lr=1e-12, weight_decay=0.0)
 
 
-class EvenLast(GroupRelative):
+class EvenLast(Grpo):
     """An untrained model earns nothing on tasks; this reward it gets half of the time, so that there is a gradient."""
 
     def reward(self, trajectory: Trajectory) -> float:
@@ -50,6 +49,7 @@ def make_config(**options: object) -> RlConfig:
         "prompts_per_step": 6,
         "group": 4,
         "max_new_tokens": 12,
+        "algorithm": EvenLast(),
         "optimizer": STILL,
         "precision": "float32",
         "device": "cpu",
@@ -57,12 +57,12 @@ def make_config(**options: object) -> RlConfig:
     return RlConfig.model_validate(parts | options)
 
 
-def make_trainer(source: GroupRelative, temperature: float = 1.0) -> Trainer:
+def make_trainer(source: SampledSource, temperature: float = 1.0) -> Trainer:
     return Trainer(
         source.model,
         [PolicyGradient()],
         source,
-        source.rl,
+        source.config,
         source.folder,
         after_step=source.check_ratio,
         temperature=temperature,
@@ -81,14 +81,14 @@ def test_the_ratio_stays_one(
 ) -> None:
     """All task kinds, several steps; also with a real learning rate, because each step samples from its own weights."""
     config = make_config(
-        tasks=TaskMixConfig(weights=dict.fromkeys(KINDS, 1.0)),
+        tasks=TaskMixConfig(weights=dict.fromkeys(TASKS.names(), 1.0)),
         sequence_length=400,
         optimizer={"lr": learning_rate},
         temperature=temperature,
         micro_batch_tokens=micro_batch_tokens,
     )
     folder = make_folder("rl")
-    source = EvenLast(tiny_model(tokenizer), config, folder)
+    source = SampledSource(tiny_model(tokenizer), config, folder)
     make_trainer(source, temperature).run()
     rows = folder.metrics.read()
     assert len(rows) == config.steps
@@ -97,10 +97,10 @@ def test_the_ratio_stays_one(
     assert all(row["clip_share"] == 0 and row["gradient_norm"] > 0 for row in rows)
 
 
-class WithTool(EvenLast):
+class WithTool(SampledSource):
     """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
 
-    def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
         first = super().sample(tasks, step)
         reply = self.chat.continuation([Message("tool", "42")])
         prompts = [each.tokens() + reply for each in first]
@@ -125,7 +125,7 @@ def test_other_weights_in_the_sampler_are_found(
 ) -> None:
     """A sampler that is slightly off has a mean ratio of almost 1, as every sampler has: the divergence tells."""
     config = make_config(prompts_per_step=16, group=8)
-    source = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
     source.engine = Engine(nudged(source.model, 0.002, seed=9), slots=128, length=CONTEXT)
     trainer = make_trainer(source)
     seen: dict[str, float] = {}
@@ -144,7 +144,7 @@ def test_other_weights_in_the_sampler_are_found(
 def test_another_temperature_in_the_sampler_is_found(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
-    source = EvenLast(tiny_model(tokenizer), make_config(temperature=0.9), make_folder("rl"))
+    source = SampledSource(tiny_model(tokenizer), make_config(temperature=0.9), make_folder("rl"))
     with pytest.raises(CheckFailed, match="another temperature"):
         make_trainer(source, temperature=1.0).run()
 
@@ -153,7 +153,7 @@ def test_weights_of_the_step_before_are_found(tokenizer: Tokenizer, make_folder:
     """The trained weights never reach the sampler: the first step is right, the second is not."""
     config = make_config(optimizer={"lr": 1e-2, "weight_decay": 0.0})
     folder = make_folder("rl")
-    source = EvenLast(tiny_model(tokenizer), config, folder)
+    source = SampledSource(tiny_model(tokenizer), config, folder)
     source.engine = Engine(nudged(source.model, 0.0, seed=0), slots=24, length=CONTEXT)
     with pytest.raises(CheckFailed, match="step 1: "):
         make_trainer(source).run()
@@ -163,27 +163,27 @@ def test_weights_of_the_step_before_are_found(tokenizer: Tokenizer, make_folder:
 def test_steps_sample_their_own_tasks_and_streams_fit_the_trajectories(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
-    """A step is a pure function of seed and step; every sampled token is acting, no other one is."""
-    config = make_config(record_every=2, reference_weight=0.1)
-    source = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
-    again = EvenLast(tiny_model(tokenizer), config, make_folder("again"))
+    """A step is a pure function of seed and step; the response mask is 1 on every sampled token, on no other one is."""
+    config = make_config(record_every=2, algorithm=EvenLast(reference_weight=0.1))
+    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
+    again = SampledSource(tiny_model(tokenizer), config, make_folder("again"))
     batches, metrics = source.batches(0)
     repeated, repeated_metrics = again.batches(0)
     assert metrics == repeated_metrics
     assert [batch.tokens.tolist() for batch in batches] == [batch.tokens.tolist() for batch in repeated]
     assert [batch.tokens.tolist() for batch in source.batches(1)[0]] != [batch.tokens.tolist() for batch in batches]
-    acting = sum(int(batch.streams["acting"].sum()) for batch in batches)
-    assert acting == round(metrics["response_length"] * config.prompts_per_step * config.group)
+    mask = sum(int(batch.streams["response_mask"].sum()) for batch in batches)
+    assert mask == round(metrics["response_length"] * config.prompts_per_step * config.group)
     for batch in batches:
         for name in ("advantage", "sampled_logprob", "reference_logprob"):
-            assert not batch.streams[name][batch.streams["acting"] == 0].any()
-        assert (batch.streams["sampled_logprob"][batch.streams["acting"] == 1] < 0).all()
+            assert not batch.streams[name][batch.streams["response_mask"] == 0].any()
+        assert (batch.streams["sampled_logprob"][batch.streams["response_mask"] == 1] < 0).all()
 
 
 def test_recorded_trajectories(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     """Every second step is kept; running a step again replaces it and what came after."""
     config = make_config(record_every=2)
-    source = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
     path = source.folder.path / "trajectories.jsonl"
     for step in range(4):
         source.batches(step)
@@ -194,7 +194,7 @@ def test_recorded_trajectories(tokenizer: Tokenizer, make_folder: Callable[[str]
         for node in row["nodes"]:
             assert len(node["pieces"]) == len(node["advantages"]) == len(node["logprobs"])
             assert all((value is not None) == node["sampled"] for value in node["advantages"])
-    again = EvenLast(tiny_model(tokenizer), config, source.folder)
+    again = SampledSource(tiny_model(tokenizer), config, source.folder)
     path.write_bytes(first.encode() + '{"step": 3, "é'.encode()[:-1])  # torn in the middle of a character
     again.batches(2)
     assert path.read_text(encoding="utf-8") == first
@@ -205,10 +205,10 @@ def test_a_prompt_without_room_for_an_answer_is_an_error(
 ) -> None:
     """As long as a row, it would be trained on and taught nothing."""
     config = make_config()
-    whole = EvenLast(tiny_model(tokenizer), config, make_folder("rl"))
+    whole = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
     task = whole.mix.generate(step_seed(1, 0), config.prompts_per_step, "train")[0]
     prompt = whole.chat.prompt(task.messages, thinking=task.thinking)
-    short = EvenLast(tiny_model(tokenizer), make_config(sequence_length=len(prompt)), make_folder("rl"))
+    short = SampledSource(tiny_model(tokenizer), make_config(sequence_length=len(prompt)), make_folder("rl"))
     with pytest.raises(CheckFailed, match=f"{task.id}: the prompt has {len(prompt)} tokens and leaves no room"):
         short.batches(0)
 
@@ -243,7 +243,7 @@ def test_a_tool_result_never_makes_a_trajectory_longer_than_a_row(
     for beyond in (0, 1, between - 1, between, between + 1, between + len(wrote) - 1):
         length = given + beyond
         parts = {"tasks": calls, "sequence_length": length, "prompts_per_step": 1, "group": 2, "max_new_tokens": 200}
-        source = EvenLast(tiny_model(tokenizer), make_config(**parts), make_folder("rl"))
+        source = SampledSource(tiny_model(tokenizer), make_config(**parts), make_folder("rl"))
         source.engine = Calls(wrote)  # type: ignore[assignment]
         batches, metrics = source.batches(0)
         assert all(batch.tokens.shape[1] <= length for batch in batches)
@@ -258,10 +258,10 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
     tasks = TaskMixConfig(weights={"arithmetic": 0.9, "calculator": 0.1})
     config = make_config(tasks=tasks, prompts_per_step=prompts, group=2, sequence_length=400, max_new_tokens=2)
 
-    class Seen(EvenLast):
+    class Seen(SampledSource):
         kinds: list[str] = []  # noqa: RUF012 - of this test alone
 
-        def sample(self, tasks: SequenceOf[Task], step: int) -> list[Trajectory]:
+        def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
             self.kinds += [task.kind for task in tasks[:: self.group]]
             return super().sample(tasks, step)
 

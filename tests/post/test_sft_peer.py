@@ -13,9 +13,9 @@ from transformers import DataCollatorForSeq2Seq
 from trl import SFTConfig, SFTTrainer
 
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.tasks.mix import TaskMix
+from ingot.envs.mix import TaskMix
 from ingot.post.conversations import PoolSource, as_sequence
-from ingot.tokens.batch import Sequence
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import CrossEntropy
@@ -54,7 +54,7 @@ def conversations() -> list[tuple[list[Message], list[dict[str, Any]], bool]]:
     ]
 
 
-def batch_for_transformers(sequences: list[Sequence], tokenizer: Tokenizer) -> Any:
+def batch_for_transformers(sequences: list[TokenSequence], tokenizer: Tokenizer) -> Any:
     """The sequences padded by transformers, labels −100 where the weight is 0."""
     rows = [
         {

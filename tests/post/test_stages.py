@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ingot.checkpoints.checkpoint import load_model
+from ingot.envs.mix import TaskMix
 from ingot.envs.rollout import rollout
-from ingot.envs.tasks.mix import TaskMix
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
@@ -137,7 +137,9 @@ def test_rl_measures_the_divergence_from_its_input_checkpoint(schooled: StageFol
     folder = make_folder("rl")
     parts = {"steps": 4, "tasks": SUMS, "prompts_per_step": 8, "group": 4, "max_new_tokens": 4}
     config = RlConfig.model_validate(
-        SHORT | parts | {"optimizer": {"lr": 1e-2}, "reference_weight": 0.1, "temperature": 0.7}
+        SHORT
+        | parts
+        | {"optimizer": {"lr": 1e-2}, "algorithm": {"algorithm": "grpo", "reference_weight": 0.1}, "temperature": 0.7}
     )
     rl.run(config, {"checkpoint": schooled.path}, folder)
     divergences = [row["reference_divergence"] for row in folder.metrics.read()]

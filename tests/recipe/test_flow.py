@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ingot.post import answers
-from ingot.post.kept import Kept
+from ingot.post.resumable import Resumable
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted, RecipeError, RunLocked
@@ -202,19 +202,14 @@ def test_failure_is_recorded_and_resumed(load: Load) -> None:
 
 
 def test_a_stage_without_its_artifact_or_with_a_bad_summary(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ingot.workspace.stage import Stage
-
-    def broken(result: Any) -> Stage:
-        return Stage("make", toy.MakeConfig, needs={}, makes=("documents",), run=lambda *_: result)
-
     recipe = load("name: broken\nstages: {make: }\n")
-    monkeypatch.setattr(toy, "MAKE", broken({}))
+    monkeypatch.setattr(toy, "make", lambda *_: {})
     with pytest.raises(CheckFailed, match="the make stage make ended without its documents"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
-    monkeypatch.setattr(toy, "MAKE", broken({"loss": float("nan")}))
+    monkeypatch.setattr(toy, "make", lambda *_: {"loss": float("nan")})
     with pytest.raises(CheckFailed, match="returned a summary that is not plain JSON"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
-    monkeypatch.setattr(toy, "MAKE", broken(None))
+    monkeypatch.setattr(toy, "make", lambda *_: None)
     with pytest.raises(CheckFailed, match="returned a NoneType, not a summary"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
     assert not list(RUNS.rglob("DONE"))
@@ -311,13 +306,13 @@ def test_a_stop_before_anything_is_saved_says_so(
 
 
 def test_answers_that_are_kept_are_saved_work(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, put = StopSignal(), Kept.put
+    stop, put = StopSignal(), Resumable.put
 
-    def put_and_stop(kept: Kept[Any], run: slice, results: Sequence[Any]) -> None:
+    def put_and_stop(kept: Resumable[Any], run: slice, results: Sequence[Any]) -> None:
         put(kept, run, results)
         stop.request()
 
-    monkeypatch.setattr(Kept, "put", put_and_stop)
+    monkeypatch.setattr(Resumable, "put", put_and_stop)
     monkeypatch.setattr(answers, "PIECE", 2)
     checkpoint_of(tiny_model(tiny_tokenizer()), Path("base"))
     recipe = load_recipe(write(json.dumps({"name": "small", "stages": {"prefer": SHORT | PAIRS}})))

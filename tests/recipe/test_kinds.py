@@ -112,3 +112,17 @@ def test_errors_are_those_of_built_in_kinds(spec: str, text: str, said: list[str
     config, problems = read(text.replace("SPEC", spec).replace("FOLDER", folder))
     assert config is None
     assert problems == [one.replace("FOLDER", folder) for one in said]
+
+
+class Several(Config):
+    """At least one entry."""
+
+    shapes: tuple[Annotated[Shape, SHAPES], ...] = Field(min_length=1, description="several")
+
+
+def test_a_wrong_entry_does_not_make_a_list_too_short() -> None:
+    problems = Problems()
+    assert validate(Several, parse_yaml("shapes: [encodr]", "r.yaml", problems), "draw", problems) is None
+    assert [str(problem) for problem in problems.found] == [
+        "r.yaml:1: draw.shapes.0: there is no shape encodr\n  fix: did you mean encoder?"
+    ]

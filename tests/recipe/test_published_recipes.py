@@ -30,7 +30,7 @@ from ingot.recipe.graph import SHARDS_INDEX
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import FromStage, Recipe
 from ingot.tokens.shards import INDEX_FILE
-from ingot.train.config import PretrainConfig
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.start import changed_model
 from ingot.workspace.errors import RecipeError
 
@@ -326,7 +326,7 @@ def test_inputs_of_a_recipe(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------- miniatures, end to end
 
 SMALLER = {"curate.max_bytes": 1_000_000}
-TINY = {"eval.validation_rows": 4}
+TINY = {"eval.suites.0.rows": 4}
 SHORTER: dict[str, dict[str, Any]] = {
     "smollm3-3b-mini": {
         "pretrain.steps": 40,

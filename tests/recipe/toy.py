@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from ingot.recipe.stages import StageKind, Table
 from ingot.workspace.config import Config
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import atomic_folder, read_json, write_json, write_text
-from ingot.workspace.stage import Stage, StageFolder
+from ingot.workspace.stage import StageFolder
 
 CALLS: list[str] = []
 """Kinds of the stages that ran in this process, with the step they began at."""
@@ -128,39 +129,28 @@ def judge(config: ClaimsConfig, inputs: Mapping[str, Any], folder: StageFolder) 
     return {"claims": len(config.claims), "stages": ", ".join(inputs["scores"])}
 
 
-MAKE = Stage("make", MakeConfig, needs={}, makes=("documents",), run=make)
-TRAIN = Stage(
-    "train",
-    TrainConfig,
-    needs={"documents": "documents", "checkpoint": "checkpoint"},
-    optional=("checkpoint",),
-    makes=("checkpoint",),
-    run=train,
-)
-TEACH = Stage(
-    "teach", TrainConfig, needs={"checkpoint": "checkpoint", "teacher": "checkpoint"}, makes=("checkpoint",), run=train
-)
-SCORE = Stage("score", ScoreConfig, needs={"checkpoint": "checkpoint"}, makes=("scores",), run=score)
-JUDGE = Stage("judge", ClaimsConfig, needs={"scores": "scores"}, many=("scores",), makes=("verdict",), run=judge)
-
-
 def table(versions: Mapping[str, int] | None = None) -> Table:
     """The toy kinds, in the form of the real table."""
-    stages = {"MAKE": MAKE, "TRAIN": TRAIN, "TEACH": TEACH, "SCORE": SCORE, "JUDGE": JUDGE}
-    return {
-        stage.kind: StageKind(
-            stage.kind,
-            config_path=f"{__name__}:{stage.config.__name__}",
-            stage_path=f"{__name__}:{name}",
-            does="A toy.",
-            needs=stage.needs,
-            makes=stage.makes,
-            optional=stage.optional,
-            many=stage.many,
-            version=(versions or {}).get(stage.kind, 1),
-        )
-        for name, stage in stages.items()
-    }
+    checkpoint = {"checkpoint": "checkpoint"}
+    kinds = (
+        _kind("make", "MakeConfig", "make", makes=("documents",)),
+        _kind(
+            "train",
+            "TrainConfig",
+            "train",
+            needs={"documents": "documents", **checkpoint},
+            optional=("checkpoint",),
+            makes=("checkpoint",),
+        ),
+        _kind("teach", "TrainConfig", "train", needs={**checkpoint, "teacher": "checkpoint"}, makes=("checkpoint",)),
+        _kind("score", "ScoreConfig", "score", needs=checkpoint, makes=("scores",)),
+        _kind("judge", "ClaimsConfig", "judge", needs={"scores": "scores"}, many=("scores",), makes=("verdict",)),
+    )
+    return {kind.kind: replace(kind, version=(versions or {}).get(kind.kind, 1)) for kind in kinds}
+
+
+def _kind(kind: str, config: str, run: str, **roles: Any) -> StageKind:
+    return StageKind(kind, f"{__name__}:{config}", f"{__name__}:{run}", "A toy.", **roles)
 
 
 TABLE = table()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-from .example_run import FOLDERS
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
@@ -32,14 +28,6 @@ def texts(page: Any, selector: str) -> list[str]:
     """What a person reads in the elements, hidden helpers left out."""
     found: list[str] = page.locator(selector).all_inner_texts()
     return [re.sub(r"\s+", " ", text).strip() for text in found]
-
-
-def rows_of(run: Path, stage: str, file: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for line in (run / FOLDERS[stage] / file).read_text(encoding="utf-8").split("\n")
-        if line.strip()
-    ]
 
 
 def overflow(page: Any) -> int:

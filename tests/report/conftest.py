@@ -1,7 +1,13 @@
-"""Runs to report on, written once and read by many tests; and a browser that watches the pages it opens."""
+"""Runs to report on, written once and read by many tests; and a browser that watches the pages it opens.
+
+`real_run` was written by real stages. `finished_run` and `running_run` are written by hand, for what a real run does not show on
+demand: claims that fail, a spike and a NaN, a stage that was killed; test_example.py holds them to the format of the real one.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +18,27 @@ from ingot.report.build import build
 
 from .browsing import CHROMIUM, FLAGS, WIDE, Open
 from .example_run import write_run
+from .real_run import run_stages
+
+
+@pytest.fixture(scope="session")
+def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the small quickstart. Processes of pytest-xdist share it: the first one runs it, the others wait. Tests must not
+    write into it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real_run"
+    shared.mkdir(exist_ok=True)
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = shared / "folder"
+        if not known.exists():
+            known.write_text(str(run_stages(shared)), encoding="utf-8")
+        return Path(known.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def real_page(real_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(real_run, tmp_path_factory.mktemp("real") / "report.html")
 
 
 @pytest.fixture(scope="session")

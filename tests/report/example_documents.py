@@ -159,12 +159,15 @@ def rewritten() -> list[dict[str, Any]]:
 
 def problems() -> list[dict[str, Any]]:
     """What could not be read, with the place and the beginning of it."""
+    size = {"bytes": 40, "source": "web"}
     return [
         {"place": f"web:crawl.warc@{index}", "rule": "not a page", "detail": "status 302", "text": "", "kept": False}
+        | size
         for index in range(9)
     ] + [
-        {"place": "web:a.jsonl@17", "rule": "not JSON", "detail": "line 1", "text": HOSTILE[0], "kept": False},
-        {"place": "web:a.jsonl@99", "rule": "not UTF-8", "detail": "at byte 3", "text": "caf\ufffd", "kept": True},
+        {"place": "web:a.jsonl@17", "rule": "not JSON", "detail": "line 1", "text": HOSTILE[0], "kept": False} | size,
+        {"place": "web:a.jsonl@99", "rule": "not UTF-8", "detail": "at byte 3", "text": "caf\ufffd", "kept": True}
+        | size,
     ]
 
 
@@ -208,7 +211,6 @@ STATISTICS: dict[str, Any] = {
     "vocabulary_size": 4096,
     "training_documents": 10_804,
     "training_bytes": 24_118_220,
-    "longest_tokens": [" implementation", "</script>", " 🧪", "        "],
     "held_out": {
         "all": {
             "documents": 200,

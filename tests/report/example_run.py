@@ -147,7 +147,7 @@ def write_stage(path: Path, name: str, kind: str, rng: random.Random, status: st
         write_dump(path / "scores/samples.jsonl", samples(stage, rng))
         summary = {metric: score["value"] for metric, score in scores(stage).items()}
     elif kind == "verdict":
-        write_json(path / "verdict/verdict.json", {"held": False, "claims": claims()})
+        write_json(path / "verdict/verdict.json", {"claims": claims(), "held": 3, "failed": 1})
         summary = {"held": 3, "claims": 4}
     elif name in TRAINED:
         rows = metrics(name, rng)
@@ -155,7 +155,7 @@ def write_stage(path: Path, name: str, kind: str, rng: random.Random, status: st
         if kind in ("rl", "distill"):
             write_dump(path / "trajectories.jsonl", trajectories(name, rng))
         (path / "checkpoint").mkdir()
-        (path / "checkpoint/model.safetensors").write_bytes(b"\0" * 2_400_000)
+        (path / "checkpoint/manifest.json").write_bytes(b"\0" * 2_400_000)
         summary = {
             "steps": rows[-1]["step"],
             "loss": rows[-2]["loss"],
@@ -163,7 +163,19 @@ def write_stage(path: Path, name: str, kind: str, rng: random.Random, status: st
             "sources": {"prose": 0.7, "code": 0.3},
         }
     if status in ("done", "reused"):
-        write_json(path / "DONE", {"summary": summary, "seconds": SECONDS.get(name, 9.6), "hashes": {}})
+        write_json(
+            path / "DONE",
+            {
+                "name": name,
+                "kind": kind,
+                "hash": path.name.rpartition("-")[2],
+                "seconds": SECONDS.get(name, 9.6),
+                "summary": summary,
+                "inputs": {},
+                "finished": "2026-11-15T08:40:00+00:00",
+                "ingot": "0.1.0",
+            },
+        )
     elif status == "running":  # a kill tore the last line
         with (path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write('{"step": 999, "loss": 1.')

@@ -32,7 +32,7 @@ def scores(stage: str) -> dict[str, dict[str, Any]]:
         },
         "accuracy/arithmetic": share(ACCURACY[stage], 512, "Accuracy, arithmetic"),
         "accuracy/strings": share(round(ACCURACY[stage] * 0.83, 4), 256, "Accuracy, strings"),
-        "accuracy/tool_call": share(TOOL[stage], 200, "Accuracy, tool calls"),
+        "accuracy/calculator": share(TOOL[stage], 200, "Accuracy, calculator"),
         "needle/512": share(NEEDLE[stage], 100, "Needle at 512 tokens"),
     }
 
@@ -83,7 +83,7 @@ def samples(stage: str, rng: random.Random) -> list[dict[str, Any]]:
     """scores/samples.jsonl: two samples of each of 60 tasks of three kinds."""
     rows: list[dict[str, Any]] = []
     for number in range(60):
-        kind = ("arithmetic", "tool_call", "strings")[number % 3]
+        kind = ("arithmetic", "calculator", "strings")[number % 3]
         a, b = 11 + number, 7 + number % 13
         answer = str(a * b) if kind != "strings" else f"word{number}"[::-1]
         prompt = (
@@ -107,7 +107,7 @@ def samples(stage: str, rng: random.Random) -> list[dict[str, Any]]:
             said = answer if right else str(a * b + rng.randint(1, 9))
             if stage in ("pretrain", "extend"):
                 text = f"def test_{number}(self):\n    self.assertEqual({a}, {b})\n" + HOSTILE[number % len(HOSTILE)]
-            elif kind == "tool_call":
+            elif kind == "calculator":
                 arguments = f'{{"name": "calculator", "arguments": {{"expression": "{a}*{b}"}}}}'
                 call = f"<tool_call>{arguments}</tool_call><|im_end|>"
                 result = f"<|im_start|>tool\n<tool_response>{said}</tool_response><|im_end|>\n<|im_start|>assistant"

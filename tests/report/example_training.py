@@ -131,13 +131,13 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                     {
                         "step": step,
                         "task_id": f"arithmetic-{a}x{b}",
-                        "kind": "tool_call",
+                        "kind": "calculator",
                         "prompt": f"What is {a} * {b}?",
                         "reward": reward,
                         "correct": bool(reward),
                         "format_ok": group != 2,
                         "nodes": [
-                            node("user", given, False, 0),
+                            node("prompt", given, False, 0),
                             node("assistant", call, True, reward - mean),
                             node("tool", result, False, 0),
                             node("assistant", last, True, reward - mean),

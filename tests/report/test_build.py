@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from ingot.report.inline import embed
 from ingot.report.read import read_run
 
 from .example_documents import HOSTILE
-from .example_scores import TRAINED, claims, scores
+from .example_scores import claims
+from .run_files import TRAINED, entries, rows_of, value_of
 
 
 class Elements(HTMLParser):
@@ -139,17 +141,51 @@ def test_template_marks_in_the_data_are_not_filled_in(report: str) -> None:
     assert "{{data}} {{script}}" in report  # as it stands in a hostile document
 
 
-def test_the_table_has_the_numbers_of_the_files(data: dict[str, Any]) -> None:
-    table = data["evaluations"]
+@pytest.fixture(scope="module")
+def real(real_page: Path) -> dict[str, Any]:
+    """The data of the page of a real run."""
+    content: dict[str, Any] = json.loads(Elements(real_page.read_text(encoding="utf-8")).raw["script"][0])
+    return content
+
+
+def test_the_table_has_the_numbers_of_the_files(real: dict[str, Any], real_run: Path) -> None:
+    table = real["evaluations"]
     assert [each["name"] for each in table["checkpoints"]] == list(TRAINED)
+    scores = {stage: value_of(real_run, f"eval-{stage}", "scores/scores.json") for stage in TRAINED}
+    assert {row["metric"] for row in table["rows"]} == set(scores["sft"])
     for row in table["rows"]:
         for index, stage in enumerate(TRAINED):
-            expected, cell = scores(stage)[row["metric"]], row["cells"][index]
+            expected, cell = scores[stage][row["metric"]], row["cells"][index]
             assert (cell["value"], cell["standard_error"]) == (expected["value"], expected["standard_error"])
             if index:
-                assert cell["change"] == pytest.approx(
-                    expected["value"] - scores(TRAINED[index - 1])[row["metric"]]["value"]
-                )
+                before = scores[TRAINED[index - 1]][row["metric"]]["value"]
+                assert cell["change"] == pytest.approx(expected["value"] - before, abs=1e-12)
+
+
+def test_every_section_has_what_the_stages_wrote(real: dict[str, Any], real_run: Path) -> None:
+    names = [entry["name"] for entry in entries(real_run)]
+    assert [stage["name"] for stage in real["stages"]] == names and real["problems"] == []
+    verdict = value_of(real_run, "verdict", "verdict/verdict.json")
+    assert real["verdicts"] == [{"stage": "verdict", "claims": verdict["claims"]}]
+    (funnel,) = real["funnels"]
+    removed = rows_of(real_run, "curate", "documents/removed.jsonl")
+    counts = Counter(row["step"] for row in removed)
+    assert {step: part["total"] for step, part in funnel["removed"].items()} == counts
+    statistics = value_of(real_run, "tokenizer", "tokenizer/statistics.json")
+    assert real["tokenizers"] == [{"stage": "tokenizer", "statistics": statistics}]
+    assert [each["stage"] for each in real["curves"]] == list(TRAINED)
+    tasks = {row["task_id"] for row in rows_of(real_run, "eval-sft", "scores/samples.jsonl")}
+    assert {task["id"] for task in real["generations"]["tasks"]} == tasks and real["generations"]["total"] == len(tasks)
+    for part, stage in zip(real["rollouts"], ("rl", "distill"), strict=True):
+        rows = rows_of(real_run, stage, "trajectories.jsonl")
+        assert (part["stage"], part["total"]) == (stage, len(rows))
+        assert {each["step"]: each["total"] for each in part["steps"]} == Counter(row["step"] for row in rows)
+
+
+def test_a_real_run_gives_a_modest_page_without_paths_of_the_machine(real_page: Path, real_run: Path) -> None:
+    text = real_page.read_text(encoding="utf-8")
+    assert len(text.encode("utf-8")) < 1_000_000
+    assert str(real_run) not in text
 
 
 def test_changes_are_paired_where_the_tasks_are_known(data: dict[str, Any]) -> None:

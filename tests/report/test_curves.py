@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.report.curves import MOST_POINTS, Point, bucket_means, curves, downsample
+
+from .run_files import TRAINED, rows_of
 
 Values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400)
 
@@ -80,3 +83,16 @@ def test_texts_flags_and_rows_without_step_are_no_curves() -> None:
 
 def test_large_steps_are_not_rounded() -> None:
     assert curves([{"step": 123_456_789, "tokens": 987_654_321_123, "loss": 2.0}])["loss"]["step"] == [123_456_789]
+
+
+def test_curves_of_a_real_run_have_the_numbers_of_its_files(real_run: Path) -> None:
+    for stage in TRAINED:
+        rows = rows_of(real_run, stage, "metrics.jsonl")
+        found = curves(rows)
+        names = {name for row in rows for name in row} - {"step", "tokens"}
+        assert set(found) == names and "loss" in names
+        for name, curve in found.items():
+            given = [row for row in rows if name in row]
+            assert curve["step"] == [row["step"] for row in given] and curve["count"] == len(given)
+            assert curve["value"] == pytest.approx([row[name] for row in given], rel=1e-5)
+            assert curve["tokens"] == [row["tokens"] for row in given]

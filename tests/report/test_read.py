@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,8 @@ from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
 from ingot.workspace.errors import ArtifactError
 
-from .example_documents import BANDING, DECONTAMINATION, STATISTICS, funnel, kept_table, problems, rewritten
-from .example_run import FOLDERS
-from .example_scores import scores
+from .example_documents import HOSTILE, kept_table
+from .run_files import TRAINED, entries, folder_of, rows_of, value_of
 
 
 def stage(run: RunRecord, name: str) -> StageRecord:
@@ -23,29 +23,80 @@ def stage(run: RunRecord, name: str) -> StageRecord:
 
 
 @pytest.fixture
-def copy(finished_run: Path, tmp_path: Path) -> Path:
-    """A run of one's own to break."""
-    return Path(shutil.copytree(finished_run, tmp_path / "copy"))
+def copy(real_run: Path, tmp_path: Path) -> Path:
+    """A run of one's own to break; checkpoints, shards and intermediate results are left out."""
+    left = shutil.ignore_patterns("checkpoint", "steps", "reference", "answers", "shards", "curation")
+    return Path(shutil.copytree(real_run, tmp_path / "copy", ignore=left))
 
 
-def test_a_whole_run_is_read_without_complaint(finished_run: Path) -> None:
-    run = read_run(finished_run)
+def test_a_whole_run_is_read_without_complaint(real_run: Path) -> None:
+    run = read_run(real_run)
     assert run.problems == []
-    assert [each.name for each in run.stages] == list(FOLDERS)
-    assert (run.seed, run.recipe, run.version) == (1, "quickstart.yaml", "0.1.0")
-    assert run.date == 1_794_731_400  # 2026-11-15T08:30:00+00:00, by `date -d`
-    assert [step.model_dump() for step in stage(run, "curate").funnel] == funnel()
-    assert [each.model_dump() for each in stage(run, "curate").rewritten] == rewritten()
-    assert [each.model_dump() for each in stage(run, "curate").read_problems] == problems()
-    assert stage(run, "curate").bandings["near_duplicates"].model_dump() == BANDING
-    assert stage(run, "curate").decontaminations["decontaminate"].texts == DECONTAMINATION["texts"]
-    assert stage(run, "tokenizer").tokenizer == STATISTICS
-    assert {name: score.model_dump() for name, score in stage(run, "eval-rl").scores.items()} == scores("rl")
+    description = json.loads((real_run / "run.json").read_text(encoding="utf-8"))
+    assert [each.name for each in run.stages] == [entry["name"] for entry in description["stages"]]
+    assert (run.seed, run.recipe, run.version) == (1, "quickstart.yaml", description["ingot"])
+    assert run.date == datetime.fromisoformat(description["started"]).timestamp()
+    for entry in description["stages"]:
+        found = stage(run, entry["name"])
+        assert (found.kind, found.status, found.summary) == (entry["kind"], "done", entry["summary"])
+        assert found.seconds == entry["seconds"] and found.missing == []
+        written = (real_run / entry["folder"] / "recipe.yaml").read_text(encoding="utf-8")
+        assert found.config == written.replace(f"{real_run}/", ""), "paths are named relative to the run"
+    assert stage(run, "distill").inputs == {"checkpoint": ["rl"], "teacher": ["sft"]}
     assert stage(run, "verdict").inputs["scores"][0] == "eval-pretrain"
-    assert stage(run, "verdict").status == "failed" and len(stage(run, "verdict").claims) == 4
-    assert not any(each.missing for each in run.stages)
-    folder = finished_run / FOLDERS["pretrain"]
+    folder = folder_of(real_run, "pretrain")
     assert stage(run, "pretrain").bytes == sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def test_every_row_of_curation_is_read(real_run: Path) -> None:
+    """Hostile texts, a torn line and bytes that are no UTF-8 went through the real steps."""
+    found = stage(read_run(real_run), "curate")
+    for name, records in (
+        ("removed", found.removed),
+        ("rewritten", found.rewritten),
+        ("problems", found.read_problems),
+    ):
+        rows = rows_of(real_run, "curate", f"documents/{name}.jsonl")
+        assert rows and len(records) == len(rows)
+        for record, row in zip(records, rows, strict=True):
+            read = record.model_dump(mode="json", exclude_unset=True)
+            assert read == {key: value for key, value in row.items() if key in read}
+            assert set(type(record).model_fields) & set(row) == set(read)
+    funnel = value_of(real_run, "curate", "documents/funnel.json")
+    assert [step.model_dump(exclude_unset=True) for step in found.funnel] == funnel
+    assert {problem.rule for problem in found.read_problems} >= {"lone surrogate", "not JSON", "not UTF-8"}
+    assert HOSTILE[1] in [document.text for document in found.removed]
+    evals = value_of(real_run, "curate", "documents/decontaminate.json")
+    assert found.decontaminations["decontaminate"].texts == evals["texts"] != {}
+    banding = value_of(real_run, "curate", "documents/near_dedup.json")
+    assert found.bandings["near_dedup"].model_dump() == banding and sum(banding["similarities"])
+    assert found.kept and len(found.kept) == min(16, found.funnel[-1].documents_out)
+
+
+def test_every_row_of_training_and_measuring_is_read(real_run: Path) -> None:
+    run = read_run(real_run)
+    assert stage(run, "tokenizer").tokenizer == value_of(real_run, "tokenizer", "tokenizer/statistics.json")
+    for name in TRAINED:
+        assert stage(run, name).metrics == rows_of(real_run, name, "metrics.jsonl") != []
+        found, folder = stage(run, f"eval-{name}"), folder_of(real_run, f"eval-{name}")
+        scores = json.loads((folder / "scores/scores.json").read_text(encoding="utf-8"))
+        assert {metric: score.model_dump() for metric, score in found.scores.items()} == scores
+        samples = rows_of(real_run, f"eval-{name}", "scores/samples.jsonl")
+        assert [each.model_dump() for each in found.generations] == samples != []
+        assert found.units == json.loads((folder / "scores/tasks.json").read_text(encoding="utf-8")) != {}
+    for name in ("rl", "distill"):
+        rollouts = rows_of(real_run, name, "trajectories.jsonl")
+        assert [each.model_dump() for each in stage(run, name).rollouts] == rollouts != []
+    claims = value_of(real_run, "verdict", "verdict/verdict.json")["claims"]
+    assert [claim.model_dump() for claim in stage(run, "verdict").claims] == claims
+    assert all(claim["held"] for claim in claims)
+
+
+def test_a_run_with_a_failed_claim_is_read(finished_run: Path) -> None:
+    run = read_run(finished_run)
+    assert run.problems == [] and not any(each.missing for each in run.stages)
+    assert stage(run, "verdict").status == "failed"
+    assert [claim.held for claim in stage(run, "verdict").claims] == [True, True, True, False]
 
 
 def test_kept_samples_stand_at_equal_distances_over_all_parts(finished_run: Path) -> None:
@@ -75,8 +126,8 @@ FILES = (
     "documents/rewritten.jsonl",
     "documents/problems.jsonl",
     "documents/decontaminate.json",
-    "documents/near_duplicates.json",
-    "documents/part-00001.parquet",
+    "documents/near_dedup.json",
+    "documents/part-00000.parquet",
     "tokenizer/statistics.json",
     "scores/scores.json",
     "scores/samples.jsonl",
@@ -121,9 +172,9 @@ def test_any_damage_to_any_file_still_gives_a_report(copy: Path, damage: str) ->
 
 
 def test_what_is_missing_is_named(copy: Path) -> None:
-    (copy / FOLDERS["rl"] / "trajectories.jsonl").unlink()
-    (copy / FOLDERS["curate"] / "documents/funnel.json").unlink()
-    shutil.rmtree(copy / FOLDERS["distill"])
+    (folder_of(copy, "rl") / "trajectories.jsonl").unlink()
+    (folder_of(copy, "curate") / "documents/funnel.json").unlink()
+    shutil.rmtree(folder_of(copy, "distill"))
     run = read_run(copy)
     assert stage(run, "rl").missing == ["trajectories.jsonl"]
     assert stage(run, "curate").missing == ["documents/funnel.json"]
@@ -131,26 +182,26 @@ def test_what_is_missing_is_named(copy: Path) -> None:
 
 
 def test_rows_of_another_format_are_counted_and_explained(copy: Path) -> None:
-    path = copy / FOLDERS["curate"] / "documents/removed.jsonl"
+    path = folder_of(copy, "curate") / "documents/removed.jsonl"
     good = path.read_text(encoding="utf-8").split("\n")[0]
     path.write_text(good + '\n{"id": 3, "step": "x"}\n{"text": "no id"}\n', encoding="utf-8")
     run = read_run(copy)
     assert len(stage(run, "curate").removed) == 1
     (problem,) = run.problems
-    assert problem.startswith(
-        f"{FOLDERS['curate']}/documents/removed.jsonl: skipped 2 rows of another format (row 2: id: "
-    )
+    assert problem.startswith(f"{path.relative_to(copy)}: skipped 2 rows of another format (row 2: id: ")
 
 
 def test_without_run_json_the_folders_tell_the_stages(copy: Path) -> None:
+    names = {entry["name"] for entry in entries(copy)}
+    (folder_of(copy, "verdict") / "DONE").unlink()
     (copy / "run.json").unlink()
     run = read_run(copy)
-    assert {each.name for each in run.stages} == set(FOLDERS)
+    assert {each.name for each in run.stages} == names
     assert stage(run, "eval-sft").kind == "eval" and stage(run, "eval-sft").status == "done"
     assert stage(run, "verdict").status == "unknown"  # it left no DONE
     assert any("run.json" in problem for problem in run.problems)
     found = contents(run)["evaluations"]
-    assert {each["name"] for each in found["checkpoints"]} == {"pretrain", "extend", "sft", "prefer", "rl", "distill"}
+    assert {each["name"] for each in found["checkpoints"]} == set(TRAINED)
 
 
 def test_an_absolute_folder_that_moved_with_its_run_is_found(copy: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+from ingot.report.read import read_run
 from ingot.report.records import Generation, ReadProblem, RemovedDocument, Rollout, RolloutNode, StageRecord
 from ingot.report.select import (
     PROBLEMS_PER_RULE,
@@ -20,6 +22,8 @@ from ingot.report.select import (
     round_robin,
     spread,
 )
+
+from .run_files import rows_of
 
 
 def test_a_rare_group_is_seen_beside_a_common_one() -> None:
@@ -104,3 +108,21 @@ def test_rollouts_are_bounded_in_every_direction() -> None:
     assert first["cut"] == 600 - ROLLOUT_TOKENS
     assert first["nodes"][0]["advantages"] == 0.5  # one number for all tokens
     assert first["nodes"][0]["logprobs"][:3] == [-0.25, None, None]
+
+
+def test_what_is_selected_of_a_real_run_stands_in_its_files(real_run: Path) -> None:
+    run = read_run(real_run)
+    curate = next(stage for stage in run.stages if stage.name == "curate")
+    texts = {row["id"]: row["text"] for row in rows_of(real_run, "curate", "documents/removed.jsonl")}
+    for step, part in removed_by_step(curate).items():
+        assert 0 < len(part["samples"]) <= REMOVED_PER_STEP
+        for sample in part["samples"]:
+            assert texts[sample["id"]].startswith(sample["text"]) and not sample["reason"].startswith(f"{step}:")
+    rows = rows_of(real_run, "rl", "trajectories.jsonl")
+    rl = next(stage for stage in run.stages if stage.name == "rl")
+    for chosen in rollouts_by_step(rl.rollouts):
+        given = [row for row in rows if row["step"] == chosen["step"]]
+        for rollout in chosen["rollouts"]:
+            pieces = [node["pieces"] for node in rollout["nodes"]]
+            assert pieces in [[node["pieces"] for node in row["nodes"]] for row in given]
+            assert {node["role"] for node in rollout["nodes"]} >= {"prompt", "assistant"}

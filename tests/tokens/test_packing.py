@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ingot.tokens.batch import PADDING_DOCUMENT, Sequence
+from ingot.tokens.batch import PADDING_DOCUMENT, TokenSequence
 from ingot.tokens.packing import best_fit_decreasing, best_fit_rows, make_batch, next_fit_rows
 from ingot.workspace.errors import DataError
 
@@ -84,9 +84,9 @@ def test_a_sequence_longer_than_a_row_is_named() -> None:
 
 def test_a_batch_holds_every_sequence_shifted_by_one() -> None:
     sequences = [
-        Sequence([10, 11, 12, 13], {"weight": [0.0, 1.0, 0.0, 1.0]}),
-        Sequence([20, 21], {"weight": [0.0, 2.0]}),
-        Sequence([30, 31, 32], {"weight": [5.0, 3.0, 4.0]}),
+        TokenSequence([10, 11, 12, 13], {"weight": [0.0, 1.0, 0.0, 1.0]}),
+        TokenSequence([20, 21], {"weight": [0.0, 2.0]}),
+        TokenSequence([30, 31, 32], {"weight": [5.0, 3.0, 4.0]}),
     ]
     batch = make_batch(sequences, 4)
     assert batch.tokens.tolist() == [[10, 11, 12, 20], [30, 31, 0, 0]]

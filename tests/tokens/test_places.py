@@ -14,10 +14,10 @@ from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 from ingot.tokens.places import DOCUMENTS, MOST, SCORED, document_starts, scored_positions, with_places
 from ingot.train.batches import padding_like
 from ingot.train.logprobs import score
-from ingot.train.plan import Plan
 from ingot.train.terms import CrossEntropy, MultiTokenPrediction, ZLoss
+from ingot.train.token_factors import TokenFactors
 from tests.model.tiny import VOCABULARY, config, random_model
-from tests.train.test_plan import model_with_everything
+from tests.train.test_token_factors import model_with_everything
 
 
 @st.composite
@@ -126,8 +126,8 @@ def test_scoring_with_places_is_scoring_without(planned: bool, monkeypatch: pyte
     assert placed.places is not None and placed.places.scored is not None
     assert scored_count < len(placed.places.scored) < batch.tokens.numel()
     for given_batch in (batch, placed):
-        plan = Plan(terms, denominators) if planned else None
-        scored = score(model, given_batch, wants={"log_normalisers", "ahead"}, plan=plan)
+        token_factors = TokenFactors(terms, denominators) if planned else None
+        scored = score(model, given_batch, wants={"log_normalisers", "ahead"}, token_factors=token_factors)
         loss = scored.loss
         if loss is None:
             parts = [term.coefficient * term.numerator(scored)[0] / denominators[term.name] for term in terms]
@@ -149,7 +149,7 @@ def test_a_row_of_nothing_but_padding() -> None:
     batch = with_places(padding_like(few_scored()))
     assert batch.places is not None and not batch.places.whole
     model = random_model(config()).double()
-    scored = score(model, batch, plan=Plan((CrossEntropy(),), {"cross_entropy": torch.tensor(5.0)}))
+    scored = score(model, batch, token_factors=TokenFactors((CrossEntropy(),), {"cross_entropy": torch.tensor(5.0)}))
     assert scored.loss is not None and float(scored.loss.detach()) == 0
     gradients = torch.autograd.grad(scored.loss, list(model.parameters()), materialize_grads=True)
     assert all(not gradient.any() for gradient in gradients)

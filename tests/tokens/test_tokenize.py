@@ -11,7 +11,7 @@ import pytest
 from ingot.tokens import tokenize as module
 from ingot.tokens.config import TokenizeConfig
 from ingot.tokens.shards import Shards, Source
-from ingot.tokens.tokenize import STAGE
+from ingot.tokens.tokenize import run as run_stage
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted
 from ingot.workspace.progress import Progress
@@ -45,7 +45,7 @@ def texts(source: Source, tokenizer: Tokenizer) -> list[str]:
 def test_every_document_lands_where_it_belongs(
     inputs: dict[str, Path], folder: StageFolder, tokenizer: Tokenizer, rows: list[dict[str, object]]
 ) -> None:
-    summary = STAGE.run(CONFIG, inputs, folder)
+    summary = run_stage(CONFIG, inputs, folder)
     shards = Shards(folder.path / "shards", verify=True)
     outside = held_ids(rows, 0.1)
     train = [row for row in rows if row["id"] not in outside]
@@ -69,7 +69,7 @@ def test_every_document_lands_where_it_belongs(
 
 
 def test_token_bytes_sum_to_the_text(inputs: dict[str, Path], folder: StageFolder) -> None:
-    STAGE.run(CONFIG, inputs, folder)
+    run_stage(CONFIG, inputs, folder)
     shards = Shards(folder.path / "shards")
     for source in shards.sources.values():
         ids = source.read(0, len(source))
@@ -78,7 +78,7 @@ def test_token_bytes_sum_to_the_text(inputs: dict[str, Path], folder: StageFolde
 
 def test_validation_of_one_kind(inputs: dict[str, Path], folder: StageFolder, rows: list[dict[str, object]]) -> None:
     config = CONFIG.model_copy(update={"validation_kind": "prose"})
-    summary = STAGE.run(config, inputs, folder)
+    summary = run_stage(config, inputs, folder)
     outside = held_ids(rows, 0.1)
     kinds = [row["kind"] for row in rows if row["id"] in outside]
     assert summary["sources"]["validation"]["documents"] == kinds.count("prose")
@@ -86,9 +86,9 @@ def test_validation_of_one_kind(inputs: dict[str, Path], folder: StageFolder, ro
 
 
 def test_the_same_twice_and_over_an_older_one(inputs: dict[str, Path], folder: StageFolder) -> None:
-    STAGE.run(CONFIG, inputs, folder)
+    run_stage(CONFIG, inputs, folder)
     index = (folder.path / "shards" / "index.json").read_bytes()
-    STAGE.run(CONFIG, inputs, folder)
+    run_stage(CONFIG, inputs, folder)
     assert (folder.path / "shards" / "index.json").read_bytes() == index
 
 
@@ -109,12 +109,12 @@ def test_the_same_bytes_for_any_files_and_workers(
     for number, (files, workers, ordered) in enumerate([(1, 1, rows), (5, 2, rows), (3, 1, rows[::-1])]):
         documents = write_documents(tmp_path / f"documents-{number}", ordered, files)
         folder = StageFolder(tmp_path / f"stage-{number}", seed=1, progress=Progress())
-        STAGE.run(CONFIG.model_copy(update={"workers": workers}), {**inputs, "documents": documents}, folder)
+        run_stage(CONFIG.model_copy(update={"workers": workers}), {**inputs, "documents": documents}, folder)
         found.append(written(folder))
         assert [path.name for path in folder.path.iterdir()] == ["shards"], "nothing else is left"
     assert found[0] == found[1] == found[2]
     other = StageFolder(tmp_path / "other", seed=2, progress=Progress())
-    STAGE.run(CONFIG, inputs, other)
+    run_stage(CONFIG, inputs, other)
     assert written(other) != found[0], "another seed, another order"
 
 
@@ -137,7 +137,7 @@ def test_any_column_routes_and_copies_are_written(
             "validation_share": 0.2,
         }
     )
-    summary = STAGE.run(config, {**inputs, "documents": documents}, folder)
+    summary = run_stage(config, {**inputs, "documents": documents}, folder)
     shards, outside = Shards(folder.path / "shards", verify=True), held_ids(plain, 0.2)
     expected: dict[str, list[str]] = {"one": [], "two": [], "validation": []}
     for row in plain:
@@ -154,9 +154,9 @@ def test_any_column_routes_and_copies_are_written(
     assert summary["unused_documents"] == sum(row["copies"] == 0 for row in plain)
     with pytest.raises(ArtifactError, match="the column 'language'"):
         wrong = TokenizeConfig.model_validate({"sources": {"one": {"where": {"language": "en"}}}})
-        STAGE.run(wrong, {**inputs, "documents": documents}, folder)
+        run_stage(wrong, {**inputs, "documents": documents}, folder)
     with pytest.raises(ArtifactError, match="the column 'kind'"):
-        STAGE.run(CONFIG, {**inputs, "documents": documents}, folder)
+        run_stage(CONFIG, {**inputs, "documents": documents}, folder)
 
 
 def test_a_killed_run_goes_on(inputs: dict[str, Path], folder: StageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,19 +164,19 @@ def test_a_killed_run_goes_on(inputs: dict[str, Path], folder: StageFolder, monk
     config = CONFIG.model_copy(update={"workers": 1})
     monkeypatch.setattr(module, "write_index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        STAGE.run(config, inputs, folder)
+        run_stage(config, inputs, folder)
     assert not (folder.path / "shards").exists()
     monkeypatch.undo()
     monkeypatch.setattr(module, "_encode", lambda *_: pytest.fail("a part was encoded again"))
-    STAGE.run(config, inputs, folder)
+    run_stage(config, inputs, folder)
     Shards(folder.path / "shards", verify=True)
 
 
 def test_nothing_half_written_is_left(inputs: dict[str, Path], folder: StageFolder) -> None:
     config = TokenizeConfig.model_validate({"sources": {"none": {"quality_at_least": 1}}})
     with pytest.raises(DataError, match="source none: no document"):
-        STAGE.run(config, inputs, folder)
+        run_stage(config, inputs, folder)
     folder.stop.request()
     with pytest.raises(Interrupted):
-        STAGE.run(CONFIG, inputs, folder)
+        run_stage(CONFIG, inputs, folder)
     assert {path.name for path in folder.path.iterdir()} <= {"work"}

@@ -16,7 +16,8 @@ import pytest
 
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
-from ingot.tokens.train_tokenizer import STAGE, train_tokenizer
+from ingot.tokens.train_tokenizer import run as run_stage
+from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted
 from ingot.workspace.stage import StageFolder
 from tests.tokens.conftest import held_ids
@@ -88,12 +89,12 @@ def test_special_names_in_the_training_text_change_nothing_special() -> None:
 
 def test_training_does_not_depend_on_threads(tmp_path: Path, documents: Path, folder: StageFolder) -> None:
     config = TokenizerConfig(vocabulary_size=700)
-    STAGE.run(config, {"documents": documents}, folder)
+    run_stage(config, {"documents": documents}, folder)
     here = (folder.path / "tokenizer" / "tokenizer.json").read_bytes()
     program = (
-        "import sys; from pathlib import Path; from ingot.tokens.train_tokenizer import STAGE;"
+        "import sys; from pathlib import Path; from ingot.tokens.train_tokenizer import run as run_stage;"
         "from ingot.tokens.config import TokenizerConfig; from ingot.workspace.stage import StageFolder;"
-        "from ingot.workspace.progress import Progress; STAGE.run(TokenizerConfig(vocabulary_size=700),"
+        "from ingot.workspace.progress import Progress; run_stage(TokenizerConfig(vocabulary_size=700),"
         "{'documents': Path(sys.argv[1])}, StageFolder(Path(sys.argv[2]), seed=2, progress=Progress()))"
     )
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -103,7 +104,7 @@ def test_training_does_not_depend_on_threads(tmp_path: Path, documents: Path, fo
 
 
 def test_stage(documents: Path, rows: list[dict[str, object]], folder: StageFolder) -> None:
-    summary = STAGE.run(TokenizerConfig(vocabulary_size=700), {"documents": documents}, folder)
+    summary = run_stage(TokenizerConfig(vocabulary_size=700), {"documents": documents}, folder)
     statistics = json.loads((folder.path / "tokenizer" / "statistics.json").read_text(encoding="utf-8"))
     outside = held_ids(rows, 0.02)
     test = [row for row in rows if row["id"] in outside]
@@ -118,7 +119,7 @@ def test_stage(documents: Path, rows: list[dict[str, object]], folder: StageFold
 
 
 def test_training_bytes_bounds_the_sample(documents: Path, folder: StageFolder) -> None:
-    STAGE.run(TokenizerConfig(vocabulary_size=300, training_bytes=10_000), {"documents": documents}, folder)
+    run_stage(TokenizerConfig(vocabulary_size=300, training_bytes=10_000), {"documents": documents}, folder)
     statistics = json.loads((folder.path / "tokenizer" / "statistics.json").read_text(encoding="utf-8"))
     assert 10_000 <= statistics["training_bytes"] < 40_000
 
@@ -138,12 +139,12 @@ def test_the_sample_is_balanced(
             "held_out_share": 0.2,
         }
     )
-    STAGE.run(config, {"documents": documents}, folder)
+    run_stage(config, {"documents": documents}, folder)
     statistics = json.loads((folder.path / "tokenizer" / "statistics.json").read_text(encoding="utf-8"))
     assert statistics["training_shares"]["english"] > 0.6
     assert {"language=english", "language=python", "all"} == set(statistics["held_out"])
     with pytest.raises(ArtifactError, match="no column 'topic'"):
-        STAGE.run(TokenizerConfig(measure_by=["topic"]), {"documents": documents}, folder)
+        run_stage(TokenizerConfig(measure_by=["topic"]), {"documents": documents}, folder)
 
 
 def test_stop_and_empty_text(
@@ -154,8 +155,8 @@ def test_stop_and_empty_text(
     ]
     empty = write_documents(tmp_path / "documents", blank, files=1)
     with pytest.raises(DataError, match="hold no text"):
-        STAGE.run(TokenizerConfig(), {"documents": empty}, folder)
+        run_stage(TokenizerConfig(), {"documents": empty}, folder)
     folder.stop.request()
     with pytest.raises(Interrupted):
-        STAGE.run(TokenizerConfig(), {"documents": documents}, folder)
+        run_stage(TokenizerConfig(), {"documents": documents}, folder)
     assert not (folder.path / "tokenizer").exists()

@@ -21,7 +21,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, split_rows
 from ingot.train.config import TrainingConfig

@@ -25,8 +25,8 @@ from ingot.tokens.shards import SourceWriter, write_index
 from ingot.tokens.tokenize import bytes_of_tokens
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import PretrainConfig
-from ingot.train.pretrain import STAGE
+from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.interrupt import stop_on_signals
 from ingot.workspace.progress import Progress
@@ -94,7 +94,7 @@ def train(path: Path, inputs: dict[str, Path]) -> None:
     folder = StageFolder(path, seed=7, progress=Progress())
     try:
         with stop_on_signals(folder.stop):
-            STAGE.run(PretrainConfig.model_validate(CONFIG), inputs, folder)
+            run_stage(PretrainConfig.model_validate(CONFIG), inputs, folder)
     except Interrupted:
         sys.exit(STOPPED)
 

@@ -60,9 +60,9 @@ def test_the_noise_scale_is_that_of_the_gradients(folder: StageFolder) -> None:
 
 
 def test_a_mesh_that_does_not_form_the_first_gradient_is_refused(folder: StageFolder) -> None:
-    from ingot.train.loop import make_noise_scale
+    from ingot.train.hooks import check_noise
     from tests.train.toy import training_config
 
     given = training_config(measure_noise=True, mesh={"pipeline": 2})
     with pytest.raises(RecipeError, match="measure_noise"):
-        make_noise_scale(given, torch.device("cpu"))
+        check_noise(given)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, lengthen, split_rows
 from ingot.train.feed import Feed
@@ -75,13 +75,15 @@ def test_errors_of_the_data_reach_the_loop(ahead: bool) -> None:
         silent.get(0)
     silent.close()
     missing = Feed(Counted(ahead), (PolicyGradient(),), None, 0, CPU)
-    with pytest.raises(CheckFailed, match="'policy_gradient' reads acting, advantage, sampled_logprob"):
+    with pytest.raises(CheckFailed, match="'policy_gradient' reads response_mask, advantage, sampled_logprob"):
         missing.get(0)
     missing.close()
 
 
 def test_rows_are_lengthened_with_padding() -> None:
-    batch = make_batch([Sequence([5, 6, 7, 8], {"weight": [1.0] * 4}), Sequence([9, 4], {"weight": [0.5] * 2})], 3)
+    batch = make_batch(
+        [TokenSequence([5, 6, 7, 8], {"weight": [1.0] * 4}), TokenSequence([9, 4], {"weight": [0.5] * 2})], 3
+    )
     assert lengthen(batch, 3) is batch
     longer = lengthen(batch, 4)
     assert longer.tokens.tolist() == [[5, 6, 7, 0], [9, 0, 0, 0]]

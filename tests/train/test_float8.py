@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from ingot.kernels.float8 import Scaling, product, to_float8
 from ingot.model.config import ModelConfig
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
@@ -21,11 +22,8 @@ from ingot.train.device import choose_precision
 from ingot.train.float8 import (
     BACKWARD,
     FORWARD,
-    Scaling,
     multiply_by_row,
     multiply_by_tensor,
-    product,
-    to_float8,
     use_float8,
 )
 from ingot.workspace.stage import StageFolder

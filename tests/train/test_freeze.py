@@ -60,3 +60,12 @@ def test_a_frozen_part_resumes_exactly(folder: StageFolder, tmp_path: Path) -> N
 def test_a_pattern_that_matches_nothing_is_an_error(folder: StageFolder) -> None:
     with pytest.raises(RecipeError, match=r"train_only: \*.adapter.\* matches no parameter"):
         make_trainer(folder, train_only=["*.mixer.*", "*.adapter.*"])
+
+
+def test_a_pattern_after_an_exclamation_mark_is_frozen(folder: StageFolder) -> None:
+    model = sparse_model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    make_trainer(folder, model=model, train_only=["!*.indexer.*"], steps=2).run()
+    same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    assert same == {name for name in before if ".indexer." in name}
+    assert "index_divergence" not in folder.metrics.read()[-1]

@@ -1,6 +1,6 @@
 """When steps are recorded and when they are not, with a recorder that only notes what is asked of it.
 
-That recordings compute what passes compute is shown on a GPU (test_graphs_cuda.py).
+That captured graphs compute what passes compute is shown on a GPU (test_graphs_cuda.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.tokens.places import with_places
 from ingot.train.graphs import SHAPES, Graphs, shape_of
@@ -120,7 +120,7 @@ def test_two_steps_as_usual_then_a_recording(card: Card) -> None:
     assert card.replays == 3 and card.mode == "default" and not lines
     for _ in range(3):
         step(graphs, batch_of(6))
-    assert passes.ran[3:] == ["default", "default", "recorded"] and len(graphs.recordings) == 2
+    assert passes.ran[3:] == ["default", "default", "recorded"] and len(graphs.captured) == 2
 
 
 def test_a_part_that_waits_is_found_before_anything_is_recorded(card: Card) -> None:

@@ -20,7 +20,7 @@ from ingot.model.config import MultiTokenConfig
 from ingot.model.context import Context
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.terms import (
@@ -51,7 +51,7 @@ def make_groups() -> list[Group]:
             answer = [0.0] * prompt + [1.0] * (length - prompt)
             streams = {
                 "weight": [rng.choice((0.0, 0.5, 1.0, 2.0)) for _ in range(length)],
-                "acting": answer,
+                "response_mask": answer,
                 "advantage": [one * rng.gauss(0, 1) for one in answer],
                 "sampled_logprob": [one * rng.gauss(-4, 1) for one in answer],
                 "reference_logprob": [one * rng.gauss(-4, 1) for one in answer],
@@ -126,7 +126,7 @@ def cross_entropy(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> T
 def policy_gradient(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
     losses = []
     for logprob, stream in zip(logprobs, streams, strict=True):
-        for place in stream["acting"].nonzero().flatten().tolist():
+        for place in stream["response_mask"].nonzero().flatten().tolist():
             ratio, advantage = (logprob[place] - stream["sampled_logprob"][place]).exp(), stream["advantage"][place]
             low, high = ratio.clamp(min=0.8), ratio.clamp(max=1.28)
             losses.append(-advantage * (high if advantage > 0 else low))
@@ -136,8 +136,8 @@ def policy_gradient(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) ->
 def divergence(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
     losses = []
     for logprob, stream in zip(logprobs, streams, strict=True):
-        acting = stream["acting"] > 0
-        new, old, reference = logprob[acting], stream["sampled_logprob"][acting], stream["reference_logprob"][acting]
+        mask = stream["response_mask"] > 0
+        new, old, reference = logprob[mask], stream["sampled_logprob"][mask], stream["reference_logprob"][mask]
         losses.append((new - old).exp() * (reference.sub(new).exp() - 1 - reference + new))
     return torch.cat(losses).mean()
 
@@ -148,7 +148,7 @@ def preference(normalised: bool) -> Reference:
         for first in range(0, len(logprobs), 2):
             rewards = []
             for index in (first, first + 1):
-                answer = streams[index]["acting"] > 0
+                answer = streams[index]["response_mask"] > 0
                 ratio = (logprobs[index] - streams[index]["reference_logprob"])[answer]
                 rewards.append(ratio.mean() if normalised else ratio.sum())
             losses.append(-logsigmoid(0.7 * (rewards[0] - rewards[1])))

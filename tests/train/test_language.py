@@ -10,7 +10,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.multi_token import MultiTokenModule
 from ingot.model.transformer import Transformer
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.language import language_terms
@@ -26,25 +26,25 @@ def model_with_steps(steps: int, shared: bool = False) -> Transformer:
     return random_model(shape, scale=0.2).double()
 
 
-def documents(seed: int = 0) -> list[Sequence]:
+def documents(seed: int = 0) -> list[TokenSequence]:
     """Documents of uneven length with uneven weights, some zero."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for length in (9, 2, 14, 5, 1 + 3):
         tokens = torch.randint(0, VOCABULARY, (length,), generator=generator).tolist()
         weights = torch.randint(0, 3, (length,), generator=generator).float().tolist()
-        made.append(Sequence(tokens, {"weight": weights}))
+        made.append(TokenSequence(tokens, {"weight": weights}))
     return made
 
 
-def packed(sequences: list[Sequence], length: int = 16) -> Batch:
+def packed(sequences: list[TokenSequence], length: int = 16) -> Batch:
     batch = make_batch(sequences, length)
     assert batch.tokens.shape[0] > 1 and int(batch.documents.max()) > 0  # several rows, several documents in a row
     streams = {name: stream.double() for name, stream in batch.streams.items()}
     return Batch(batch.tokens, batch.targets, batch.positions, batch.documents, streams)
 
 
-def ahead_by_hand(model: Transformer, sequences: list[Sequence]) -> Tensor:
+def ahead_by_hand(model: Transformer, sequences: list[TokenSequence]) -> Tensor:
     """Each document alone: step k reads token t + k beside the state of step k − 1 and predicts token t + k + 1."""
     assert model.multi_token is not None and model.config.multi_token is not None
     steps, total = model.config.multi_token.steps, torch.zeros((), dtype=torch.float64)

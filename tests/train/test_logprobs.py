@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ingot.model.transformer import Transformer
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train import logprobs
 from ingot.train.logprobs import score, scored_positions
@@ -22,7 +22,7 @@ def batch() -> Batch:
         tokens = random_tokens(length, seed=seed).tolist()
         weight = [float((place + seed) % 3 == 0) for place in range(length)]
         bonus = [-0.5 if place == length - 1 else 0.0 for place in range(length)]
-        texts.append(Sequence(tokens, {"weight": weight, "bonus": bonus}))
+        texts.append(TokenSequence(tokens, {"weight": weight, "bonus": bonus}))
     return make_batch(texts, 14)
 
 

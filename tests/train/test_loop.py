@@ -10,7 +10,7 @@ import torch
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.model.transformer import Transformer
-from ingot.tokens.batch import Sequence
+from ingot.tokens.batch import TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.terms import CrossEntropy, PolicyGradient, Preference, ReferenceDivergence
 from ingot.workspace.errors import CheckFailed
@@ -89,7 +89,7 @@ def test_the_terms_that_are_on_are_announced(folder: StageFolder, listener: List
 
 
 def batches(**streams: list[float]) -> FixedSource:
-    return FixedSource([make_batch([Sequence([1, 2, 3], streams), Sequence([4, 5, 6], streams)], 4)])
+    return FixedSource([make_batch([TokenSequence([1, 2, 3], streams), TokenSequence([4, 5, 6], streams)], 4)])
 
 
 def test_nothing_to_learn_from_is_an_error(folder: StageFolder) -> None:
@@ -102,14 +102,18 @@ def test_nothing_to_learn_from_is_an_error(folder: StageFolder) -> None:
 
 def test_a_stream_that_a_term_reads_must_be_there(folder: StageFolder) -> None:
     with pytest.raises(CheckFailed) as caught:
-        make_trainer(folder, terms=[PolicyGradient()], source=batches(acting=[0.0, 1.0, 1.0])).run()
+        make_trainer(folder, terms=[PolicyGradient()], source=batches(response_mask=[0.0, 1.0, 1.0])).run()
     assert "'policy_gradient' reads advantage, sampled_logprob, which a batch does not have" in str(caught.value)
 
 
 def test_a_pair_in_two_micro_batches_is_an_error(folder: StageFolder) -> None:
     halves = [
         make_batch(
-            [Sequence([1, 2, 3], {"chosen": [0, one, one], "rejected": [0, two, two], "reference_logprob": [0.0] * 3})],
+            [
+                TokenSequence(
+                    [1, 2, 3], {"chosen": [0, one, one], "rejected": [0, two, two], "reference_logprob": [0.0] * 3}
+                )
+            ],
             4,
         )
         for one, two in ((1.0, 0.0), (0.0, 1.0))

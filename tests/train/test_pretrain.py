@@ -19,11 +19,13 @@ from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import Shards
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.config import Plateau, PretrainConfig
+from ingot.train.config import Plateau
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.train.plateau import PlateauWatch
-from ingot.train.pretrain import STAGE, ShardSource
+from ingot.train.pretrain import ShardSource
+from ingot.train.pretrain import run as run_stage
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.state import load_run
 from ingot.train.start import start_checkpoint, start_model
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted, RecipeError
@@ -112,7 +114,7 @@ MOE = {
 def test_a_later_stage_changes_coefficients_but_no_weight(inputs: dict[str, Path], tmp_path: Path) -> None:
     """DeepSeek-V3 lowers the weight of multi-token prediction and stops moving the biases late in its run."""
     folder = stage_folder(tmp_path / "early")
-    STAGE.run(pretrain_config(model=MOE), inputs, folder)
+    run_stage(pretrain_config(model=MOE), inputs, folder)
     early = load_model(folder.path).state_dict()
     assert any(bool(value.any()) for name, value in early.items() if name.endswith("bias")), "the biases moved"
     given = {**inputs, "checkpoint": folder.artifact("checkpoint")}
@@ -120,10 +122,10 @@ def test_a_later_stage_changes_coefficients_but_no_weight(inputs: dict[str, Path
     model = start_model(late, given, 1)
     assert same_weights(model.state_dict(), early)
     assert {term.name: term.coefficient for term in language_terms(model, late)}["multi_token"] == 0.1
-    STAGE.run(late, given, stage_folder(tmp_path / "late"))
+    run_stage(late, given, stage_folder(tmp_path / "late"))
     after = load_model(tmp_path / "late").state_dict()
     assert all(torch.equal(value, early[name]) for name, value in after.items() if "selection_bias" in name)
-    STAGE.run(pretrain_config(model=None), given, stage_folder(tmp_path / "same"))
+    run_stage(pretrain_config(model=None), given, stage_folder(tmp_path / "same"))
     moved = load_model(tmp_path / "same").state_dict()
     assert not all(torch.equal(value, early[name]) for name, value in moved.items() if "selection_bias" in name)
 
@@ -149,7 +151,7 @@ def test_bits_per_byte_against_document_by_document(inputs: dict[str, Path], fol
     config = pretrain_config(
         sequence_length=256, batch_tokens=256, validation_rows=99, phases=[{"until": 1.0, "weights": {"late": 1.0}}]
     )
-    summary = STAGE.run(config, inputs, folder)
+    summary = run_stage(config, inputs, folder)
     model = load_model(folder.path)
     bits, size = 0.0, 0
     for start in range(0, len(source) - 1, 256):
@@ -173,7 +175,7 @@ def test_micro_batches_do_not_change_the_run(inputs: dict[str, Path], tmp_path: 
     losses = []
     for tokens in (1, 64, 10_000):
         folder = stage_folder(tmp_path / str(tokens))
-        STAGE.run(pretrain_config(micro_batch_tokens=tokens), inputs, folder)
+        run_stage(pretrain_config(micro_batch_tokens=tokens), inputs, folder)
         losses.append([row["loss"] for row in folder.metrics.read()])
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert losses[2] == pytest.approx(losses[0], rel=1e-5)
@@ -230,7 +232,7 @@ def test_the_learning_rate_follows_the_tokens_and_the_batch(inputs: dict[str, Pa
         schedule={"kind": "pieces", "warmup": 0, "pieces": pieces},
         validate_every=99,
     )
-    STAGE.run(config, inputs, folder)
+    run_stage(config, inputs, folder)
     seen, expected = 0, []
     sizes = []
     while seen < 1536:
@@ -261,11 +263,11 @@ def test_a_re_decay_is_the_run_that_decays_there(inputs: dict[str, Path], tmp_pa
     same: Any = {"sequence_length": length, "batch_tokens": length, "validate_every": 99}
     same["phases"] = [{"until": 1.0, "weights": {"late": 1.0}}]
     whole = stage_folder(tmp_path / "whole")
-    STAGE.run(pretrain_config(**same, steps=12, schedule={"kind": "wsd", "warmup": 2, "decay": 6}), inputs, whole)
+    run_stage(pretrain_config(**same, steps=12, schedule={"kind": "wsd", "warmup": 2, "decay": 6}), inputs, whole)
 
     stable = stage_folder(tmp_path / "stable")
     kept = {"every": 3, "keep_every": 6}
-    STAGE.run(
+    run_stage(
         pretrain_config(**same, steps=15, schedule={"kind": "constant", "warmup": 2}, checkpoints=kept), inputs, stable
     )
     given = {**inputs, "checkpoint": stable.artifact("checkpoint")}
@@ -277,11 +279,11 @@ def test_a_re_decay_is_the_run_that_decays_there(inputs: dict[str, Path], tmp_pa
         "schedule": {"kind": "wsd", "warmup": 0, "decay": 1.0},
     }
     branch = stage_folder(tmp_path / "branch")
-    STAGE.run(pretrain_config(**decay, keep_optimizer=True), given, branch)
+    run_stage(pretrain_config(**decay, keep_optimizer=True), given, branch)
     assert [row["loss"] for row in branch.metrics.read()] == [row["loss"] for row in whole.metrics.read()[6:]]
     assert same_weights(load_model(branch.path).state_dict(), load_model(whole.path).state_dict())
     cold = stage_folder(tmp_path / "cold")
-    STAGE.run(pretrain_config(**decay), given, cold)
+    run_stage(pretrain_config(**decay), given, cold)
     assert not same_weights(load_model(cold.path).state_dict(), load_model(whole.path).state_dict())
     with pytest.raises(ArtifactError, match="no checkpoint of step 5; there are those of 6, 12"):
         start_model(pretrain_config(**{**decay, "from_step": 5}), given, 1)
@@ -333,22 +335,22 @@ def plateau_config(**changes: Any) -> PretrainConfig:
 
 def test_a_plateau_leads_to_the_next_mixture_and_survives_a_stop(inputs: dict[str, Path], tmp_path: Path) -> None:
     whole = stage_folder(tmp_path / "whole", listener := Listener())
-    STAGE.run(plateau_config(), inputs, whole)
+    run_stage(plateau_config(), inputs, whole)
     assert [line for line in listener.lines if "stopped improving" in line] == [
         "step 4: validation has stopped improving; the next data mixture begins"
     ]
     fixed = stage_folder(tmp_path / "fixed")
     phases = [{"until": 0.4, "weights": {"early": 1}}, {"until": 1, "weights": {"late": 1}}]
-    STAGE.run(pretrain_config(steps=10, phases=phases), inputs, fixed)
+    run_stage(pretrain_config(steps=10, phases=phases), inputs, fixed)
     assert losses(whole) == losses(fixed), "the same as if its end had been known"
     assert shard_source(inputs, plateau_config()).ahead, "a thread makes its steps all the same"
     for stop in (3, 7):  # before and after the plateau
         stopped = stage_folder(tmp_path / f"stopped-{stop}")
         stop_after(stopped, stop)
         with pytest.raises(Interrupted):
-            STAGE.run(plateau_config(), inputs, stopped)
+            run_stage(plateau_config(), inputs, stopped)
         stopped = stage_folder(tmp_path / f"stopped-{stop}")
-        STAGE.run(plateau_config(), inputs, stopped)
+        run_stage(plateau_config(), inputs, stopped)
         assert losses(stopped) == losses(whole)
 
 
@@ -359,18 +361,18 @@ def test_shards_of_a_larger_vocabulary_are_refused(inputs: dict[str, Path], tmp_
     other.save(tmp_path / "tokenizer")
     assert other.vocabulary_size < Tokenizer.load(inputs["tokenizer"]).vocabulary_size
     with pytest.raises(RecipeError, match=r"token ids up to 399, the model's vocabulary_size is \d+"):
-        STAGE.run(pretrain_config(), {**inputs, "tokenizer": tmp_path / "tokenizer"}, stage_folder(tmp_path / "stage"))
+        run_stage(pretrain_config(), {**inputs, "tokenizer": tmp_path / "tokenizer"}, stage_folder(tmp_path / "stage"))
 
 
 def test_a_noise_scale_needs_two_passes(inputs: dict[str, Path], tmp_path: Path) -> None:
     listener = Listener()
     measured = stage_folder(tmp_path / "measured", listener)
-    STAGE.run(pretrain_config(measure_noise=True), inputs, measured)  # four rows in passes of two
+    run_stage(pretrain_config(measure_noise=True), inputs, measured)  # four rows in passes of two
     assert all("noise_scale" in row for row in measured.metrics.read())
     assert not any("noise_scale" in line for line in listener.lines)  # nothing to say: every step has two
     one_pass = pretrain_config(measure_noise=True, micro_batch_tokens=128)
     with pytest.raises(RecipeError, match=r"measure_noise: (.|\n)*one only \(4 rows a rank\)(.|\n)*to 64 or less"):
-        STAGE.run(one_pass, inputs, stage_folder(tmp_path / "one"))
+        run_stage(one_pass, inputs, stage_folder(tmp_path / "one"))
 
 
 def test_terabytes_need_not_be_read_at_every_start(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -381,11 +383,11 @@ def test_terabytes_need_not_be_read_at_every_start(inputs: dict[str, Path], tmp_
     damaged[0] ^= 1
     tokens.write_bytes(damaged)
     with pytest.raises(ArtifactError, match="checksum"):
-        STAGE.run(pretrain_config(), copy, stage_folder(tmp_path / "read"))
-    STAGE.run(pretrain_config(verify_shards=False), copy, stage_folder(tmp_path / "unread"))
+        run_stage(pretrain_config(), copy, stage_folder(tmp_path / "read"))
+    run_stage(pretrain_config(verify_shards=False), copy, stage_folder(tmp_path / "unread"))
     tokens.write_bytes(b"\xff" * len(damaged))
     with pytest.raises(DataError, match="is 65535, outside the vocabulary of 400"):
-        STAGE.run(pretrain_config(verify_shards=False), copy, stage_folder(tmp_path / "outside"))
+        run_stage(pretrain_config(verify_shards=False), copy, stage_folder(tmp_path / "outside"))
     assert pretrain_config(verify_shards=False).work() == pretrain_config().work()
 
 

@@ -221,4 +221,5 @@ def test_reported_losses_are_announced(folder: StageFolder, listener: Listener) 
 def test_a_dense_model_has_nothing_of_it(folder: StageFolder) -> None:
     last = make_trainer(folder, steps=1).run()
     assert not [name for name in last if name.startswith("router/")]
-    assert last["loss"] == last["cross_entropy"]
+    ulp = torch.finfo(torch.float32).eps  # Σ a log p and (Σ w log p) / d round differently
+    assert last["loss"] == pytest.approx(last["cross_entropy"], rel=ulp)

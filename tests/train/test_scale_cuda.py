@@ -22,12 +22,12 @@ from ingot.model.transformer import Transformer
 from ingot.planner import stress
 from ingot.planner.dry_run import dry_run
 from ingot.train import loop, prepare
-from ingot.train.config import PretrainConfig
 from ingot.train.loop import Trainer
 from ingot.train.parallel import apply, expert, shard
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import AXES, Layout, Name
 from ingot.train.passes import Objective
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.saver import Saver
 from ingot.workspace.files import read_json

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.batch import Sequence as Text
+from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, split_rows
 from ingot.train.config import TrainingConfig
+from ingot.train.hooks import Hook
 from ingot.train.loop import AfterStep, Trainer
 from ingot.train.source import Source
 from ingot.train.terms import CrossEntropy, LossTerm
@@ -97,6 +98,7 @@ def make_trainer(
     model: Transformer | None = None,
     after_step: AfterStep | None = None,
     temperature: float = 1.0,
+    hooks: Sequence[Hook] = (),
     **changes: Any,
 ) -> Trainer:
     """A trainer of a fresh tiny model, always the same one."""
@@ -108,11 +110,12 @@ def make_trainer(
         folder,
         after_step=after_step,
         temperature=temperature,
+        hooks=hooks,
     )
 
 
 def run_without_final_checkpoint(trainer: Trainer) -> dict[str, Any]:
-    """For whoever wants the steps alone: writing their result takes as long as one of them."""
+    """The steps alone: writing their result takes as long as one of them."""
     with patch.object(trainer.saver, "finish"):
         return trainer.run()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole_lines
 from ingot.workspace.errors import DataError
 
@@ -27,15 +28,23 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
                 yield number, row
         return
     is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
-    with path.open("rb") as file:
-        for number, raw in enumerate(whole_lines(file, str(path)), start=1):
-            line = raw.decode("utf-8")
-            if not line.strip():
-                continue
-            try:
-                yield number, json.loads(line) if is_json else line.strip()
-            except json.JSONDecodeError as error:
-                raise DataError(f"not JSON: {error}", place=f"{path}, line {number}", fix="one object a line") from None
+    for number, raw in enumerate(lines_of(path), start=1):
+        line = raw.decode("utf-8")
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line) if is_json else line.strip()
+        except json.JSONDecodeError as error:
+            raise DataError(f"not JSON: {error}", place=f"{path}, line {number}", fix="one object a line") from None
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, compressed or not."""
+    try:
+        with path.open("rb") as file:
+            yield from whole_lines(file, str(path))
+    except Unreadable as error:
+        raise DataError(f"cannot be read: {error}", place=str(path), fix="repair the file") from None
 
 
 def read_texts(path: Path, text: str) -> Iterator[str]:

@@ -1,20 +1,4 @@
-"""Scores to ranks inside topics: the step `ventiles`.
-
-The documents of a topic, ordered by score, are cut into `buckets` shares of equal weight (tokens):
-
-    bucket = floor(buckets × (weight of the documents before it) / (weight of the topic))
-
-Equal scores are ordered by place, so that every document has one bucket. A classifier's raw score means another thing
-in every topic (a recipe is never an encyclopaedia); the rank does not. Olmo 3 upsamples by topic and ventile.
-
-Exact, through files, in bounded memory:
-    measure   by shard: weight and number of documents by (topic, 16 high bits of the score)
-    spread    by shard: records to partitions, which are runs of (topic, high bits) with at most so many records
-    rank      by partition: sort, add up weights from the partition's start, cut; records back to their shards
-    gather    by shard: the column in the order of the documents
-
-Invariant: a bucket depends on the documents only, not on shards, partitions or workers.
-"""
+"""The tasks of the step `ventiles`; steps/ventiles.py says what they are for and in which order they run."""
 
 from __future__ import annotations
 
@@ -26,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.config import VentilesStep
 from ingot.data.engine.exchange import PARTITION_BYTES, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard, shard_and_row
 from ingot.data.native import hash_span, kernel
-from ingot.data.step import AcrossDocuments, numbers
+from ingot.data.step import numbers
+from ingot.data.steps.ventiles import VentilesStep
 from ingot.data.text.texts import Texts
-from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
-    from ingot.data.engine.work import Work
+    pass
 
 RECORD = np.dtype([("topic", "<u8"), ("order", "<u8"), ("place", "<i8"), ("weight", "<i8")])
 RESULT = np.dtype([("place", "<i8"), ("bucket", "<i2")])
@@ -106,7 +89,7 @@ def merged(tables: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CellTable:
     """How records are spread: cells in order, the partition of each, and the weight before it in its topic."""
 
     cells: NDArray[np.void]
@@ -115,7 +98,7 @@ class Plan:
     total: NDArray[np.int64]
 
     @classmethod
-    def of(cls, cells: NDArray[np.void], most: int) -> Plan:
+    def of(cls, cells: NDArray[np.void], most: int) -> CellTable:
         """Fill partitions with cells in order, at most `most` records each (a single cell may have more)."""
         partition = np.zeros(len(cells), np.int64)
         number = held = 0
@@ -146,7 +129,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Part:
+class Partition:
     """A partition (or a shard's results) of several files."""
 
     number: int
@@ -163,30 +146,30 @@ def measure(folder: Path, shard: Shard, config: VentilesStep) -> dict[str, Any]:
     return {"documents": len(records)}
 
 
-def add_up(folder: Path, part: Part, config: VentilesStep) -> dict[str, Any]:
+def add_up(folder: Path, part: Partition, config: VentilesStep) -> dict[str, Any]:
     """The cells of all shards."""
     cells = merged([np.load(path) for path in part.files])
     np.save(folder / "cells.npy", cells)
-    plan = Plan.of(cells, PARTITION_BYTES // RECORD.itemsize)
+    plan = CellTable.of(cells, PARTITION_BYTES // RECORD.itemsize)
     return {"partitions": int(plan.partition[-1]) + 1 if len(cells) else 1, "topics": len(np.unique(cells["topic"]))}
 
 
-def plan_of(path: Path) -> Plan:
+def cell_table(path: Path) -> CellTable:
     """The plan that every task makes from the same cells."""
-    return Plan.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
+    return CellTable.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
 
 
 def spread(folder: Path, item: Spread, config: VentilesStep) -> dict[str, Any]:
     """By shard: its records, by partition."""
-    records, plan = records_of(item.shard, config), plan_of(item.cells)
+    records, plan = records_of(item.shard, config), cell_table(item.cells)
     count = int(plan.partition[-1]) + 1 if len(plan.partition) else 1
     write_partitioned(folder / "records", records, plan.partition[plan.find(records)], count)
     return {"documents": len(records)}
 
 
-def rank(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
+def rank(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
     """By partition: the bucket of every record, by shard."""
-    records, plan = read_partition(part.files, part.number, RECORD), plan_of(part.cells)
+    records, plan = read_partition(part.files, part.number, RECORD), cell_table(part.cells)
     records = records[np.lexsort((records["place"], records["order"], records["topic"]))]
     cell = plan.find(records)
     running = np.cumsum(records["weight"]) - records["weight"]  # inside the partition
@@ -200,7 +183,7 @@ def rank(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
     return {"documents": len(records)}
 
 
-def gather(folder: Path, part: Part, column: str) -> dict[str, Any]:
+def gather(folder: Path, part: Partition, column: str) -> dict[str, Any]:
     """By shard: the column, null where there was no score."""
     import pyarrow
     import pyarrow.parquet
@@ -215,28 +198,3 @@ def gather(folder: Path, part: Part, column: str) -> dict[str, Any]:
         pyarrow.table({column: pyarrow.array(buckets, mask=~known)}), folder / "columns.parquet"
     )
     return {"documents": int(known.sum())}
-
-
-class Ventiles(AcrossDocuments[VentilesStep]):
-    """Fills the bucket column; removes nothing."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        config = self.config
-        measured = work.run("ventiles-measure", measure, shards, config, version=self.version)
-        files = tuple(done.file("cells.npy") for done in measured)
-        one = Part(0, files, Path(), None, content_hash([done.key for done in measured]))
-        [added] = work.run("ventiles-add", add_up, [one], config, version=self.version)
-        cells = added.file("cells.npy")
-        items = [Spread(shard, cells, content_hash([shard.key, added.key])) for shard in shards]
-        spreads = work.run("ventiles-spread", spread, items, config, version=self.version)
-        files, key = tuple(done.file("records") for done in spreads), content_hash([done.key for done in spreads])
-        parts = [
-            Part(number, files, cells, None, content_hash([key, number]))
-            for number in range(added.report["partitions"])
-        ]
-        options = {"buckets": config.buckets, "shards": max((shard.number for shard in shards), default=0) + 1}
-        ranked = work.run("ventiles-rank", rank, parts, options, version=self.version)
-        files, key = tuple(done.file("buckets") for done in ranked), content_hash([done.key for done in ranked])
-        ends = [Part(shard.number, files, cells, shard, content_hash([key, shard.key])) for shard in shards]
-        done = work.run("ventiles-gather", gather, ends, config.column, version=self.version)
-        return [each.file("columns.parquet") for each in done]

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
@@ -28,6 +27,8 @@ from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 COUNTS, MATCHES = "counts.npz", "matches.parquet"
 

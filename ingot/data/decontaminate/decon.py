@@ -10,17 +10,13 @@ Source: allenai/decon; Olmo 3, arXiv 2512.13961.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.against import AgainstEvals
-from ingot.data.decontaminate.config import DecontaminateStep
-from ingot.data.decontaminate.counting import ShardItem, count_and_match, load_counts, save_columns, save_counts
+from ingot.data.decontaminate.counting import ShardItem, load_counts, save_columns, save_counts
 from ingot.data.decontaminate.decon_index import DeconIndex, build_index
 from ingot.data.decontaminate.decon_scan import (
     ANSWER_END,
@@ -39,13 +35,13 @@ from ingot.data.decontaminate.ngrams import scan
 from ingot.data.decontaminate.score import Numbers, adjusted, combined, is_contaminated
 from ingot.data.decontaminate.tokens import Tokens, tokens_of
 from ingot.data.decontaminate.words import word_places
-from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Work
-from ingot.data.step import AcrossDocuments, PerDocument, Rule
+from ingot.data.step import Rule
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 PARTS = ("question", "answer", "passage", "tokens", "question_tokens")
 
@@ -113,7 +109,7 @@ def guilty_matches(config: DecontaminateStep, matches: pyarrow.StructArray) -> t
     return guilty, adjusted(score, tokens, config)
 
 
-def decon_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
+def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
     """Documents with a match that reaches the threshold for its length."""
     matches, rows = flat_matches(table)
     guilty, final = guilty_matches(config, matches)
@@ -128,31 +124,6 @@ def decon_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
             name = f"{found['set']}:{found['eval']}"
             reasons[row] = f"{name}, {final[match]:.4g} >= {config.threshold:g} ({parts})"
     return [rule(table, broken, reasons)]
-
-
-class DeconEvals(AgainstEvals):
-    """The index and the rule, whoever computes the columns."""
-
-    @cached_property
-    def index(self) -> DeconIndex:
-        return build_index(self.config)
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return decon_rules(self.config, columns)
-
-
-class Decon(DeconEvals, PerDocument[DecontaminateStep]):
-    """decon, with its own weights."""
-
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        return annotate(self.index, self.config, Texts.of(documents.column("text")))
-
-
-class CountedDecon(DeconEvals, AcrossDocuments[DecontaminateStep]):
-    """decon, with n-grams of questions weighed by how common they are in all documents."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        return count_and_match(shards, work, self.config, count_shard, match_shard, self.version)
 
 
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:

@@ -4,19 +4,18 @@
     hot    = df > max(2000, 2 sqrt(N)): so common that no match starts there
 
 Evals are exact-deduplicated within their set; those with fewer than `min_eval_tokens` tokens or `min_eval_words`
-different words (question, answer and passage together) are left out. All arrays are flat, for compiled loops.
+different words (question, answer and passage together) are left out. All arrays are flat, for CPU kernels.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.counting import Counts, corpus_weights
 from ingot.data.decontaminate.evals import Eval, evals
 from ingot.data.decontaminate.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
@@ -24,13 +23,16 @@ from ingot.data.decontaminate.tokens import Tokens, is_space, tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
+if TYPE_CHECKING:
+    from ingot.data.steps.decontaminate import DecontaminateStep
+
 HOT = 2000
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Part(NamedTuple):
+class EvalPart(NamedTuple):
     """The n-grams of all answers (or passages): those of eval e are starts[e] … starts[e + 1] - 1, by ascending hash."""
 
     starts: Ints
@@ -73,8 +75,8 @@ class DeconIndex:
     names: list[tuple[str, str]]  # set and id of each eval
     grams: NgramSet
     questions: Questions
-    answers: Part
-    passages: Part
+    answers: EvalPart
+    passages: EvalPart
     short: ShortAnswers
     ngrams: Ints  # different n-grams of the question, by eval
     answer_tokens: Ints  # different tokens of the answer, by eval; 0: it has none
@@ -193,7 +195,7 @@ def with_weights(questions: Questions, idf: Floats) -> Questions:
     return questions._replace(idf=idf, sums=added_up(questions.evals, idf[questions.ngrams], len(questions.sums)))
 
 
-def part_tables(tokens: Tokens, size: int, wanted: NDArray[np.bool_]) -> Part:
+def part_tables(tokens: Tokens, size: int, wanted: NDArray[np.bool_]) -> EvalPart:
     """The n-grams of answers or passages, for the evals that are wanted."""
     lengths = np.diff(tokens.offsets)
     values, owners, _ = all_windows(tokens.values, tokens.offsets, np.full(len(lengths), size))
@@ -201,7 +203,7 @@ def part_tables(tokens: Tokens, size: int, wanted: NDArray[np.bool_]) -> Part:
     owners, values = unique_pairs(owners, values)
     _, kind, frequencies = np.unique(values, return_inverse=True, return_counts=True)
     idf = np.log(len(lengths) / frequencies)[kind]
-    return Part(
+    return EvalPart(
         starts=offsets_of(np.bincount(owners, minlength=len(lengths))),
         hashes=values,
         idf=idf,

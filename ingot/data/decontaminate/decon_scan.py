@@ -20,16 +20,19 @@ Invariant: equal to the plain Python of tests/data/decontaminate/oracle.py on ev
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.config import STORED_QUESTION_SHARE, DecontaminateStep
+from ingot.data.decontaminate.config import STORED_QUESTION_SHARE
 from ingot.data.decontaminate.decon_index import DeconIndex, Ints
 from ingot.data.decontaminate.ngrams import find, window_hash
 from ingot.data.decontaminate.tokens import Tokens
 from ingot.data.native import kernel, loop
+
+if TYPE_CHECKING:
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 # columns of what the scan writes for each match
 DOCUMENT, EVAL, LEFT, RIGHT, MATCHED, ANSWER_START, ANSWER_END, PASSAGE_START, PASSAGE_END, COLUMNS = range(10)

@@ -20,13 +20,15 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole, whole_lines
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from ingot.data.decontaminate.config import DecontaminateStep, EvalFiles
+    from ingot.data.decontaminate.config import EvalFiles
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 HOLE = re.compile(r"\{[^{}\s]*\}")
 
@@ -73,7 +75,7 @@ class EvalTexts:
 
 
 @dataclass(frozen=True)
-class Row:
+class EvalRow:
     """A row of an eval file, as it was read."""
 
     set: str
@@ -109,7 +111,7 @@ def template_parts(config: DecontaminateStep) -> Iterator[tuple[str, tuple[str, 
         yield str(number), tuple(part for part in HOLE.split(template) if part.strip())
 
 
-def eval_rows(config: DecontaminateStep) -> Iterator[Row]:
+def eval_rows(config: DecontaminateStep) -> Iterator[EvalRow]:
     """Every row of every eval file, in the order of the config, files sorted."""
     for source in config.against:
         fields = None if isinstance(source, str) else source
@@ -121,8 +123,10 @@ def eval_rows(config: DecontaminateStep) -> Iterator[Row]:
                     is_row = isinstance(value, dict)
                     own = next((value[key] for key in NAMES if is_row and value.get(key) is not None), number)
                     key = value.get("eval_key") if is_row else None
-                    yield Row(key if isinstance(key, str) else name, str(own), value, fields, f"{path}: row {number}")
-            except (OSError, EOFError, ValueError) as error:
+                    yield EvalRow(
+                        key if isinstance(key, str) else name, str(own), value, fields, f"{path}: row {number}"
+                    )
+            except (OSError, EOFError, ValueError, Unreadable) as error:
                 raise DataError(f"eval file: {error}", place=path, fix="repair it or take it off `against`") from None
 
 
@@ -187,7 +191,7 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(item)
 
 
-def question_answer_passage(row: Row) -> Eval:
+def question_answer_passage(row: EvalRow) -> Eval:
     """The parts of a row, from the named fields or by guessing."""
     if isinstance(row.value, str):
         return Eval(row.set, row.id, row.value)

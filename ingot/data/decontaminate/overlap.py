@@ -19,19 +19,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.against import AgainstEvals
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.counting import (
     ShardItem,
     corpus_weights,
-    count_and_match,
     load_counts,
     save_columns,
     save_counts,
@@ -40,15 +36,15 @@ from ingot.data.decontaminate.evals import eval_texts
 from ingot.data.decontaminate.matches import MOST_MATCHES, Found, columns, joined, rule
 from ingot.data.decontaminate.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
 from ingot.data.decontaminate.words import word_places, words_of
-from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Work
 from ingot.data.native import loop
-from ingot.data.step import AcrossDocuments, PerDocument, Rule
+from ingot.data.step import Rule
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 
 @dataclass(frozen=True)
@@ -144,8 +140,11 @@ def _shares(ids, weights, starts, owners, totals, sums, touched) -> Any:  # type
     return count
 
 
-def annotate(index: OverlapIndex, weights: Weights, texts: Texts) -> dict[str, pyarrow.Array]:
-    """The columns of the step for these texts."""
+def annotate(
+    index: OverlapIndex, config: DecontaminateStep, texts: Texts, counts: Sequence[Path] = ()
+) -> dict[str, pyarrow.Array]:
+    """The columns of the step for these texts; `counts`: of the first pass, if there was one."""
+    weights = ngram_weights(index, config, counts)
     hits = hits_of(index, texts)
     hits = hits.of(weights.ngrams[hits.ids] > 0)
     sums, touched = np.zeros(len(index.evals)), np.empty(len(index.evals), np.int64)
@@ -183,7 +182,7 @@ def hits_of(index: OverlapIndex, texts: Texts) -> Hits:
     return scan(words.hashes, words.offsets, index.ngrams)
 
 
-def overlap_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
+def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
     """Documents that share enough with an eval."""
     hits = table.column("contamination_hits").fill_null(0).to_numpy()
     shares = table.column("contamination").to_numpy()
@@ -200,31 +199,6 @@ def overlap_rules(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]
     return [rule(table, broken, reasons)]
 
 
-class OverlapEvals(AgainstEvals):
-    """The index and the rule, whoever computes the columns."""
-
-    @cached_property
-    def index(self) -> OverlapIndex:
-        return build_index(self.config)
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return overlap_rules(self.config, columns)
-
-
-class Overlap(OverlapEvals, PerDocument[DecontaminateStep]):
-    """Shared n-grams, all alike."""
-
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        return annotate(self.index, ngram_weights(self.index, self.config, ()), Texts.of(documents.column("text")))
-
-
-class CountedOverlap(OverlapEvals, AcrossDocuments[DecontaminateStep]):
-    """Shared n-grams, weighed by how common they are in all documents."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        return count_and_match(shards, work, self.config, count_shard, match_shard, self.version)
-
-
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """In how many documents of a shard each n-gram of the evals is."""
     index = item.index(build_index, config)
@@ -238,5 +212,5 @@ def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dic
     """The columns of a shard, with the weights that the counts of all shards give."""
     index = item.index(build_index, config)
     texts = Texts.of(item.shard.read(["text"]).column("text"))
-    save_columns(folder, annotate(index, ngram_weights(index, config, item.counts), texts))
+    save_columns(folder, annotate(index, config, texts, item.counts))
     return {"documents": len(texts)}

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingot.data.decontaminate.against import AgainstEvals
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.decon import guilty_matches
 from ingot.data.decontaminate.evals import eval_texts
 from ingot.data.decontaminate.matches import flat_matches
@@ -20,12 +18,14 @@ from ingot.data.decontaminate.matches import flat_matches
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.steps.decontaminate import DecontaminateStep
+
 EXAMPLES = 3  # by set
 SHOWN = 600  # characters of an eval
 TEXTS = 1000  # evals whose texts are kept to look at
 
 
-def eval_report(step: AgainstEvals, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:
+def eval_report(step: DecontaminateStep, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:
     """The report on documents that the step has annotated; `tables` have id and the step's columns."""
     sizes = step.index.sizes()
     documents = flagged = 0
@@ -34,9 +34,9 @@ def eval_report(step: AgainstEvals, tables: Iterable[pyarrow.Table]) -> dict[str
         by_set[name] = {"evals": evals, "searched": searched, "found": set(), "documents": 0, "examples": []}
     for table in tables:
         documents += len(table)
-        [rule] = step.rules(table)
+        [rule] = step.decide(table)
         flagged += int(rule.broken.sum())
-        for row, matches in matches_of(step.config, table, rule.broken).items():
+        for row, matches in matches_of(step, table, rule.broken).items():
             for name in {match["set"] for match in matches}:
                 entry, own = by_set[name], [match for match in matches if match["set"] == name]
                 entry["documents"] += 1
@@ -47,7 +47,7 @@ def eval_report(step: AgainstEvals, tables: Iterable[pyarrow.Table]) -> dict[str
                     "text": table["contamination_text"][row].as_py(),
                 }
                 entry["examples"] = sorted([*entry["examples"], example], key=worst_last)[:EXAMPLES]
-    texts = found_texts(step.config, by_set)
+    texts = found_texts(step, by_set)
     for name, entry in by_set.items():
         for example in entry["examples"]:
             example["eval_text"] = texts.get(f"{name}:{example['eval']}", "")

@@ -21,10 +21,15 @@ Source: the code of allenai/decon (its text has the sign of the length rule reve
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.config import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT, DecontaminateStep
+from ingot.data.decontaminate.config import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT
+
+if TYPE_CHECKING:
+    from ingot.data.steps.decontaminate import DecontaminateStep
 
 Numbers = NDArray[np.float64]
 

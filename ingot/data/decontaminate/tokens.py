@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ingot.data.decontaminate.ngrams import power_of_two
 from ingot.data.decontaminate.words import PUNCTUATION, Words, words_of
 from ingot.data.native import kernel
+from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError, IngotError
@@ -119,11 +120,15 @@ def distinct(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.
 @lru_cache(maxsize=2)
 def load_encoder(path: str) -> Encode:
     """The encoder of a vocabulary file; refuses one that joins words."""
-    with Path(path).open("rb") as file:
-        raw = whole(file, path)
+    try:
+        with Path(path).open("rb") as file:
+            raw = whole(file, path)
+    except Unreadable as error:
+        raise DataError(f"no vocabulary: {error}", place=f"decontaminate: tokens: {path}", fix="repair it") from None
     encode = _tokenizer_json(raw, path) if raw.lstrip().startswith(b"{") else _tiktoken_ranks(raw, path)
-    whole = encode([f" {CHECK}"])[0]
-    if whole != [token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens]:
+    if encode([f" {CHECK}"])[0] != [
+        token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens
+    ]:
         raise DataError(
             "this vocabulary has tokens that reach over a space",
             place=f"decontaminate: tokens: {path}",

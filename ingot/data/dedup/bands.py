@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Places
-from ingot.data.dedup.between import RECORDS, Part, write_by_shard
-from ingot.data.dedup.config import NearDedupStep
+from ingot.data.dedup.between import RECORDS, Partition, write_by_shard
 from ingot.data.dedup.hashing import first_equal
 from ingot.data.dedup.minhash import band_keys, signatures_of
 from ingot.data.dedup.shingles import blocks, shingles_of
 from ingot.data.dedup.union_find import components
 from ingot.data.engine.exchange import partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
+from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.text.arrays import Offsets
 from ingot.data.text.texts import Texts
 
 BAND = np.dtype([("key", "<u8"), ("place", "<i8")])
@@ -54,7 +54,7 @@ def write_band_keys(folder: Path, shard: Shard, options: dict[str, Any]) -> dict
     return {"documents": len(texts)}
 
 
-def link_buckets(folder: Path, part: Part, options: None) -> dict[str, Any]:
+def link_buckets(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """The pairs of a partition, as few as connect what meets in it."""
     records = part.read(BAND)
     keys = np.ascontiguousarray(records["key"])
@@ -65,7 +65,7 @@ def link_buckets(folder: Path, part: Part, options: None) -> dict[str, Any]:
     return {"buckets": len(np.unique(first[later])), "pairs": len(edges)}
 
 
-def forest(firsts: Places, seconds: Places) -> NDArray[np.void]:
+def forest(firsts: Offsets, seconds: Offsets) -> NDArray[np.void]:
     """For each place in the pairs that is not the smallest of its component: the smallest. Sorted by place."""
     places, index = np.unique(np.concatenate([firsts, seconds]), return_inverse=True)
     roots = components(index[: len(firsts)], index[len(firsts) :], len(places))
@@ -74,7 +74,7 @@ def forest(firsts: Places, seconds: Places) -> NDArray[np.void]:
     return edges[edges["place"] != edges["root"]]
 
 
-def find_components(folder: Path, part: Part, options: None) -> dict[str, Any]:
+def find_components(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """The components of the whole corpus, and which task of verification looks at which."""
     edges = np.zeros(0, EDGE)
     for path in part.files:  # one file at a time: never more than one edge a document and the edges of a file

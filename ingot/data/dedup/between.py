@@ -1,6 +1,6 @@
 """What the phases of deduplication hand to one another: parts of files, and the way back to the shards.
 
-Part    one partition of the record files of the phase before
+Partition    one partition of the record files of the phase before
 Output  a shard, and the files in which the records about its documents lie (one partition a shard)
 """
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Places
 from ingot.data.engine.exchange import read_partition, write_partitioned
 from ingot.data.engine.shard import Shard, shard_and_row
 from ingot.data.engine.work import Done
 from ingot.data.step import Step
+from ingot.data.text.arrays import Offsets
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RECORDS = "records.bin"
 
 
 @dataclass(frozen=True)
-class Part:
+class Partition:
     """One partition of the records that earlier tasks wrote."""
 
     number: int
@@ -46,7 +46,7 @@ class Output:
     """A shard and the records about its documents."""
 
     shard: Shard
-    part: Part
+    part: Partition
     also: Path | None = None  # a file that an earlier task wrote for this shard
 
     @property
@@ -59,12 +59,12 @@ class Output:
         return self.shard.bytes
 
 
-def parts_of(done: Sequence[Done], count: int, shards: Sequence[Shard]) -> list[Part]:
+def parts_of(done: Sequence[Done], count: int, shards: Sequence[Shard]) -> list[Partition]:
     """The partitions of what the tasks wrote."""
     files = tuple(task.file(RECORDS) for task in done)
     numbers = tuple(shard.number for shard in shards)
     keys = [task.key for task in done]
-    return [Part(number, files, content_hash([keys, number, count], 24), numbers) for number in range(count)]
+    return [Partition(number, files, content_hash([keys, number, count], 24), numbers) for number in range(count)]
 
 
 def outputs_of(done: Sequence[Done], shards: Sequence[Shard]) -> list[Output]:
@@ -72,10 +72,10 @@ def outputs_of(done: Sequence[Done], shards: Sequence[Shard]) -> list[Output]:
     return [Output(shard, part) for shard, part in zip(shards, parts_of(done, len(shards), shards), strict=True)]
 
 
-def task_options(step: Step[Any]) -> dict[str, Any]:
+def task_options(step: Step) -> dict[str, Any]:
     """What the tasks of a step need to know, and what makes their results other ones: options, files outside, version."""
-    config = step.config.model_dump(mode="json", exclude=set(step.config.decides))
-    return {"config": config, "outside": step.config.outside(), "version": step.version}
+    config = step.model_dump(mode="json", exclude=set(step.decides))
+    return {"config": config, "outside": step.files(), "version": step.version}
 
 
 def write_by_shard(path: Path, records: NDArray[np.void], shards: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ def write_by_shard(path: Path, records: NDArray[np.void], shards: Sequence[int])
     write_partitioned(path, records, np.searchsorted(np.asarray(shards), numbers), len(shards))
 
 
-def rows_of(places: Places, shard: Shard) -> Places:
+def rows_of(places: Offsets, shard: Shard) -> Offsets:
     """Which of the rows that `shard.read` gives the places are."""
     return np.searchsorted(shard.places(), places)
 

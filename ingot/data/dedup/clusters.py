@@ -1,4 +1,4 @@
-"""From groups of copies to the columns of the shards: who stays, who goes, and because of whom.
+"""From groups of copies to the columns of the shards: which document stays, which goes, and for which one.
 
     choose    records of documents with a group number -> members: place, the one that stays, name and size of the cluster
     columns   the members of a shard -> a Parquet file as long as the shard
@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Places
 from ingot.data.dedup.between import Output, nullable, rows_of, write_columns
+from ingot.data.text.arrays import Offsets
 
 MEMBER = np.dtype(
     [("place", "<i8"), ("kept", "<i8"), ("cluster", "<i8"), ("size", "<i8"), ("similarity", "<f4")]  # to the kept one
 )
 
 
-def choose(records: NDArray[np.void], groups: Places) -> tuple[NDArray[np.void], Places]:
+def choose(records: NDArray[np.void], groups: Offsets) -> tuple[NDArray[np.void], Offsets]:
     """Members of all groups of two or more (similarity not filled in), and for each the index of its kept record."""
     order = keep.best_first(records)
     order = order[np.argsort(groups[order], kind="stable")]  # group by group, the best of each in front

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.config import SemanticDedupStep
+from ingot.data.steps.semantic_dedup import SemanticDedupStep
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Hashes
-from ingot.data.dedup.between import RECORDS, Part, outputs_of, parts_of, task_options, write_by_shard
+from ingot.data.dedup.between import RECORDS, Partition, outputs_of, parts_of, task_options, write_by_shard
 from ingot.data.dedup.clusters import choose, write_member_columns
-from ingot.data.dedup.config import ExactDedupStep
 from ingot.data.dedup.hashing import first_equal, hash_pieces
 from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
-from ingot.data.step import AcrossDocuments, Rule
+from ingot.data.step import Rule
+from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.arrays import Hashes
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
@@ -34,21 +34,21 @@ HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), *keep.FIELDS])
 COLUMNS = {"cluster": "copy_cluster", "size": "copy_count", "place": "_copy_place"}
 
 
-class ExactDocuments(AcrossDocuments[ExactDedupStep]):
-    """`exact_dedup` of whole documents."""
+def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
+    """For each shard a file with the columns."""
+    count = partitions_for(sum(shard.rows for shard in shards) * HASHED.itemsize)
+    options = task_options(step) | {"partitions": count}
+    hashed = work.run("exact_hashes", hash_documents, shards, options)
+    groups = work.run("exact_groups", group_documents, parts_of(hashed, count, shards))
+    columns = work.run("exact_columns", write_member_columns, outputs_of(groups, shards), COLUMNS)
+    return [done.file("columns.parquet") for done in columns]
 
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        count = partitions_for(sum(shard.rows for shard in shards) * HASHED.itemsize)
-        options = task_options(self) | {"partitions": count}
-        hashed = work.run("exact_hashes", hash_documents, shards, options)
-        groups = work.run("exact_groups", group_documents, parts_of(hashed, count, shards))
-        columns = work.run("exact_columns", write_member_columns, outputs_of(groups, shards), COLUMNS)
-        return [done.file("columns.parquet") for done in columns]
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        kept = columns.column("_copy_place").combine_chunks().fill_null(-1).to_numpy()
-        copies = columns.column("copy_count").combine_chunks().fill_null(1).to_numpy()
-        return [Rule("same text as another document", kept >= 0, copies, "copies", partners=kept)]
+def decide(columns: pyarrow.Table) -> list[Rule]:
+    """Every copy but one goes."""
+    kept = columns.column("_copy_place").combine_chunks().fill_null(-1).to_numpy()
+    copies = columns.column("copy_count").combine_chunks().fill_null(1).to_numpy()
+    return [Rule("same text as another document", kept >= 0, copies, "copies", partners=kept)]
 
 
 def hash_texts(texts: Texts, *, exact: bool) -> tuple[Hashes, Hashes]:
@@ -69,7 +69,7 @@ def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[
     return {"documents": len(documents)}
 
 
-def group_documents(folder: Path, part: Part, options: None) -> dict[str, Any]:
+def group_documents(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """Find equal hashes and the copy that stays; records only for documents that have a copy."""
     records = part.read(HASHED)
     first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))

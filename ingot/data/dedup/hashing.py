@@ -13,8 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from ingot.data.dedup.arrays import Bytes, Hashes, Places, Words
 from ingot.data.native import PRIME_1, finish, join, kernel, load_8, load_last, loop
+from ingot.data.text.arrays import Bytes, Hashes, Offsets, Words
 from ingot.data.text.characters import code_point, width
 
 SEED_HIGH, SEED_LOW = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)  # digits of pi
@@ -100,7 +100,7 @@ def hash_both(data: Bytes, start: int, end: int) -> tuple[np.uint64, np.uint64]:
 
 @loop
 def _hash_pieces(
-    data: Bytes, starts: Places, ends: Places, table: Words, exact: bool, loose: Bytes, high: Hashes, low: Hashes
+    data: Bytes, starts: Offsets, ends: Offsets, table: Words, exact: bool, loose: Bytes, high: Hashes, low: Hashes
 ) -> None:
     for piece in range(len(starts)):
         if exact:
@@ -109,7 +109,7 @@ def _hash_pieces(
             high[piece], low[piece] = hash_both(loose, 0, loosen(data, starts[piece], ends[piece], table, loose))
 
 
-def hash_pieces(data: Bytes, starts: Places, ends: Places, *, exact: bool) -> tuple[Hashes, Hashes]:
+def hash_pieces(data: Bytes, starts: Offsets, ends: Offsets, *, exact: bool) -> tuple[Hashes, Hashes]:
     """Both hashes of the pieces [start, end) of `data`."""
     longest = int((ends - starts).max(initial=0))
     loose = np.empty(0 if exact else 2 * longest + 8, np.uint8)
@@ -119,7 +119,7 @@ def hash_pieces(data: Bytes, starts: Places, ends: Places, *, exact: bool) -> tu
 
 
 @kernel
-def first_equal(high: Hashes, low: Hashes) -> Places:
+def first_equal(high: Hashes, low: Hashes) -> Offsets:
     """For each 128-bit hash the index of the first that equals it (its own if it is the first)."""
     size = 16
     while size < 2 * len(high):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Bytes, Hashes, Places
 from ingot.data.dedup.config import KeepConfig
 from ingot.data.native import hash_span, kernel
+from ingot.data.text.arrays import Bytes, Hashes, Offsets
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -33,14 +33,14 @@ ID_SEED = np.uint64(1)
 
 
 @kernel
-def _hash_ids(data: Bytes, offsets: Places, seed: np.uint64) -> Hashes:
+def _hash_ids(data: Bytes, offsets: Offsets, seed: np.uint64) -> Hashes:
     found = np.empty(len(offsets) - 1, np.uint64)
     for index in range(len(found)):
         found[index] = hash_span(data, offsets[index], offsets[index + 1], seed)
     return found
 
 
-def describe(records: NDArray[np.void], documents: pyarrow.Table, places: Places, step: KeepConfig) -> None:
+def describe(records: NDArray[np.void], documents: pyarrow.Table, places: Offsets, step: KeepConfig) -> None:
     """Fill in `FIELDS` of the records, one a document."""
     import pyarrow
 
@@ -104,6 +104,6 @@ def dates(column: pyarrow.ChunkedArray, name: str) -> NDArray[np.float64]:
     return np.asarray(padded.cast(pyarrow.float64()).to_numpy(zero_copy_only=False), np.float64)
 
 
-def best_first(records: NDArray[np.void]) -> Places:
+def best_first(records: NDArray[np.void]) -> Offsets:
     """The order of copies in which the first one stays."""
     return np.lexsort((records["place"], records["tie"], -records["preference"]))

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.arrays import Bytes, Places
 from ingot.data.dedup.between import (
     RECORDS,
     Output,
-    Part,
+    Partition,
     outputs_of,
     parts_of,
     rows_of,
@@ -32,13 +31,14 @@ from ingot.data.dedup.between import (
     write_by_shard,
     write_columns,
 )
-from ingot.data.dedup.config import ExactDedupStep
 from ingot.data.dedup.hashing import first_equal, hash_pieces
 from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.native import load_8, loop
-from ingot.data.step import AcrossDocuments, Rule, numbers
+from ingot.data.step import Rule, numbers
+from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
@@ -54,30 +54,30 @@ NEWLINES = np.uint64(10) * ONES
 BLANK = np.uint8(32)  # no larger byte is white space in ASCII
 
 
-class ExactPieces(AcrossDocuments[ExactDedupStep]):
-    """`exact_dedup` of paragraphs or lines."""
+def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
+    """For each shard a file with the columns."""
+    # a record takes as much room as a line of 32 bytes, and shorter ones are left alone by default
+    count = partitions_for(sum(shard.bytes for shard in shards))
+    options = task_options(step) | {"partitions": count}
+    pieces = work.run("exact_pieces", hash_shard_pieces, shards, options)
+    repeats = work.run("exact_repeats", find_repeats, parts_of(pieces, count, shards))
+    outputs = [
+        replace(output, also=done.file("repeats.npy"))
+        for output, done in zip(outputs_of(repeats, shards), pieces, strict=True)
+    ]
+    return [done.file("columns.parquet") for done in work.run("exact_cuts", cut_repeats, outputs)]
 
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        # a record takes as much room as a line of 32 bytes, and shorter ones are left alone by default
-        count = partitions_for(sum(shard.bytes for shard in shards))
-        options = task_options(self) | {"partitions": count}
-        pieces = work.run("exact_pieces", hash_shard_pieces, shards, options)
-        repeats = work.run("exact_repeats", find_repeats, parts_of(pieces, count, shards))
-        outputs = [
-            replace(output, also=done.file("repeats.npy"))
-            for output, done in zip(outputs_of(repeats, shards), pieces, strict=True)
-        ]
-        return [done.file("columns.parquet") for done in work.run("exact_cuts", cut_repeats, outputs)]
 
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        share = numbers(columns, "repeated_share")
-        broken = (share > self.config.max_removed) | (share >= 1)
-        spans: list[list[tuple[int, int]]] = [[] for _ in broken]
-        for row in np.flatnonzero(broken).tolist():
-            flat = columns.column("_repeated_spans")[row].as_py()
-            spans[row] = list(zip(flat[::2], flat[1::2], strict=True))
-        limit = f"> {self.config.max_removed:g}" if self.config.max_removed < 1 else "(nothing is left)"
-        return [Rule(f"share of repeated {self.config.scope}s", broken, share, limit, spans=spans)]
+def decide(step: ExactDedupStep, columns: pyarrow.Table) -> list[Rule]:
+    """A document that loses too much goes whole."""
+    share = numbers(columns, "repeated_share")
+    broken = (share > step.max_removed) | (share >= 1)
+    spans: list[list[tuple[int, int]]] = [[] for _ in broken]
+    for row in np.flatnonzero(broken).tolist():
+        flat = columns.column("_repeated_spans")[row].as_py()
+        spans[row] = list(zip(flat[::2], flat[1::2], strict=True))
+    limit = f"> {step.max_removed:g}" if step.max_removed < 1 else "(nothing is left)"
+    return [Rule(f"share of repeated {step.scope}s", broken, share, limit, spans=spans)]
 
 
 @loop
@@ -96,14 +96,14 @@ def after_newline(data: Bytes, at: int, end: int) -> int:
 @loop
 def cut_pieces(
     data: Bytes,
-    offsets: Places,
+    offsets: Offsets,
     paragraphs: bool,
     minimum: int,
-    rows: Places,
-    starts: Places,
-    stops: Places,
-    firsts: Places,
-    lasts: Places,
+    rows: Offsets,
+    starts: Offsets,
+    stops: Offsets,
+    firsts: Offsets,
+    lasts: Offsets,
 ) -> int:
     """Find pieces of at least `minimum` bytes; the number of them.
 
@@ -164,12 +164,12 @@ def characters_in(data: Bytes, start: int, stop: int) -> int:
 @loop
 def cut_out(
     data: Bytes,
-    offsets: Places,
-    rows: Places,
-    starts: Places,
-    stops: Places,
+    offsets: Offsets,
+    rows: Offsets,
+    starts: Offsets,
+    stops: Offsets,
     kept: Bytes,
-    kept_offsets: Places,
+    kept_offsets: Offsets,
     spans: NDArray[np.int32],
 ) -> int:
     """Copy the texts without the bytes [start, stop) of their row; fill in the same spans in characters of the text."""
@@ -196,7 +196,7 @@ def cut_out(
     return size
 
 
-def pieces_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Places, ...]:
+def pieces_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Offsets, ...]:
     """Row, start, stop, first and last (bytes of `texts.data`) of every piece of at least `minimum` bytes."""
     room = texts.bytes // minimum + 1
     columns = tuple(np.empty(room, np.int64) for _ in range(5))
@@ -230,7 +230,7 @@ def filled(dtype: np.dtype[np.void], *columns: NDArray[Any]) -> NDArray[np.void]
     return records
 
 
-def find_repeats(folder: Path, part: Part, options: None) -> dict[str, Any]:
+def find_repeats(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """Every piece of a partition that is not the first of its kind."""
     records = part.read(PIECE)  # in the order of the shards, so that the first to come is the first document
     first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))

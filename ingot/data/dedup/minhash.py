@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.dedup.arrays import Hashes, Places, Words
 from ingot.data.native import finish, join, kernel
+from ingot.data.text.arrays import Hashes, Offsets, Words
 
 FAMILY_SEED = 20231  # the hash family is part of the method, not of a run
 LARGEST = np.uint32(0xFFFFFFFF)
@@ -34,7 +34,7 @@ def family(count: int) -> tuple[Words, Words]:
 
 
 @kernel
-def _minima(shingles: Hashes, offsets: Places, factors: Words, summands: Words, signatures: Words) -> None:
+def _minima(shingles: Hashes, offsets: Offsets, factors: Words, summands: Words, signatures: Words) -> None:
     count = len(factors)
     for text in range(len(offsets) - 1):
         smallest = signatures[text]
@@ -44,7 +44,7 @@ def _minima(shingles: Hashes, offsets: Places, factors: Words, summands: Words, 
                 smallest[k] = min(smallest[k], np.uint32(factors[k] * shingle + summands[k]))
 
 
-def signatures_of(shingles: Hashes, offsets: Places, count: int) -> Words:
+def signatures_of(shingles: Hashes, offsets: Offsets, count: int) -> Words:
     """The signature of each set of shingles (repeats do no harm); an empty set has the largest possible values."""
     found = np.full((len(offsets) - 1, count), LARGEST, np.uint32)
     _minima(shingles, offsets, *family(count), found)

@@ -1,23 +1,7 @@
-"""Documents that say the same: SemDeDup (Abbas et al. 2023, arXiv 2303.09540) on embeddings.
-
-    embed (a task a shard)       an embedding for each document
-    centroids (one task)         k-means on a sample, the documents with the smallest id hashes
-    assign (a task a shard)      embeddings into the exchange, by cluster
-    compare (a task a partition) inside each cluster: in the order of the keep rule, a document goes if its cosine with
-                                 one that stays is at least `min_cosine`
-    columns (a task a shard)
-
-SemDeDup compares with every earlier document, also with removed ones, so that chains of small differences vanish whole;
-here the document named as the reason always stays. Copies in different clusters are not found: the price of not
-comparing all pairs.
-
-Invariant: no two documents that stay in a cluster have a cosine of `min_cosine` or more.
-"""
+"""The tasks of the step `semantic_dedup`; steps/semantic_dedup.py says what they are for and in which order they run."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,31 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Places
 from ingot.data.dedup.between import (
     RECORDS,
     Output,
-    Part,
+    Partition,
     nullable,
-    outputs_of,
-    parts_of,
     rows_of,
-    task_options,
     write_by_shard,
     write_columns,
 )
-from ingot.data.dedup.config import SemanticDedupStep
 from ingot.data.dedup.embeddings import Vectors, embed
 from ingot.data.dedup.kmeans import centroids_of, nearest
-from ingot.data.engine.exchange import partitions_for, write_partitioned
+from ingot.data.engine.exchange import write_partitioned
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Work
-from ingot.data.step import AcrossDocuments, Rule, numbers
-from ingot.workspace.config import content_hash
+from ingot.data.steps.semantic_dedup import SemanticDedupStep
+from ingot.data.text.arrays import Offsets
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 SAMPLE_A_CENTROID = 50  # vectors that k-means sees for each centroid
 BLOCK_ROWS = 1024
@@ -69,41 +47,6 @@ class Embedded:
 def record(width: int) -> np.dtype[np.void]:
     """What is known of a document: what the keep rule needs, its cluster and its embedding."""
     return np.dtype([*keep.FIELDS, ("cluster", "<i8"), ("vector", "<f4", (width,))])
-
-
-class SemanticDuplicates(AcrossDocuments[SemanticDedupStep]):
-    """`semantic_dedup`."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        config = task_options(self)
-        embedded = work.run("semantic_embed", embed_shard, shards, config)
-        width = max((task.report["width"] for task in embedded), default=1)
-        total = sum(task.report["documents"] for task in embedded)
-        count = self.config.clusters or max(1, math.isqrt(total))
-        files = tuple(task.file("embedded.npy") for task in embedded)
-        everything = Embedded(files, content_hash([task.key for task in embedded], 24))
-        [found] = work.run(
-            "semantic_centroids",
-            find_centroids,
-            [everything],
-            {"count": count, "width": width, "seed": self.config.seed},
-        )
-        partitions = partitions_for(total * record(width).itemsize)
-        items = [
-            Embedded((file,), content_hash([task.key, found.key], 24), found.file("centroids.npy"))
-            for file, task in zip(files, embedded, strict=True)
-        ]
-        assigned = work.run("semantic_assign", assign, items, {"partitions": partitions, "width": width})
-        compared = work.run(
-            "semantic_compare", compare, parts_of(assigned, partitions, shards), config | {"width": width}
-        )
-        outputs = outputs_of(compared, shards)
-        return [done.file("columns.parquet") for done in work.run("semantic_columns", write_similarity, outputs)]
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        kept = columns.column("_semantic_place").combine_chunks().fill_null(-1).to_numpy()
-        values = numbers(columns, "semantic_similarity")
-        return [Rule("says the same as another document", kept >= 0, values, "cosine", partners=kept)]
 
 
 def embed_shard(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
@@ -155,8 +98,8 @@ def assign(folder: Path, embedded: Embedded, options: dict[str, Any]) -> dict[st
     return {"documents": len(records)}
 
 
-def compare(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
-    """Who goes because of whom, cluster by cluster."""
+def compare(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
+    """Which document goes for which, cluster by cluster."""
     config = SemanticDedupStep.model_validate(options["config"])
     records = part.read(record(options["width"]))
     order = keep.best_first(records)
@@ -175,7 +118,7 @@ def compare(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]
     return {"removed": len(found)}
 
 
-def remove_later(vectors: Vectors, minimum: float) -> tuple[Places, Vectors]:
+def remove_later(vectors: Vectors, minimum: float) -> tuple[Offsets, Vectors]:
     """For each row the most similar earlier row that stays, if its cosine is at least `minimum` (else -1); the cosine."""
     reason = np.full(len(vectors), -1, np.int64)
     similarity = np.zeros(len(vectors), np.float32)

@@ -7,7 +7,7 @@
     shingle of u_1 … u_n  =  finish(u_1 M^(n-1) + u_2 M^(n-2) + … + u_n  mod 2^64)        M odd; finish: see native.py
 
 Scripts written without spaces (Han, kana, Thai, Lao, Burmese, Khmer) have a character for a word. A document shorter
-than n is one shingle; one without any word has none, and is nobody's duplicate.
+than n is one shingle; one without any word has none, and no duplicate.
 
 Invariant: two shingles with different elements share a hash with probability about 2^-64.
 """
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ingot.data.dedup.arrays import Bytes, Hashes, Places
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.native import finish, kernel
+from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.text.arrays import Bytes, Hashes, Offsets
 from ingot.data.text.characters import code_point, width
 from ingot.data.text.normalise import normalise
 from ingot.data.text.texts import Texts
@@ -49,7 +49,7 @@ def without_spaces(point: int) -> bool:
 
 
 @kernel
-def word_units(data: Bytes, offsets: Places, units: Hashes, counts: Places) -> int:
+def word_units(data: Bytes, offsets: Offsets, units: Hashes, counts: Offsets) -> int:
     """The hash of every word of every normalised text; the number of them."""
     count = 0
     for text in range(len(offsets) - 1):
@@ -86,7 +86,7 @@ def word_units(data: Bytes, offsets: Places, units: Hashes, counts: Places) -> i
 
 
 @kernel
-def character_units(data: Bytes, offsets: Places, units: Hashes, counts: Places) -> int:
+def character_units(data: Bytes, offsets: Offsets, units: Hashes, counts: Offsets) -> int:
     """Every character of every text, mixed; the number of them."""
     count = 0
     for text in range(len(offsets) - 1):
@@ -101,7 +101,7 @@ def character_units(data: Bytes, offsets: Places, units: Hashes, counts: Places)
 
 
 @kernel
-def windows(units: Hashes, offsets: Places, size: int, shingles: Hashes, counts: Places) -> int:
+def windows(units: Hashes, offsets: Offsets, size: int, shingles: Hashes, counts: Offsets) -> int:
     """The hash of every `size` units in a row, in each text; the number of them. A shorter text is one window."""
     power = np.uint64(1)  # MULTIPLIER^size: what the unit that leaves the window has been multiplied with
     for _ in range(size):
@@ -147,7 +147,7 @@ def capped(texts: Texts, cap: int) -> Texts:
     return Texts(np.concatenate(parts) if parts else texts.data, offsets)
 
 
-def shingles_of(texts: Texts, step: NearDedupStep) -> tuple[Hashes, Places]:
+def shingles_of(texts: Texts, step: NearDedupStep) -> tuple[Hashes, Offsets]:
     """The shingles of all texts, end to end and with repeats, and where each text begins."""
     if step.text_cap is not None:
         texts = capped(texts, step.text_cap)
@@ -175,7 +175,7 @@ def _tokenizer(path: Path) -> Tokenizer:
     return Tokenizer.from_file(str(path))
 
 
-def token_units(texts: Texts, tokenizer: Path) -> tuple[Hashes, Places]:
+def token_units(texts: Texts, tokenizer: Path) -> tuple[Hashes, Offsets]:
     """The tokens of every text, mixed."""
     encoded = _tokenizer(tokenizer).encode_batch_fast(
         [texts[row] for row in range(len(texts))], add_special_tokens=False
@@ -185,7 +185,7 @@ def token_units(texts: Texts, tokenizer: Path) -> tuple[Hashes, Places]:
     return (units + np.uint64(1)) * MULTIPLIER, counts
 
 
-def sorted_sets(shingles: Hashes, offsets: Places) -> list[Hashes]:
+def sorted_sets(shingles: Hashes, offsets: Offsets) -> list[Hashes]:
     """The set of each text's shingles, ascending."""
     return [sorted_set(shingles[start:stop]) for start, stop in pairwise(offsets.tolist())]
 

@@ -1,23 +1,9 @@
-"""Step `substring_dedup`: cut out every passage of L bytes or more that stands more than once in the corpus.
-
-    anchors   a shard: where its windows of L bytes are anchored (substring_anchors.py), and the hashes of the grams
-    repeated  a part of all hashes: those that more than one anchor has, back to the shards that have them
-    contexts  a shard: the bytes around such anchors, to the part that the gram's hash belongs to
-    strikes   a part of all contexts: which windows are equal byte for byte, back to their shards (substring_groups.py)
-    cut       a shard: the texts without what was struck (substring_intervals.py)
-
-The result is what a suffix array over the whole corpus would give: equal windows have anchors with equal grams at equal
-distances, so they are always compared, and they are compared by their bytes. A suffix array sorts every byte of the
-corpus and needs 5 to 9 bytes of memory for each; here one anchor for some 170 bytes is sorted, and a task holds a shard
-or a partition.
-
-Invariant: the result does not depend on how the documents are divided into shards.
-"""
+"""The tasks of the step `substring_dedup`; steps/substring_dedup.py says what they are for and in which order they run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup.substring_anchors import Anchors, find_anchors
-from ingot.data.dedup.substring_config import SubstringDedupStep
 from ingot.data.dedup.substring_groups import ORDER_BITS, STRIKE, context_type, contexts_of, strikes_of
 from ingot.data.dedup.substring_intervals import Cut, Intervals, cover, cut, union
-from ingot.data.engine.exchange import partition_by_hash, partitions_for, read_partition, write_partitioned
+from ingot.data.engine.exchange import partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Done, Work
-from ingot.data.step import AcrossDocuments, Rule, at_least, numbers
+from ingot.data.engine.work import Done
 from ingot.data.text.texts import Texts
 from ingot.data.text.words import words_of
 from ingot.workspace.config import content_hash
@@ -75,7 +59,7 @@ class ShardItem:
 
 
 @dataclass(frozen=True)
-class PartItem:
+class PartitionItem:
     """One partition of what the tasks of a phase wrote."""
 
     part: int
@@ -86,8 +70,8 @@ class PartItem:
         return content_hash([self.part, [done.key for done in self.inputs]])
 
 
-def _parts(count: int, inputs: Sequence[Done]) -> list[PartItem]:
-    return [PartItem(part, tuple(inputs)) for part in range(count)]
+def parts_of(count: int, inputs: Sequence[Done]) -> list[PartitionItem]:
+    return [PartitionItem(part, tuple(inputs)) for part in range(count)]
 
 
 def find(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +87,7 @@ def find(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, An
     return {"anchors": len(anchors.hashes), "echoes": len(anchors.echoes)}
 
 
-def select_repeated(folder: Path, item: PartItem, options: dict[str, Any]) -> dict[str, Any]:
+def select_repeated(folder: Path, item: PartitionItem, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `repeated`."""
     seen = read_partition([done.file("seen") for done in item.inputs], item.part, SEEN)
     hashes, inverse = np.unique(seen["hash"], return_inverse=True)
@@ -125,7 +109,7 @@ def collect(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str,
     return {"contexts": len(contexts)}
 
 
-def strike(folder: Path, item: PartItem, options: dict[str, Any]) -> dict[str, Any]:
+def strike(folder: Path, item: PartitionItem, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `strikes`."""
     length = options["min_bytes"]
     contexts = read_partition([done.file("contexts") for done in item.inputs], item.part, context_type(length))
@@ -179,40 +163,3 @@ def columns_of(result: Cut) -> pyarrow.Table:
             "_substring_spans": pyarrow.ListArray.from_arrays(pyarrow.array(boundaries), pairs),
         }
     )
-
-
-class SubstringDedup(AcrossDocuments[SubstringDedupStep]):
-    """Cuts repeated passages out of the texts."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        config = self.config
-        length: dict[str, Any] = {"min_bytes": config.min_bytes}
-
-        # One anchor for (L - k + 2) / 2 bytes, which is L / 3: room for each of them in the partitions.
-        seen_bytes = 3 * sum(shard.bytes for shard in shards) // config.min_bytes * SEEN.itemsize
-        items = [ShardItem(shard, index) for index, shard in enumerate(shards)]
-        parts = partitions_for(4 * seen_bytes)  # finding equal ones takes several times the memory
-        anchored = self._run(work, "anchors", find, items, length | {"parts": parts})
-        repeated = self._run(work, "repeated", select_repeated, _parts(parts, anchored), {"shards": len(shards)})
-
-        parts = partitions_for(
-            sum(done.report["anchors"] for done in repeated) * context_type(config.min_bytes).itemsize
-        )
-        items = [item.after(anchored, repeated) for item in items]
-        collected = self._run(work, "contexts", collect, items, length | {"parts": parts})
-        options = length | {"keep_first": config.keep_first, "shards": len(shards)}
-        struck = self._run(work, "strikes", strike, _parts(parts, collected), options)
-
-        options = length | {"keep_first": config.keep_first, "coverage": config.coverage}
-        cuts = self._run(work, "cut", rewrite, [item.after(anchored, struck) for item in items], options)
-        return [done.file("columns.parquet") for done in cuts]
-
-    def _run(self, work: Work, name: str, function: Any, items: Sequence[Any], options: dict[str, Any]) -> list[Done]:
-        return work.run(f"substring-{name}", function, items, options, version=self.version)
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        rule = at_least("words left after cutting repeats", numbers(columns, "substring_words"), self.config.min_words)
-        spans: list[list[tuple[int, int]]] = [[] for _ in rule.broken]
-        for row in np.flatnonzero(rule.broken).tolist():
-            spans[row] = [(start, end) for start, end in columns.column("_substring_spans")[row].as_py()]
-        return [replace(rule, spans=spans)]

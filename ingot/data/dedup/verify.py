@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.arrays import Hashes, Places
 from ingot.data.dedup.bands import CANDIDATE
-from ingot.data.dedup.between import RECORDS, Output, Part, rows_of, write_by_shard
+from ingot.data.dedup.between import RECORDS, Output, Partition, rows_of, write_by_shard
 from ingot.data.dedup.clusters import MEMBER, choose
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.dedup.minhash import band_keys, signatures_of
 from ingot.data.dedup.shingles import blocks, shingles_of, sorted_sets
 from ingot.data.dedup.union_find import find, flatten, union
 from ingot.data.engine.exchange import write_partitioned
 from ingot.data.native import kernel
+from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.text.arrays import Hashes, Offsets
 from ingot.data.text.texts import Texts
 
 VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])
@@ -47,7 +47,7 @@ SETS = "sets.bin"
 class Batch:
     """Components that one task verifies, and the files with the shingle sets of all shards."""
 
-    part: Part
+    part: Partition
     sets: tuple[Path, ...]
 
     @property
@@ -104,7 +104,7 @@ def verify_batch(folder: Path, batch: Batch, options: dict[str, Any]) -> dict[st
     return {"duplicates": len(together)}
 
 
-def runs(values: Places) -> Iterator[tuple[int, int]]:
+def runs(values: Offsets) -> Iterator[tuple[int, int]]:
     """Ranges of equal values in a sorted array."""
     changes = np.flatnonzero(values[1:] != values[:-1]) + 1
     edges = [0, *changes.tolist(), len(values)] if len(values) else []
@@ -128,7 +128,7 @@ class Sets:
         shard, start, count = self.where[index]
         return self.files[shard][start : start + count]
 
-    def flat(self, first: int, last: int) -> tuple[Hashes, Places]:
+    def flat(self, first: int, last: int) -> tuple[Hashes, Offsets]:
         """Some sets end to end, and where each begins."""
         sets = [self[index] for index in range(first, last)]
         return np.concatenate(sets), np.concatenate([[0], np.cumsum([len(each) for each in sets])]).astype(np.int64)
@@ -152,7 +152,7 @@ def jaccard(first: Hashes, second: Hashes, minimum: float) -> float:
 
 
 @kernel
-def _link_pairs(flat: Hashes, offsets: Places, minimum: float, parent: Places) -> None:
+def _link_pairs(flat: Hashes, offsets: Offsets, minimum: float, parent: Offsets) -> None:
     for one in range(len(parent)):
         for two in range(one + 1, len(parent)):
             if find(parent, one) != find(parent, two):
@@ -162,14 +162,14 @@ def _link_pairs(flat: Hashes, offsets: Places, minimum: float, parent: Places) -
     flatten(parent)
 
 
-def link_all(sets: Sets, minimum: float) -> Places:
+def link_all(sets: Sets, minimum: float) -> Offsets:
     """The cluster of each document of a component: all pairs compared."""
     parent = np.arange(len(sets), dtype=np.int64)
     _link_pairs(*sets.flat(0, len(sets)), minimum, parent)
     return parent
 
 
-def link_giant(sets: Sets, config: NearDedupStep) -> Places:
+def link_giant(sets: Sets, config: NearDedupStep) -> Offsets:
     """The cluster of each document of a giant component: neighbours in the buckets compared."""
     assert config.min_jaccard is not None
     parent = np.arange(len(sets), dtype=np.int64)

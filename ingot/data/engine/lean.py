@@ -2,7 +2,7 @@
 
 pyarrow looks for pandas when it makes its first array, numba looks for scipy when it loads its first kernel (for BLAS, which
 no kernel calls). Together they take half a second and tens of megabytes in every worker. Here both look once while the
-other library cannot be found, and do not look again; whoever imports pandas or scipy himself still gets them.
+other library cannot be found, and do not look again; code that imports pandas or scipy itself still gets them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     columns   annotation -> Parquet file that holds it, as long as the base; null where a step did not look
     alive     a file of one byte a row: 1 if no step has removed the document yet
 
-A document's *place* is one integer, `number << 32 | row`: unique in a run, small, and enough to find it again. Places
+A document's *place* is one integer, `number << 32 | row`: unique in a run, small, and enough to find it again. Offsets
 are what tasks exchange; ids stay the user's own.
 
 Invariant: files are never changed after they were written; `key` names the content of all of them together.

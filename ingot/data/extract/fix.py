@@ -1,17 +1,4 @@
-"""Mojibake and invisible characters.
-
-Mojibake is text decoded with the wrong charset: UTF-8 read as Windows-1252 turns `é` into `Ã©`. ftfy (Speer 2019) finds
-such lines by pairs of characters that hardly ever stand together, and undoes the decoding if the result is valid UTF-8.
-That is slow (3 MB/s), so that a compiled scan first tells which texts, and then which lines, could have such a pair at all:
-
-    a C1 control character; one of Œ œ Ã Â; or two neighbours beyond ASCII that are not both plain Greek or Cyrillic letters
-
-is necessary for each alternative of ftfy's expression. Everything else passes as bytes.
-
-Taken out: control characters but tab and newline, the soft hyphen, zero-width space and joiner of words, byte order marks.
-(The zero-width joiner and non-joiner stay: Persian, Indic scripts and emoji are spelt with them.) `\\r\\n`, `\\r`,
-U+2028 and U+2029 become `\\n`.
-"""
+"""Which texts and lines could hold mojibake, and repairing them: the work of the step `fix_text` (steps/fix_text.py)."""
 
 from __future__ import annotations
 
@@ -21,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.extract.config import FixTextStep
-from ingot.data.extract.rewrite import rewritten
 from ingot.data.native import kernel, load_8
-from ingot.data.step import PerDocument
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import IngotError
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b\u2060\ufeff]")
 LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
@@ -89,14 +73,6 @@ def suspicious(data: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
                 out[row] = 1
                 break
             before = kind
-
-
-class FixText(PerDocument[FixTextStep]):
-    """The step `fix_text`."""
-
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        text = documents.column("text")
-        return {"text": rewritten(text, suspects(Texts.of(text)), fix_text)}
 
 
 def suspects(texts: Texts) -> NDArray[np.int64]:

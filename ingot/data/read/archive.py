@@ -7,6 +7,7 @@ time; of a zip archive no member gives more than the size that its directory sta
 from __future__ import annotations
 
 import lzma
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -19,13 +20,14 @@ from ingot.data.read.find import printable
 from ingot.data.read.plain import code_document
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
-from ingot.data.read.streams import chunks, opened
+from ingot.data.read.streams import Decompressor, chunks, opened
 
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError)
 MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\0", ".zst": b"\x28\xb5\x2f\xfd"}
 NAMES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 MAX_NAMES = 1 << 20  # bytes of long names and of other attributes before a member
-ZIP_READ = 256  # bytes at a time: 256 bytes of bzip2, of which zipfile sets no limit, are 6 MB of text at most
+ZIP_READ = 4096  # bytes at a time: of LZMA, on which zipfile sets no limit, they are 30 MB of text at most
+NAME_LENGTHS = 26  # where they are in the header of a member of a zip archive
 
 
 def read_archive(piece: Piece, source: CodeSource, problems: Problems) -> Iterator[Document]:
@@ -53,7 +55,7 @@ class Member(tarfile.TarInfo):
     """A member of a tar archive; tarfile holds long names in memory, however long they are."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> Member:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
         """The header of a member."""
         member = super().frombuf(buf, encoding, errors)
         if member.type in NAMES and member.size > MAX_NAMES:
@@ -97,14 +99,24 @@ def zip_members(file: BinaryIO, source: CodeSource) -> Iterator[tuple[str, int, 
         for member in archive.infolist():
             if not member.is_dir() and wanted(member.filename, source):
                 small = member.file_size <= source.max_document_bytes
-                yield printable(member.filename), member.file_size, zip_content(archive, member) if small else None
+                content = zip_content(archive, file, member) if small else None
+                yield printable(member.filename), member.file_size, content
 
 
-def zip_content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def zip_content(archive: zipfile.ZipFile, file: BinaryIO, member: zipfile.ZipInfo) -> bytes:
     """The bytes of a member, as many as it says that it has."""
-    parts = []
+    parts: list[bytes] = []
+    if member.compress_type == zipfile.ZIP_BZIP2:  # of which zipfile decompresses whole blocks: 46 MB of one letter
+        file.seek(member.header_offset + NAME_LENGTHS)
+        name, extra = struct.unpack("<HH", file.read(4))
+        file.seek(name + extra, 1)
+        for part in Decompressor(".bz2").parts(file.read(member.compress_size)):
+            parts.append(part)
+            if sum(map(len, parts)) >= member.file_size:
+                break
+        return b"".join(parts)[: member.file_size]
     with archive.open(member) as content:
-        content.MIN_READ_SIZE = ZIP_READ
+        content.MIN_READ_SIZE = ZIP_READ  # type: ignore[attr-defined]
         while part := content.read(ZIP_READ):
             parts.append(part)
     return b"".join(parts)

@@ -64,7 +64,7 @@ class PythonSource(SourceConfig):
     )
     max_document_bytes: int = Field(default=1_000_000, gt=0, description="a larger file is skipped, counted and named")
     bad_text: Literal["repair", "drop"] = Field(
-        default="drop", description="files that are not UTF-8 are test data of somebody's codec: `drop` or `repair`"
+        default="drop", description="files that are not UTF-8, mostly test data of codecs: `drop` or `repair`"
     )
 
 

@@ -1,7 +1,7 @@
 """Pages of a crawl: which WARC records are documents, and what their text is.
 
     response     HTTP 200 with a text media type: the page as it was sent (HTML stays HTML: see `extract_html`)
-    conversion   text that somebody extracted before (WET)
+    conversion   text that was extracted before (WET)
     resource     a page stored without HTTP
 
 Requests, warcinfo, metadata and the like are no documents and are counted as `not a page`. The id is the record's own

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from glob import has_magic
+from hashlib import blake2b
 from pathlib import Path
 
+from ingot.data.read.streams import compression_of
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import fingerprint
+
+SUFFIXES: dict[str, str] = {
+    ".warc": "warc", ".wet": "warc",
+    ".html": "html", ".htm": "html", ".xhtml": "html",
+    ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".parquet": "parquet", ".arrow": "arrow",
+    ".txt": "text", ".md": "text", ".rst": "text", ".py": "text", ".pyi": "text",
+    ".xml": "mediawiki",
+}  # fmt: skip
+TEXT_NAMES = ("README", "LICENSE", "LICENCE", "COPYING", "NOTICE", "CHANGELOG", "AUTHORS", "CONTRIBUTING")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +101,22 @@ def file_fingerprint(path: str) -> str:
             return "missing"  # a dangling link: named when it is read
     file_system, inside = fsspec.core.url_to_fs(path)
     return str(file_system.ukey(inside))
+
+
+def format_of(path: str) -> str | None:
+    """How a file is read, by its name; None if it is not."""
+    name = path.rpartition("/")[2]
+    lower = name.lower().removesuffix(compression_of(name))
+    for suffix, form in SUFFIXES.items():
+        if lower.endswith(suffix):
+            return form
+    # LICENSE, LICENSE-APACHE, README, COPYING.LESSER: a known first word and no suffix of another format
+    stem, _, suffix = name.partition(".")
+    if stem.upper().startswith(TEXT_NAMES) and (not suffix or suffix.isupper()):
+        return "text"
+    return None
+
+
+def path_hash(identity: str) -> bytes:
+    """16 bytes: the first half orders files for the budget, the second half picks those that become code."""
+    return blake2b(identity.encode(), digest_size=16).digest()

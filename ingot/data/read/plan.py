@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import pairwise
 
 from ingot.data.read.config import CodeSource, DatasetSource, FilesSource, PythonSource, SourceConfig
-from ingot.data.read.find import Found, file_fingerprint, find
+from ingot.data.read.find import SUFFIXES, Found, file_fingerprint, find, format_of, path_hash
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.split import Piece, Split
 from ingot.data.read.streams import compression_of
@@ -24,21 +23,12 @@ from ingot.workspace.errors import DataError
 SPLIT_BYTES = 32_000_000
 EXPANSION = {"": 1, ".gz": 4, ".zst": 4, ".bz2": 5, ".xz": 5}  # of text and HTML, roughly: for planning only
 
-SUFFIXES: dict[str, str] = {
-    ".warc": "warc", ".wet": "warc",
-    ".html": "html", ".htm": "html", ".xhtml": "html",
-    ".jsonl": "jsonl", ".ndjson": "jsonl",
-    ".parquet": "parquet", ".arrow": "arrow",
-    ".txt": "text", ".md": "text", ".rst": "text", ".py": "text", ".pyi": "text",
-    ".xml": "mediawiki",
-}  # fmt: skip
-TEXT_NAMES = ("README", "LICENSE", "LICENCE", "COPYING", "NOTICE", "CHANGELOG", "AUTHORS", "CONTRIBUTING")
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 ONE_DOCUMENT = frozenset({"text", "html", "python", "metadata", "code"})  # formats with one document a file
 
 
 @dataclass(frozen=True)
-class Plan:
+class SourceSplits:
     """What a source will give: the splits to read, and what was found before the budget cut it."""
 
     splits: tuple[Split, ...]
@@ -57,13 +47,13 @@ def splits(source: SourceConfig, max_bytes: int | None = None) -> list[Split]:
     return list(plan(source, max_bytes).splits)
 
 
-def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> Plan:
+def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> SourceSplits:
     """Find the files, cut them, choose within the budget, put small ones together."""
     pieces = pieces_of(source, split_bytes)
     taken = pieces if max_bytes is None else select(pieces, max_bytes)
     paths = {piece.path for piece in pieces}
     left_out = len(paths) - len({piece.path for piece in taken})
-    return Plan(tuple(grouped(taken, split_bytes)), len(paths), sum(piece.size for piece in pieces), left_out)
+    return SourceSplits(tuple(grouped(taken, split_bytes)), len(paths), sum(piece.size for piece in pieces), left_out)
 
 
 def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:
@@ -95,20 +85,6 @@ def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:
             fix=f"give files that end in {', '.join(SUFFIXES)} (or those with .gz, .zst, .bz2, .xz), or say `format`",
         )
     return pieces
-
-
-def format_of(path: str) -> str | None:
-    """How a file is read, by its name; None if it is not."""
-    name = path.rpartition("/")[2]
-    lower = name.lower().removesuffix(compression_of(name))
-    for suffix, form in SUFFIXES.items():
-        if lower.endswith(suffix):
-            return form
-    # LICENSE, LICENSE-APACHE, README, COPYING.LESSER: a known first word and no suffix of another format
-    stem, _, suffix = name.partition(".")
-    if stem.upper().startswith(TEXT_NAMES) and (not suffix or suffix.isupper()):
-        return "text"
-    return None
 
 
 def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:
@@ -178,11 +154,6 @@ def _order(piece: Piece) -> tuple[bytes, str, int]:
     return path_hash(piece.identity)[:8], piece.identity, piece.start
 
 
-def path_hash(identity: str) -> bytes:
-    """16 bytes: the first half orders files for the budget, the second half picks those that become code."""
-    return blake2b(identity.encode(), digest_size=16).digest()
-
-
 def grouped(pieces: Sequence[Piece], split_bytes: int) -> list[Split]:
     """Neighbouring pieces together, until they reach `split_bytes`."""
     groups: list[list[Piece]] = []
@@ -202,3 +173,13 @@ def grouped(pieces: Sequence[Piece], split_bytes: int) -> list[Split]:
         )
         for group in groups
     ]
+
+
+def fingerprints(source: SourceConfig) -> dict[str, str]:
+    """What tells whether the files of a source have changed, by path; of the installed Python, its versions."""
+    from ingot.data.read.python import installed_versions
+
+    if isinstance(source, PythonSource):
+        return installed_versions()
+    paths = dict.fromkeys(piece.path for piece in pieces_of(source, SPLIT_BYTES))
+    return {path: file_fingerprint(path) for path in paths}

@@ -17,9 +17,8 @@ from pathlib import Path
 from ingot.data.read.config import PythonSource, SourceConfig
 from ingot.data.read.docstrings import NotParsable, docstring_pages, long_description
 from ingot.data.read.document import Document, checked
-from ingot.data.read.find import printable
+from ingot.data.read.find import format_of, path_hash, printable
 from ingot.data.read.plain import file_text
-from ingot.data.read.plan import format_of, path_hash
 from ingot.data.read.problem import Problems
 from ingot.data.read.split import Piece
 

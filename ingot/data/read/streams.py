@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from ingot.data.read.problem import Unreadable
-from ingot.workspace.errors import DataError, IngotError
+from ingot.workspace.errors import IngotError
 
 CHUNK = 1 << 18
+INPUT = 1 << 15  # of compressed input at a time: what follows a member in it is copied
 WHOLE = 1 << 28  # bytes of a file or line that is held in memory as it is
 MEMORY = 1 << 28  # an .xz file may ask its reader for gigabytes; `xz -9` needs 65 MB
 WBITS = {".gz": 31, "zlib": 15, "deflate": -15}  # of zlib: which header it expects
@@ -55,6 +57,10 @@ def brotli() -> Any:
 
 def zstd() -> Any:
     """The module (in the standard library from Python 3.14 on), or how to get it."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd
     try:
         from backports import zstd
     except ImportError:
@@ -128,7 +134,7 @@ def members(file: BinaryIO, compression: str) -> Iterator[tuple[int, bytes]]:
     read_until = member = file.tell()
     current: Decompressor | None = None
     given = 0
-    while data := read(file, CHUNK):
+    while data := read(file, INPUT):
         read_until += len(data)
         while data:
             if current is None:
@@ -164,33 +170,29 @@ def read(file: BinaryIO, size: int) -> bytes:
 
 
 def whole(file: BinaryIO, path: str) -> bytes:
-    """The content of a file that a step reads besides the documents (a list, a vocabulary, an eval)."""
+    """The content of a file that a step reads besides the documents (a list, a vocabulary, an eval), or `Unreadable`."""
     parts, size = [], 0
-    try:
-        for part in chunks(file, compression_of(path)):
-            parts.append(part)
-            size += len(part)
-            if size > WHOLE:
-                raise DataError(f"more than {WHOLE:,} bytes", place=path, fix="give a smaller file")
-    except Unreadable as error:
-        raise DataError(f"{error}", place=path, fix="repair the file") from None
+    for part in chunks(file, compression_of(path)):
+        parts.append(part)
+        size += len(part)
+        if size > WHOLE:
+            raise Unreadable("too long", f"(more than {WHOLE:,} bytes)")
     return b"".join(parts)
 
 
 def whole_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
     """The lines of such a file, one at a time."""
     held: list[bytes] = []  # of a line whose end is not read yet
-    try:
-        for part in chunks(file, compression_of(path)):
-            *lines, begun = part.split(b"\n")
-            if lines:
-                yield b"".join([*held, lines[0]])
-                yield from lines[1:]
-                held = []
-            held.append(begun)
-            if sum(map(len, held)) > WHOLE:
-                raise DataError(f"a line of more than {WHOLE:,} bytes", place=path, fix="give shorter ones")
-    except Unreadable as error:
-        raise DataError(f"{error}", place=path, fix="repair the file") from None
-    if any(held):
+    size = 0
+    for part in chunks(file, compression_of(path)):
+        *lines, begun = part.split(b"\n")
+        if lines:
+            yield b"".join([*held, lines[0]])
+            yield from lines[1:]
+            held, size = [], 0
+        held.append(begun)
+        size += len(begun)
+        if size > WHOLE:
+            raise Unreadable("too long", f"(a line of more than {WHOLE:,} bytes)")
+    if size:
         yield b"".join(held)

@@ -3,21 +3,23 @@
     plain        WARC/1.0 CRLF headers CRLF CRLF content CRLF CRLF, again and again
     compressed   a gzip member or zstd frame a record (or several records in one)
 
-After damage (a broken member, a header that is none, a wrong length) reading goes on at the next place where a record
-begins; so it does at the start of a byte range. In a compressed file a record begins at a member whose text begins with
-`WARC/`, in a plain one at a line `WARC/1.x` followed by a `WARC-…` or `Content-…` header.
+fastwarc parses the records. After damage (a broken member, a header that is none, a wrong length) reading goes on at the
+next place where a record begins; so it does at the start of a byte range. In a compressed file a record begins at a member
+whose text begins with `WARC/`, in a plain one at a line `WARC/1.x` followed by a `WARC-…` or `Content-…` header.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
 from ingot.data.read.streams import CHUNK, Decompressor, damage_of, members, opened, read
+from ingot.workspace.errors import IngotError
 
 MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": b"\x28\xb5\x2f\xfd"}
 PLAIN_RECORD = re.compile(rb"(?:\A|(?<=\n))WARC/\d\.\d\r?\n(?=(?:WARC|Content)-)", re.IGNORECASE)
@@ -44,16 +46,25 @@ def warc_records(piece: Piece, max_bytes: int, problems: Problems) -> Iterator[W
     with opened(piece.path) as file:
         compression = compression_by_magic(file)
         begin: int | None = piece.start if piece.start == 0 else next_record(file, compression, piece.start)
+        unsaid: tuple[str, str, str] | None = None  # damage behind a record: found again at `begin`, or before it
         while begin is not None and not 0 <= piece.end <= begin:
-            stream = Stream(file, compression, begin)
-            try:
-                while record := stream.record(piece, max_bytes, problems):
-                    yield record
-                return
-            except Unreadable as error:
-                place = f"{piece.identity}@{stream.record_start}"
-                problems.add(place, error.rule, error.detail)
-                begin = next_record(file, compression, stream.record_start + 1)
+            stretch = Stretch(file, compression, begin)
+            for record in stretch.records(piece, max_bytes, problems):
+                if unsaid is not None:  # it was not this record that could not be read
+                    problems.add(*unsaid)
+                    unsaid = None
+                yield record
+            if stretch.failure is None:
+                break
+            if not stretch.exact and 0 <= piece.end <= stretch.end:
+                break  # the damage is behind the range
+            unsaid = (f"{piece.identity}@{stretch.at}", stretch.failure.rule, stretch.failure.detail)
+            begin = next_record(file, compression, stretch.at + 1)
+            if stretch.exact:
+                problems.add(*unsaid)
+                unsaid = None
+        if unsaid is not None and (begin is None or Stretch(file, compression, begin).begins_well()):
+            problems.add(*unsaid)  # else it belongs to the range that begins there
 
 
 def compression_by_magic(file: BinaryIO) -> str:
@@ -99,118 +110,131 @@ def begins_record(file: BinaryIO, compression: str, offset: int) -> bool:
     return bytes(first[:5]) == b"WARC/"
 
 
-class Stream:
-    """The (decompressed) bytes of a file from a record on."""
+class Content:
+    """The (decompressed) bytes of a file from a record on, as fastwarc reads them: damage is their end, and noted."""
 
     def __init__(self, file: BinaryIO, compression: str, begin: int) -> None:
-        self.compression = compression
         file.seek(begin)
-        self.chunks = members(file, compression) if compression else self._plain(file, begin)
-        self.buffer = b""
-        self.at = 0
-        self.offset = begin  # in the file, of the first byte of the buffer, or of its member
-        self.record_start = begin
-        self.damage: Unreadable | None = None  # found while reading a record of which a part could be kept
+        self._chunks = members(file, compression) if compression else plain(file, begin)
+        self.compressed = bool(compression)
+        self._begin = begin
+        self._held = b""
+        self._given = 0
+        self._members: list[int] = []  # offsets in the file of the members met so far,
+        self._starts: list[int] = []  # and where the text of each begins in what was given
+        self.damage: Unreadable | None = None
 
-    def _plain(self, file: BinaryIO, begin: int) -> Iterator[tuple[int, bytes]]:
-        while data := read(file, CHUNK):
-            yield begin, data
-            begin += len(data)
+    def tell(self) -> int:
+        """How much was given; fastwarc asks for it."""
+        return self._given
 
-    def _fill(self) -> bool:
-        """Append a chunk to the buffer; False at the end."""
-        found = next(self.chunks, None)
-        if found is None:
-            return False
-        offset, data = found
-        if self.at >= len(self.buffer):
-            self.buffer, self.at, self.offset = data, 0, offset
-        else:
-            if not self.compression:
-                self.offset += self.at
-            self.buffer, self.at = self.buffer[self.at :] + data, 0
-        return True
-
-    def _line(self) -> bytes:
-        """The next line with its end; what is left at the end of the file."""
-        while (end := self.buffer.find(b"\n", self.at)) < 0:
-            if len(self.buffer) - self.at > MAX_HEADER:
-                raise Unreadable("broken WARC", "a header line without an end")
-            if not self._fill():
-                end = len(self.buffer) - 1
-                break
-        line = self.buffer[self.at : end + 1]
-        self.at = end + 1
-        return line
-
-    def _content(self, length: int, keep: bool) -> tuple[bytes, bool]:
-        """The next `length` bytes (nothing if they are not to be kept), and whether they are all there."""
-        parts: list[bytes] = []
-        left = length
-        while left:
-            if self.at >= len(self.buffer):
-                try:
-                    if not self._fill():
-                        return b"".join(parts), False
-                except Unreadable as error:
-                    if not keep or not parts:
-                        raise
-                    self.damage = error
-                    return b"".join(parts), False
-            part = self.buffer[self.at : self.at + left]
-            self.at += len(part)
-            left -= len(part)
-            if keep:
-                parts.append(part)
-        return b"".join(parts), True
-
-    def record(self, piece: Piece, max_bytes: int, problems: Problems) -> WarcRecord | None:
-        """The next record of the range, None after the last one; `Unreadable` where none begins."""
-        while True:
-            if self.damage is not None:
-                raise self.damage
-            while True:
-                if self.at >= len(self.buffer) and not self._fill():
-                    return None
-                self.record_start = self.offset if self.compression else self.offset + self.at
-                line = self._line()
-                if line.strip():
-                    break
-            if 0 <= piece.end <= self.record_start:
-                return None
-            if not line.startswith(b"WARC/"):
-                raise Unreadable("broken WARC", f"no record begins here: {line[:40]!r}")
-            headers = self._headers()
+    def read(self, size: int = CHUNK) -> bytes:
+        """Some of the next bytes, at most `size`; nothing at the end."""
+        if not self._held and self.damage is None:
             try:
-                length = int(headers.get("content-length", ""))
-            except ValueError:
-                raise Unreadable("broken WARC", "a record without Content-Length") from None
-            start = self.record_start
-            keep = length <= max_bytes
-            content, complete = self._content(length, keep)
-            if not keep:
-                place = f"{piece.identity}@{start}"
-                problems.add(place, "too long", f"(a record of {length:,} bytes > {max_bytes:,})", size=length)
-                continue
-            return WarcRecord(start, headers, content, truncated=not complete)
+                member, self._held = next(self._chunks, (-1, b""))
+            except Unreadable as error:
+                self.damage = error
+            if self._held and self._members[-1:] != [member]:
+                self._members.append(member)
+                self._starts.append(self._given)
+        part, self._held = self._held[:size], self._held[size:]
+        self._given += len(part)
+        return part
 
-    def _headers(self) -> dict[str, str]:
-        """Header lines up to the empty one."""
-        headers: dict[str, str] = {}
-        name = ""
-        for _ in range(1000):
-            line = self._line()
-            if not line.strip():
-                if "warc-target-uri" in headers:  # wget writes it as <URI>
-                    headers["warc-target-uri"] = headers["warc-target-uri"].strip("<>")
-                return headers
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
-            if text[0] in " \t" and name:  # folded: goes on from the line above
-                headers[name] += " " + text.strip()
-                continue
-            name, colon, value = text.partition(":")
-            if not colon:
-                raise Unreadable("broken WARC", f"no header: {text[:40]!r}")
-            name = name.strip().lower()
-            headers[name] = value.strip()
-        raise Unreadable("broken WARC", "a header without an end")
+    @property
+    def newlines(self) -> bool:
+        """Whether the first line ends in a mere newline."""
+        if not self._held:
+            self._held, self._given = self.read(), 0
+        line, end, _ = self._held.partition(b"\n")
+        return bool(end) and not line.endswith(b"\r")
+
+    def offset(self, position: int) -> int:
+        """Where in the file the byte that was given as number `position` is; where its member begins, if it is in one."""
+        if not self.compressed:
+            return self._begin + position
+        return self._members[bisect_right(self._starts, position) - 1] if self._members else self._begin
+
+    def last_member(self) -> int:
+        """Where the member that is read now begins."""
+        return self._members[-1] if self._members else self._begin
+
+
+def plain(file: BinaryIO, begin: int) -> Iterator[tuple[int, bytes]]:
+    """The chunks of a file that is not compressed."""
+    while data := read(file, CHUNK):
+        yield begin, data
+
+
+class Stretch:
+    """Records one after another, up to the first damage. `failure` says what it was, `at` at which offset or after which
+    record, `exact` whether `at` is the damaged record itself."""
+
+    def __init__(self, file: BinaryIO, compression: str, begin: int) -> None:
+        self.content = Content(file, compression, begin)
+        self.at = begin
+        self.exact = True
+        self.end = begin  # of the last record: it ends there or later
+        self.failure: Unreadable | None = None
+
+    def begins_well(self) -> bool:
+        """Whether a record can be read at the beginning."""
+        everything = Piece("", ":", "warc", 0)
+        next(self.records(everything, 0, Problems()), None)
+        return self.failure is None or not self.exact
+
+    def records(self, piece: Piece, max_bytes: int, problems: Problems) -> Iterator[WarcRecord]:
+        """The records of the range."""
+        try:
+            for found in fastwarc(self.content):
+                start = self.content.offset(found.stream_pos)
+                if 0 <= piece.end <= start:
+                    return
+                self.at, self.exact = start, True
+                headers = headers_of(found)
+                length = headers.get("content-length", "")
+                if not length.isascii() or not length.isdigit():
+                    raise self.content.damage or Unreadable("broken WARC", "a record without Content-Length")
+                if int(length) > max_bytes:
+                    found.consume()
+                    if self.content.damage is None:
+                        place, detail = (
+                            f"{piece.identity}@{start}",
+                            f"(a record of {int(length):,} bytes > {max_bytes:,})",
+                        )
+                        problems.add(place, "too long", detail, size=int(length))
+                else:
+                    content = found.reader.read()
+                    if content or self.content.damage is None:
+                        yield WarcRecord(start, headers, content, truncated=len(content) < int(length))
+                self.exact = False
+                if not self.content.compressed:
+                    head = sum(len(name) + len(value) + 4 for name, value in headers.items()) + len("WARC/1.0") + 4
+                    self.end = start + head + int(length)
+            if self.content.damage is not None:
+                raise self.content.damage
+        except Unreadable as error:
+            self.failure = error
+        except OSError as error:  # what fastwarc raises where no header is
+            self.failure = self.content.damage or Unreadable("broken WARC", f"no record begins here: {error}")
+        if self.failure is not None and self.failure is self.content.damage:
+            self.at, self.exact = self.content.last_member(), True
+
+
+def fastwarc(content: Content) -> Iterator[Any]:
+    """The records as fastwarc parses them; headers whose lines end in a mere newline are read, too."""
+    try:
+        from fastwarc.warc import ArchiveIterator
+    except ImportError:
+        raise IngotError("reading WARC files needs fastwarc", fix='pip install "ingot[data]"') from None
+    options: dict[str, Any] = {"parse_http": False, "stream_detect": False, "max_header_len": MAX_HEADER}
+    return iter(ArchiveIterator(cast(BinaryIO, content), quirks_mode=content.newlines, **options))
+
+
+def headers_of(found: Any) -> dict[str, str]:
+    """The headers, names in lower case."""
+    headers = {name.lower(): value for name, value in found.headers}
+    if "warc-target-uri" in headers:  # wget writes it as <URI>
+        headers["warc-target-uri"] = headers["warc-target-uri"].strip("<>")
+    return headers

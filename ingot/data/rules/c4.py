@@ -1,35 +1,14 @@
-"""The line and page rules of C4 (Raffel et al. 2020, section 2.2), in the order of datatrove's `C4QualityFilter`.
-
-For each line (str.splitlines), stripped:
-
-    a word of more than 1000 characters       the line goes
-    [1], [edit], [citation needed]            cut out of the line
-    no terminal punctuation, or "..."         the line goes          (FineWeb turns this rule off)
-    fewer than 3 words                        the line goes
-    "lorem ipsum"                             the document goes
-    "javascript"                              the line goes
-    "{"                                       the document goes
-    terms of use, privacy policy, …           the line goes
-
-and the document goes if the lines that stay hold fewer than 5 sentences (text/sentences.py). The lines that stay are
-joined with newlines. Phrases are found in any case of A-Z.
-"""
+"""CPU kernels of the step `c4` (steps/c4.py)."""
 
 from __future__ import annotations
 
 import numpy as np
-import pyarrow
 
 from ingot.data.native import loop
-from ingot.data.rules.config import C4Step
-from ingot.data.step import PerDocument, Rule, at_least, numbers
-from ingot.data.text.arrays import Bytes, Places
-from ingot.data.text.characters import character_flags
-from ingot.data.text.lines import lines_of
+from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.sentences import count_sentences
 from ingot.data.text.spans import copy_span
-from ingot.data.text.texts import Texts
 from ingot.data.text.white_space import count_words, longest_word, strip
 
 POLICIES = ["terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies"]
@@ -94,23 +73,23 @@ def _ends_a_sentence(data: Bytes, start: int, stop: int) -> bool:
 
 
 @loop
-def _c4(
+def c4(
     data: Bytes,
-    offsets: Places,
-    line_starts: Places,
-    line_ends: Places,
-    line_offsets: Places,
+    offsets: Offsets,
+    line_starts: Offsets,
+    line_ends: Offsets,
+    line_offsets: Offsets,
     table: Bytes,
     phrases: Phrases,
     citations: Phrases,
     rules: tuple[bool, ...],
     limits: tuple[int, ...],
     result: Bytes,
-    result_offsets: Places,
-    banned: Places,
-    sentences: Places,
-    removed_lines: Places,
-    removed_citations: Places,
+    result_offsets: Offsets,
+    banned: Offsets,
+    sentences: Offsets,
+    removed_lines: Offsets,
+    removed_citations: Offsets,
 ) -> int:
     """Rewrite every text into `result`. `rules` and `limits` in the order of C4.annotate; phrases: lorem ipsum,
     javascript, then the policies."""
@@ -159,59 +138,3 @@ def _c4(
         size = begin + stop - start
     result_offsets[len(offsets) - 1] = size
     return size
-
-
-class C4(PerDocument[C4Step]):
-    """See the module."""
-
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        """See PerDocument."""
-        config = self.config
-        texts = Texts.of(documents.column("text"))
-        lines = lines_of(texts, "splitlines")
-        phrases = Phrases.of(["lorem ipsum", "javascript", *POLICIES], ignore_case=True)
-        citations = Phrases.of(CITATIONS if config.citations else [], ignore_case=False)
-        rules = (
-            config.terminal_punctuation,
-            config.lorem_ipsum,
-            config.javascript,
-            config.curly_brackets,
-            config.policies,
-        )
-        result = np.empty(texts.bytes + 1, np.uint8)
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        banned, sentences, removed_lines, removed_citations = (np.zeros(len(texts), np.int64) for _ in range(4))
-        size = _c4(
-            texts.data,
-            texts.offsets,
-            lines.starts,
-            lines.ends,
-            lines.offsets,
-            character_flags(),
-            phrases,
-            citations,
-            rules,
-            (config.min_words, config.max_word_length),
-            result,
-            offsets,
-            banned,
-            sentences,
-            removed_lines,
-            removed_citations,
-        )
-        return {
-            "text": Texts(result[:size], offsets).column(),
-            "_c4_banned": pyarrow.array(banned),
-            "_c4_sentences": pyarrow.array(sentences),
-            "_c4_removed_lines": pyarrow.array(removed_lines),
-            "_c4_removed_citations": pyarrow.array(removed_citations),
-        }
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        """See Step."""
-        banned = numbers(columns, "_c4_banned")
-        return [
-            Rule("lorem ipsum", banned == LOREM_IPSUM),
-            Rule("curly bracket", banned == CURLY_BRACKET),
-            at_least("sentences", numbers(columns, "_c4_sentences"), self.config.min_sentences),
-        ]

@@ -1,33 +1,12 @@
-"""Lines that are no prose go, as in the pipelines of DCLM and OLMo 3; a document that loses too many words goes whole.
-
-For each line (text.split("\\n")), empty ones excepted:
-
-    upper-case letters / characters > 0.5              the line goes
-    digits 0-9 / characters > 0.999999                 the line goes
-    "1,204 likes", "3.5K shares", … and nothing else   the line goes
-    fewer than 2 white-space words                     the line goes
-    "items in cart", "Read more...", "Sign-in"         cut out of lines of at most 10 words; a line left blank goes
-
-and the document goes if more than 5 % of its words went. datamap-rs, the code of OLMo 3, divides by bytes rather than
-characters, takes the dots of "Read more..." for any character, and its 10-word limit does not reach the code, because
-the option has another name there; here they are what the configuration says.
-"""
+"""CPU kernels of the step `line_modifiers` (steps/line_modifiers.py)."""
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow
-
 from ingot.data.native import loop
-from ingot.data.rules.config import LineModifiersStep
-from ingot.data.rules.gopher_quality import per
-from ingot.data.step import PerDocument, Rule, at_most, numbers
-from ingot.data.text.arrays import Bytes, Places, Sizes
-from ingot.data.text.characters import SPACE, UPPER, WORD, character_flags, code_point, pass_over, width
-from ingot.data.text.lines import lines_of
+from ingot.data.text.arrays import Bytes, Offsets, Sizes
+from ingot.data.text.characters import SPACE, UPPER, WORD, code_point, pass_over, width
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.spans import copy_span
-from ingot.data.text.texts import Texts
 from ingot.data.text.white_space import count_words
 
 COUNTED = ["likes", "shares", "comments", "retweets", "reposts", "quotes", "bookmarks", "upvotes", "downvotes",
@@ -106,27 +85,27 @@ def _cut_phrase(data: Bytes, start: int, stop: int, phrases: Phrases, phrase: in
 
 
 @loop
-def _modify(
+def modify(
     data: Bytes,
-    line_starts: Places,
-    line_ends: Places,
+    line_starts: Offsets,
+    line_ends: Offsets,
     line_characters: Sizes,
-    line_offsets: Places,
+    line_offsets: Offsets,
     table: Bytes,
     names: Phrases,
     phrases: Phrases,
-    order: Places,
-    where: Places,
+    order: Offsets,
+    where: Offsets,
     max_upper_case: float,
     max_numeric: float,
     counters: bool,
     min_words: int,
     max_phrase_words: int,
     result: Bytes,
-    result_offsets: Places,
-    removed_lines: Places,
-    removed_words: Places,
-    all_words: Places,
+    result_offsets: Offsets,
+    removed_lines: Offsets,
+    removed_words: Offsets,
+    all_words: Offsets,
 ) -> int:
     """Rewrite every text into `result`; its size."""
     size = 0
@@ -165,50 +144,3 @@ def _modify(
             kept += 1
     result_offsets[len(line_offsets) - 1] = size
     return size
-
-
-class LineModifiers(PerDocument[LineModifiersStep]):
-    """See the module."""
-
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        """See PerDocument."""
-        config = self.config
-        texts = Texts.of(documents.column("text"))
-        lines = lines_of(texts)
-        names = Phrases.of(COUNTED, ignore_case=True)
-        phrases = Phrases.of(list(config.phrases), ignore_case=False)
-        result = np.empty(texts.bytes, np.uint8)
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        removed_lines, removed_words, all_words = np.zeros((3, len(texts)), np.int64)
-        size = _modify(
-            texts.data,
-            lines.starts,
-            lines.ends,
-            lines.characters,
-            lines.offsets,
-            character_flags(),
-            names,
-            phrases,
-            np.argsort(phrases.numbers),
-            np.array([WHERE[where] for where in config.phrases.values()], np.int64)[phrases.numbers],
-            config.max_upper_case,
-            config.max_numeric,
-            config.counters,
-            config.min_words,
-            config.max_phrase_words,
-            result,
-            offsets,
-            removed_lines,
-            removed_words,
-            all_words,
-        )
-        return {
-            "text": Texts(result[:size], offsets).column(),
-            "_removed_lines": pyarrow.array(removed_lines),
-            "_removed_word_share": pyarrow.array(per(removed_words, all_words)),
-        }
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        """See Step."""
-        share = numbers(columns, "_removed_word_share")
-        return [at_most("words in removed lines", share, self.config.max_removed_words)]

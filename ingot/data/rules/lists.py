@@ -1,9 +1,10 @@
-"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, gzip and the like allowed, `#` begins a comment."""
+"""Lists of words, phrases, hosts or addresses that a user brings: one entry a line, `#` begins a comment, .gz allowed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole
 from ingot.workspace.errors import DataError
 
@@ -15,6 +16,8 @@ def read_list(path: str) -> list[str]:
             text = whole(file, path).decode("utf-8")
     except OSError as error:
         raise DataError(f"cannot read the list: {error.strerror or error}", place=path) from error
+    except Unreadable as error:
+        raise DataError(f"cannot read the list: {error}", place=path, fix="repair or shorten it") from error
     except UnicodeDecodeError as error:
         raise DataError("the list is not UTF-8", place=path, fix="convert it, as with iconv -t utf-8") from error
     lines = (line.strip() for line in text.splitlines())

@@ -1,32 +1,13 @@
-"""Documents with few sentences or many questionable ones go (MADLAD-400, Kudugunta et al. 2023, section 2.3).
-
-Sentences are those of text/sentences.py. Questionable is one that breaks a chosen rule; the numbers are the paper's:
-
-    2  list case            12 words or more, over half of them begin with a capital letter
-    3  abnormal length      fewer than 20 or more than 500 characters
-    4  technical characters over 20 % of the characters are 0-9 { } + / ( ) >
-    5  cursed strings       one of the listed phrases, or nine words in a row of 1, 3 or 4 characters each
-
-OLMo 3 uses 2 and 5. Rule 1 (the language of a sentence differs from the document's) is not here. Of the paper's list of
-cursed strings those that ask for the end of a sentence are left out: the full stop they end in separates sentences.
-"""
+"""CPU kernels of the step `madlad` (steps/madlad.py)."""
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow
-
 from ingot.data.native import loop
-from ingot.data.rules.config import MadladStep
-from ingot.data.rules.gopher_quality import per
-from ingot.data.step import PerDocument, Rule, at_least, numbers
-from ingot.data.text.arrays import Bytes, Marks, Places, Sizes
-from ingot.data.text.characters import UPPER, WORD, character_flags, code_point, width
+from ingot.data.text.arrays import Bytes, Marks, Offsets, Sizes
+from ingot.data.text.characters import UPPER, WORD, code_point, width
 from ingot.data.text.phrases import Phrases, find_phrases
 from ingot.data.text.sentences import sentence_end
-from ingot.data.text.texts import Texts
 from ingot.data.text.white_space import blank
-from ingot.data.text.words import words_of
 
 GROUPS = 9  # words in a row
 LIST_CASE_WORDS, LIST_CASE_SHARE = 12, 0.5
@@ -37,8 +18,8 @@ TECHNICAL_SHARE = 0.2
 @loop
 def _odd_words(
     data: Bytes,
-    word_starts: Places,
-    word_ends: Places,
+    word_starts: Offsets,
+    word_ends: Offsets,
     word_characters: Sizes,
     word: int,
     stop: int,
@@ -84,18 +65,18 @@ def _abnormal_or_technical(data: Bytes, start: int, stop: int, length_counts: bo
 
 
 @loop
-def _count(
+def count(
     data: Bytes,
-    offsets: Places,
-    word_starts: Places,
-    word_ends: Places,
+    offsets: Offsets,
+    word_starts: Offsets,
+    word_ends: Offsets,
     word_characters: Sizes,
-    word_offsets: Places,
+    word_offsets: Offsets,
     table: Bytes,
     chosen: Marks,
     phrases: Phrases,
-    sentences: Places,
-    questionable: Places,
+    sentences: Offsets,
+    questionable: Offsets,
 ) -> None:
     """The sentences of each text, and the questionable ones; chosen[n] says whether rule n is used."""
     for text in range(len(offsets) - 1):
@@ -113,40 +94,3 @@ def _count(
                     or ((chosen[3] or chosen[4]) and _abnormal_or_technical(data, start, end, chosen[3], chosen[4]))
                 )
             start = after
-
-
-class Madlad(PerDocument[MadladStep]):
-    """See the module."""
-
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        """See PerDocument."""
-        texts = Texts.of(documents.column("text"))
-        words = words_of(texts)
-        phrases = Phrases.of(self.config.cursed, ignore_case=False)
-        chosen = np.array([number in self.config.rules for number in range(6)])
-        sentences, questionable = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
-        _count(
-            texts.data,
-            texts.offsets,
-            words.starts,
-            words.ends,
-            words.characters,
-            words.offsets,
-            character_flags(),
-            chosen,
-            phrases,
-            sentences,
-            questionable,
-        )
-        return {
-            "_madlad_sentences": pyarrow.array(sentences),
-            "_madlad_questionable": pyarrow.array(per(questionable, sentences)),
-        }
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        """See Step."""
-        share, limit = numbers(columns, "_madlad_questionable"), self.config.min_questionable
-        return [
-            at_least("sentences", numbers(columns, "_madlad_sentences"), self.config.min_sentences),
-            Rule("questionable sentences", share >= limit, share, f">= {limit:g}"),
-        ]

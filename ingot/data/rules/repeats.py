@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.native import PRIME_1, inline, join, kernel
-from ingot.data.text.arrays import Hashes, Places, Sizes
+from ingot.data.text.arrays import Hashes, Offsets, Sizes
 from ingot.data.text.spans import Spans
 
 
@@ -45,7 +45,7 @@ def _entry(slots: Sizes, mask: int, keys: Hashes, entries: int, key: np.uint64) 
 
 @kernel
 def _seen_before(
-    hashes: Hashes, characters: Sizes, offsets: Places, counts: Places, lengths: Places, firsts_too: bool
+    hashes: Hashes, characters: Sizes, offsets: Offsets, counts: Offsets, lengths: Offsets, firsts_too: bool
 ) -> None:
     """For each text how many elements occur elsewhere before, and their characters (with the first ones, if asked)."""
     longest = 0
@@ -87,12 +87,12 @@ def seen_before(elements: Spans, *, firsts_too: bool = False) -> tuple[NDArray[n
 def _ngram_characters(
     hashes: Hashes,
     characters: Sizes,
-    offsets: Places,
+    offsets: Offsets,
     shortest: int,
     longest: int,
     union: bool,
-    top: Places,
-    duplicate: Places,
+    top: Offsets,
+    duplicate: Offsets,
 ) -> None:
     """Fill in top[text, n] and duplicate[text, n] for n from `shortest` to `longest`."""
     room = 0
@@ -120,7 +120,7 @@ def _ngram_characters(
             numbers[word] = key
             places[word] = word
         for n in range(shortest, longest + 1):
-            # Places where both shorter n-grams repeat, and the number of the n-gram there.
+            # Offsets where both shorter n-grams repeat, and the number of the n-gram there.
             size = _slots(left)
             for slot in range(size):
                 slots[slot] = -1

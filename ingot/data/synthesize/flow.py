@@ -148,7 +148,7 @@ def given(answer: str | None) -> str:
 def language_namer() -> Callable[[str], str]:
     """A function from a text to its language's code, by the model of the `language` step."""
     from ingot.data.apply import apply
-    from ingot.data.classify.config import LanguageStep
+    from ingot.data.steps.language import LanguageStep
 
     step = LanguageStep()
     return lambda text: str(apply(step, [text]).column("language")[0].as_py())

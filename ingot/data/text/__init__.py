@@ -1,1 +1,1 @@
-"""Text as bytes and offsets: words, lines and hashes, computed by compiled loops."""
+"""Text as bytes and offsets: words, lines and hashes, computed by CPU kernels."""

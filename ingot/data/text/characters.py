@@ -1,4 +1,4 @@
-"""Properties of characters for compiled loops: a byte of flags for each code point, made from Python's own Unicode data.
+"""Properties of characters for CPU kernels: a byte of flags for each code point, made from Python's own Unicode data.
 
     flags = character_flags()                # uint8, 0x110000 entries; made once a process, in about 0.1 s
     flags[code point] & SPACE                # the same answer as str.isspace

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ingot.data.native import hash_span, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Places, Sizes
+from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets, Sizes
 from ingot.data.text.blocks import before_first, continuations, count_named, first_equal
 from ingot.data.text.characters import LINE_BREAK, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, empty_spans
@@ -58,7 +58,7 @@ def _cut_lines(texts: Texts, *, only_newlines: bool) -> Spans:
 
 
 @loop
-def _has_other_breaks(data: Bytes, offsets: Places, found: Marks) -> None:
+def _has_other_breaks(data: Bytes, offsets: Offsets, found: Marks) -> None:
     """For each text whether str.splitlines may break it elsewhere than at newlines."""
     for text in range(len(offsets) - 1):
         # Loops over slices, without a branch: the compiler compares sixteen bytes at a time.
@@ -99,15 +99,15 @@ def next_newline(data: Bytes, start: int, stop: int) -> tuple[int, int]:
 @loop
 def _lines(
     data: Bytes,
-    offsets: Places,
+    offsets: Offsets,
     table: Bytes,
     only_newlines: bool,
     other_breaks: Marks,
-    starts: Places,
-    ends: Places,
+    starts: Offsets,
+    ends: Offsets,
     characters: Sizes,
     hashes: Hashes,
-    line_offsets: Places,
+    line_offsets: Offsets,
 ) -> int:
     """Fill in the lines; the number of them."""
     lines = 0
@@ -146,14 +146,14 @@ def blocks_of(lines: Spans) -> Spans:
 @loop
 def _paragraphs(
     data: Bytes,
-    firsts: Places,
-    lasts: Places,
-    starts: Places,
-    ends: Places,
+    firsts: Offsets,
+    lasts: Offsets,
+    starts: Offsets,
+    ends: Offsets,
     characters: Sizes,
     flags: Bytes,
     hashes: Hashes,
-    offsets: Places,
+    offsets: Offsets,
 ) -> int:
     """Fill in the paragraphs of the texts data[first : last]; the number of them."""
     count = 0

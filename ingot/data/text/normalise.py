@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Places, Sizes
+from ingot.data.text.arrays import Bytes, Marks, Offsets, Sizes
 from ingot.data.text.characters import ASSIGNED, SPACE, SYMBOLS, character_flags, code_point, width
 from ingot.data.text.texts import Texts
 
@@ -83,7 +83,7 @@ def _digits_end(data: Bytes, at: int, stop: int, table: Sizes) -> int:
 
 @loop
 def _normalise(
-    data: Bytes, offsets: Places, table: Sizes, pool: Bytes, marks: Marks, result: Bytes, result_offsets: Places
+    data: Bytes, offsets: Offsets, table: Sizes, pool: Bytes, marks: Marks, result: Bytes, result_offsets: Offsets
 ) -> int:
     """Write the normalised texts; the number of bytes."""
     size = 0

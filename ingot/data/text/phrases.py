@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes, Marks, Places
+from ingot.data.text.arrays import Bytes, Marks, Offsets
 from ingot.data.text.blocks import EIGHT
 
 FIVE_BITS = np.uint64(0x001F001F001F001F)  # of every other byte
@@ -27,8 +27,8 @@ class Phrases(NamedTuple):
     """
 
     data: Bytes
-    offsets: Places
-    numbers: Places  # the place of each phrase in the list they were made from
+    offsets: Offsets
+    numbers: Offsets  # the place of each phrase in the list they were made from
     fold: Bytes  # byte -> byte: lower case, or itself
     may_begin: Marks  # by the last five bits of the first, second and third byte, the first lowest
     begins: NDArray[np.uint16]  # by first byte << 8 | second byte: the first phrase that may begin there

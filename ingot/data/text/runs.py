@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Places
+from ingot.data.text.arrays import Bytes, Marks, Offsets
 from ingot.data.text.texts import Texts
 
 
 @loop
-def _widen(data: Bytes, offsets: Places, places: Places, texts: Places, allowed: Marks, found: Places) -> int:
+def _widen(data: Bytes, offsets: Offsets, places: Offsets, texts: Offsets, allowed: Marks, found: Offsets) -> int:
     """Write (text, start, end) of each run into `found`; the number of runs."""
     count = 0
     reached = 0  # the end of the last run

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.native import hash_span, loop
-from ingot.data.text.arrays import Bytes, Hashes, Places, Sizes
+from ingot.data.text.arrays import Bytes, Hashes, Offsets, Sizes
 from ingot.data.text.characters import character_flags, code_point, width
 from ingot.data.text.texts import Texts
 
@@ -85,15 +85,15 @@ def empty_spans(room: int, texts: int) -> Spans:
 @loop
 def _cut(
     data: Bytes,
-    offsets: Places,
+    offsets: Offsets,
     table: Bytes,
     mask: np.uint8,
-    starts: Places,
-    ends: Places,
+    starts: Offsets,
+    ends: Offsets,
     characters: Sizes,
     flags: Bytes,
     hashes: Hashes,
-    piece_offsets: Places,
+    piece_offsets: Offsets,
 ) -> int:
     """Fill in the pieces; the number of them."""
     count = 0

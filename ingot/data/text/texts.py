@@ -1,4 +1,4 @@
-"""A column of texts as compiled loops see it: all bytes in one array, and where each text begins.
+"""A column of texts as CPU kernels see it: all bytes in one array, and where each text begins.
 
     data     uint8   UTF-8 of all texts, end to end
     offsets  int64   text i is data[offsets[i] : offsets[i + 1]]

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from ingot.data.native import PRIME_1, finish, hash_span, join, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Places, Sizes
+from ingot.data.text.arrays import Bytes, Hashes, Offsets, Sizes
 from ingot.data.text.blocks import EIGHT, HIGH, ONES, before_first, between, count_named, others, spaces
 from ingot.data.text.characters import SPACE, WORD, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, cut, empty_spans
@@ -76,14 +76,14 @@ def _ascii_flags(block: np.uint64, inside: np.uint64, table: Bytes) -> np.uint8:
 @loop
 def _white_words(
     data: Bytes,
-    offsets: Places,
+    offsets: Offsets,
     table: Bytes,
-    starts: Places,
-    ends: Places,
+    starts: Offsets,
+    ends: Offsets,
     characters: Sizes,
     flags: Bytes,
     hashes: Hashes,
-    word_offsets: Places,
+    word_offsets: Offsets,
 ) -> int:
     """Fill in the words; the number of them."""
     words = 0

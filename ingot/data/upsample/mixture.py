@@ -60,7 +60,7 @@ def water_fill(wished: Mapping[str, float], caps: Mapping[str, float]) -> dict[s
     wanted = sorted((name for name in wished if wished[name] > 0), key=lambda name: (caps[name] / wished[name], name))
     left, share_left = 1.0, math.fsum(wished[name] for name in wanted)
     for index, name in enumerate(wanted):
-        if caps[name] * share_left > left * wished[name]:  # nobody from here on runs out
+        if caps[name] * share_left > left * wished[name]:  # no source from here on runs out
             share = math.fsum(wished[other] for other in wanted[index:])
             return weights | {other: left * wished[other] / share for other in wanted[index:]}
         weights[name] = caps[name]

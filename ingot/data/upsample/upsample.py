@@ -1,22 +1,7 @@
-"""Step `upsample`: copies for each document, from one curve a topic.
-
-    count    a shard: tokens by topic and bucket. With a raw score: (topic, score, tokens) of each document, by topic
-    rank     a topic (raw scores only): the scores that divide its tokens into equal buckets
-    copies   a shard: the rate of each document's bucket, rounded up or down by a hash of its id
-
-Between the phases only tokens by topic and bucket are held in memory, and one curve a topic is solved (curve.py).
-
-    copies = floor(rate) + [hash(id) < rate - floor(rate)]
-
-so the expected number of copies is the rate, the same document always gets the same number, and a larger rate never
-gives it fewer. A document without topic or rank is left alone: one copy.
-
-Invariant: copies do not depend on the order of the documents or on how they are divided into shards.
-"""
+"""The tasks of the step `upsample`; steps/upsample.py says what they are for and in which order they run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.engine.exchange import partitions_for, read_partition, write_partitioned
+from ingot.data.engine.exchange import read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Done, Work
+from ingot.data.engine.work import Done
 from ingot.data.native import hash_span, kernel
-from ingot.data.step import AcrossDocuments, Rule, at_least, numbers
+from ingot.data.step import numbers
+from ingot.data.steps.upsample import UpsampleStep
 from ingot.data.text.texts import Texts
-from ingot.data.upsample.config import UpsampleStep
 from ingot.data.upsample.curve import Curve, solve
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 SCORE = np.dtype([("topic", np.int64), ("score", np.float64), ("tokens", np.float64)])
 WHOLE = "all documents"  # the one topic where there is no column of topics
@@ -58,7 +43,7 @@ class ShardItem:
 
 
 @dataclass(frozen=True)
-class PartItem:
+class PartitionItem:
     """Some of the topics: one partition of what the shards wrote."""
 
     part: int
@@ -139,7 +124,7 @@ def send_scores(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[
     return {"topics": list(by_topic)}
 
 
-def rank(folder: Path, item: PartItem, buckets: int) -> dict[str, Any]:
+def rank(folder: Path, item: PartitionItem, buckets: int) -> dict[str, Any]:
     """By topic: the scores at which its buckets begin, all but the first, and the tokens in each bucket."""
     records = read_partition([done.file("scores") for done in item.inputs], item.part, SCORE)
     topics = {}
@@ -189,46 +174,6 @@ def give_copies(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[
     columns = {config.copies: pyarrow.array(copies), "upsample_rate": pyarrow.array(rates, pyarrow.float32())}
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "columns.parquet")
     return {"copies": int(copies.sum()), "tokens": float((copies * documents.tokens).sum())}
-
-
-class Upsample(AcrossDocuments[UpsampleStep]):
-    """Decides how often each document is shown."""
-
-    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        config = self.config
-        items = [ShardItem(shard) for shard in shards]
-        begins: dict[str, list[float]] = {}
-        if config.quality:
-            tokens, begins = self._ranked(items, work)
-        else:
-            tokens = {}
-            for done in work.run("upsample-count", count, items, config, version=self.version):
-                for topic, found in done.report["tokens"].items():
-                    tokens[topic] = tokens.get(topic, np.zeros(config.buckets)) + np.asarray(found)
-        curves = solve_topics(tokens, config)
-        rates = {topic: curve.rates(edges_of(tokens[topic])).tolist() for topic, curve in curves.items()}
-        options = {"config": config.model_dump(mode="json"), "rates": rates, "begins": begins}
-        given = work.run("upsample-copies", give_copies, items, options, version=self.version)
-        return [done.file("columns.parquet") for done in given]
-
-    def _ranked(
-        self, items: Sequence[ShardItem], work: Work
-    ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[float]]]:
-        """Tokens by topic and bucket, and where the buckets begin, from raw scores."""
-        parts = partitions_for(sum(item.shard.rows for item in items) * SCORE.itemsize)
-        options = {"config": self.config.model_dump(mode="json"), "parts": parts}
-        sent = work.run("upsample-scores", send_scores, items, options, version=self.version)
-        parted = [PartItem(part, tuple(sent)) for part in range(parts)]
-        found: dict[str, Any] = {}
-        for done in work.run("upsample-rank", rank, parted, self.config.buckets, version=self.version):
-            found |= done.report["topics"]
-        topics = sorted({topic for done in sent for topic in done.report["topics"]})
-        ranked = {topic: found[str(topic_number(topic))] for topic in topics}
-        tokens = {topic: np.asarray(entry["tokens"]) for topic, entry in ranked.items()}
-        return tokens, {topic: entry["begins"] for topic, entry in ranked.items()}
-
-    def rules(self, columns: pyarrow.Table) -> list[Rule]:
-        return [at_least(self.config.copies, numbers(columns, self.config.copies), 1)]
 
 
 def edges_of(tokens: NDArray[np.float64]) -> NDArray[np.float64]:

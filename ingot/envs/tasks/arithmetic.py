@@ -12,38 +12,44 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
-from ingot.envs.config import ArithmeticConfig
-from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
-from ingot.envs.verify import final_content, format_ok, same_number
+from pydantic import Field, model_validator
+
+from ingot.envs.task import Task, TaskKind, make_task
 from ingot.tokens.chat import Message
 
 QUESTION = re.compile(r"What is ([0-9]+) ([-+*]) ([0-9]+)\?")
 
 
-class Arithmetic:
-    """The task kind `arithmetic`."""
+class Arithmetic(TaskKind):
+    """Sums, differences and small products, worked out column by column in the thinking trace."""
 
-    kind = "arithmetic"
+    label: ClassVar[str] = "arithmetic"
+    operators: tuple[Literal["+", "-", "*"], ...] = Field(
+        ("+",), min_length=1, description="operators to draw from, each equally often"
+    )
+    digits_min: int = Field(2, ge=1, le=9, description="digits of the smallest numbers")
+    digits_max: int = Field(2, ge=1, le=9, description="digits of the largest numbers")
+    multiplier_max: int = Field(5, ge=2, le=9, description="the right side of a product is drawn from 2 to this digit")
 
-    def __init__(self, config: ArithmeticConfig | None = None) -> None:
-        self.config = config or ArithmeticConfig()
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.digits_min > self.digits_max:
+            raise ValueError(f"digits_min ({self.digits_min}) is larger than digits_max ({self.digits_max})")
+        return self
 
-    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
-        return draw_tasks(self.kind, self._draw, seed, count, split)
-
-    def _draw(self, rng: random.Random) -> Task:
-        operator = rng.choice(self.config.operators)
+    def draw(self, rng: random.Random) -> Task:
+        operator = rng.choice(self.operators)
         left, right = self._number(rng), self._number(rng)
         if operator == "*":
-            right = rng.randint(2, self.config.multiplier_max)
+            right = rng.randint(2, self.multiplier_max)
         if operator == "-" and left < right:
             left, right = right, left
         return make_task(self.kind, f"What is {left} {operator} {right}?", work_out(left, operator, right)[1])
 
     def _number(self, rng: random.Random) -> int:
-        digits = rng.randint(self.config.digits_min, self.config.digits_max)
+        digits = rng.randint(self.digits_min, self.digits_max)
         return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
     def solution(self, task: Task) -> list[Message]:
@@ -57,11 +63,6 @@ class Arithmetic:
     def _reply(self, task: Task, mistake: int | None) -> Message:
         trace, answer = work_out(*operands(task.question), mistake)
         return Message(role="assistant", content=answer, thinking=trace)
-
-    def score(self, task: Task, messages: Sequence[Message]) -> Score:
-        correct = same_number(final_content(messages), task.answer)
-        well_formed = format_ok(messages, task.thinking)
-        return Score(float(correct and well_formed), correct, well_formed)
 
 
 def operands(question: str) -> tuple[int, str, int]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from ingot.envs import calculator as tool
-from ingot.envs.config import CalculatorConfig
-from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
+from ingot.envs.task import Score, Task, TaskKind, make_task
 from ingot.envs.tasks.arithmetic import operands
 from ingot.envs.verify import final_content, format_ok, same_number
 from ingot.tokens.chat import Message, ToolCall
@@ -18,27 +20,31 @@ from ingot.tokens.chat import Message, ToolCall
 BEFORE, AFTER = "large numbers", "tool result"
 
 
-class Calculator:
-    """The task kind `calculator`."""
+class Calculator(TaskKind):
+    """Numbers too large for the head: the right behaviour is to call the calculator and to repeat its result."""
 
-    kind = "calculator"
+    label: ClassVar[str] = "calculator tasks"
+    operators: tuple[Literal["+", "-", "*"], ...] = Field(
+        ("+", "-"), min_length=1, description="operators to draw from, each equally often"
+    )
+    digits_min: int = Field(3, ge=2, le=9, description="digits of the smallest numbers")
+    digits_max: int = Field(3, ge=2, le=9, description="digits of the largest numbers")
+    thinking: bool = Field(True, description="think before the call; without, the call comes directly")
 
-    def __init__(self, config: CalculatorConfig | None = None) -> None:
-        self.config = config or CalculatorConfig()
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.digits_min > self.digits_max:
+            raise ValueError(f"digits_min ({self.digits_min}) is larger than digits_max ({self.digits_max})")
+        return self
 
-    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
-        return draw_tasks(self.kind, self._draw, seed, count, split)
-
-    def _draw(self, rng: random.Random) -> Task:
-        operator = rng.choice(self.config.operators)
+    def draw(self, rng: random.Random) -> Task:
+        operator = rng.choice(self.operators)
         expression = f"{self._number(rng)} {operator} {self._number(rng)}"
         answer = tool.calculator({"expression": expression})
-        return make_task(
-            self.kind, f"What is {expression}?", answer, tools=(tool.SCHEMA,), thinking=self.config.thinking
-        )
+        return make_task(self.kind, f"What is {expression}?", answer, tools=(tool.SCHEMA,), thinking=self.thinking)
 
     def _number(self, rng: random.Random) -> int:
-        digits = rng.randint(self.config.digits_min, self.config.digits_max)
+        digits = rng.randint(self.digits_min, self.digits_max)
         return rng.randrange(10 ** (digits - 1), 10**digits)
 
     def solution(self, task: Task) -> list[Message]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
-from ingot.envs.config import NoThinkConfig
-from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
-from ingot.envs.verify import final_content, format_ok, same_number, same_text
+from pydantic import Field, model_validator
+
+from ingot.envs.task import Task, TaskKind, make_task
 from ingot.tokens.chat import Message
 
 SUMS = ("{} + {}?", "{} plus {}?", "What is {} + {}?", "What is {} plus {}?", "Add {} and {}.", "Sum of {} and {}?")
@@ -20,22 +20,28 @@ LASTS = ("Last letter: {}", "Last of: {}", "Final letter: {}")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-class NoThink:
-    """The task kind `no_think`."""
+class NoThink(TaskKind):
+    """Questions so easy that the answer comes directly: one-digit sums and the last letter of a word."""
 
-    kind = "no_think"
+    label: ClassVar[str] = "direct questions"
+    operations: tuple[Literal["sum", "last"], ...] = Field(
+        ("sum",), min_length=1, description="operations to draw from, each equally often"
+    )
+    largest: int = Field(9, ge=3, le=9, description="largest number in a sum")
+    letters_min: int = Field(2, ge=1, le=9, description="letters of the shortest words")
+    letters_max: int = Field(4, ge=1, le=9, description="letters of the longest words")
 
-    def __init__(self, config: NoThinkConfig | None = None) -> None:
-        self.config = config or NoThinkConfig()
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.letters_min > self.letters_max:
+            raise ValueError(f"letters_min ({self.letters_min}) is larger than letters_max ({self.letters_max})")
+        return self
 
-    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
-        return draw_tasks(self.kind, self._draw, seed, count, split)
-
-    def _draw(self, rng: random.Random) -> Task:
-        if rng.choice(self.config.operations) == "sum":
-            left, right = (rng.randint(0, self.config.largest) for _ in range(2))
+    def draw(self, rng: random.Random) -> Task:
+        if rng.choice(self.operations) == "sum":
+            left, right = (rng.randint(0, self.largest) for _ in range(2))
             return make_task(self.kind, rng.choice(SUMS).format(left, right), str(left + right), thinking=False)
-        length = rng.randint(self.config.letters_min, self.config.letters_max)
+        length = rng.randint(self.letters_min, self.letters_max)
         word = [rng.choice(LETTERS) for _ in range(length)]
         return make_task(self.kind, rng.choice(LASTS).format(" ".join(word)), word[-1], thinking=False)
 
@@ -49,12 +55,6 @@ class NoThink:
         else:
             wrong = rng.choice([letter for letter in LETTERS if letter != answer])
         return [Message(role="assistant", content=wrong)]
-
-    def score(self, task: Task, messages: Sequence[Message]) -> Score:
-        same = same_number if task.answer.isdigit() else same_text
-        correct = same(final_content(messages), task.answer)
-        well_formed = format_ok(messages, task.thinking)
-        return Score(float(correct and well_formed), correct, well_formed)
 
 
 def work_out(question: str) -> str:

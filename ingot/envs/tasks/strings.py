@@ -11,34 +11,47 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar, Literal, Self
 
-from ingot.envs.config import StringsConfig
-from ingot.envs.task import Score, Split, Task, draw_tasks, make_task
+from pydantic import Field, model_validator
+
+from ingot.envs.task import Score, Task, TaskKind, make_task
 from ingot.envs.verify import final_content, format_ok, same_number, same_text
 from ingot.tokens.chat import Message
 
 REVERSE, COUNT, LAST = "Reverse", "How many", "Last letter"
 
 
-class Strings:
-    """The task kind `strings`."""
+class Strings(TaskKind):
+    """Reverse a word, count a letter in it, name its last letter; the trace spells the word letter by letter."""
 
-    kind = "strings"
+    label: ClassVar[str] = "string tasks"
+    operations: tuple[Literal["reverse", "count", "last"], ...] = Field(
+        ("reverse", "last"), min_length=1, description="operations to draw from, each equally often"
+    )
+    letters_min: int = Field(4, ge=2, le=9, description="letters of the shortest words")
+    letters_max: int = Field(4, ge=2, le=9, description="letters of the longest words")
+    alphabet: str = Field("abcdefghijklmnopqrstuvwxyz", min_length=4, description="letters that words are made of")
+    spelled: bool = Field(
+        True, description="write the word in the question with spaces between letters, so that a letter is one token"
+    )
 
-    def __init__(self, config: StringsConfig | None = None) -> None:
-        self.config = config or StringsConfig()
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.letters_min > self.letters_max:
+            raise ValueError(f"letters_min ({self.letters_min}) is larger than letters_max ({self.letters_max})")
+        if len(set(self.alphabet)) != len(self.alphabet) or not (self.alphabet.isascii() and self.alphabet.isalpha()):
+            raise ValueError("alphabet must be distinct ASCII letters")
+        return self
 
-    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
-        return draw_tasks(self.kind, self._draw, seed, count, split)
-
-    def _draw(self, rng: random.Random) -> Task:
-        operation = rng.choice(self.config.operations)
-        length = rng.randint(self.config.letters_min, self.config.letters_max)
+    def draw(self, rng: random.Random) -> Task:
+        operation = rng.choice(self.operations)
+        length = rng.randint(self.letters_min, self.letters_max)
         # a count is only interesting when letters repeat: draw those words from three letters
-        letters = rng.sample(self.config.alphabet, 3) if operation == "count" else self.config.alphabet
+        letters = rng.sample(self.alphabet, 3) if operation == "count" else self.alphabet
         word = [rng.choice(letters) for _ in range(length)]
         command = {"reverse": REVERSE, "count": f"{COUNT} {rng.choice(letters)}", "last": LAST}[operation]
-        question = f"{command}: {(' ' if self.config.spelled else '').join(word)}"
+        question = f"{command}: {(' ' if self.spelled else '').join(word)}"
         return make_task(self.kind, question, work_out(question)[1])
 
     def solution(self, task: Task) -> list[Message]:
@@ -52,7 +65,7 @@ class Strings:
         else:
             letters = answer.split(" ")
             place = rng.randrange(len(letters))
-            letters[place] = rng.choice([letter for letter in self.config.alphabet if letter != letters[place]])
+            letters[place] = rng.choice([letter for letter in self.alphabet if letter != letters[place]])
             wrong = " ".join(letters)
         return [Message(role="assistant", content=wrong, thinking=trace)]
 

@@ -17,23 +17,39 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
+from pydantic import Field
 
 from ingot.evals.scores import Metric, metric_of_units
-from ingot.model.transformer import Transformer
+from ingot.evals.suite import Measured, Subject, Suite
 from ingot.tokens.batch import Batch
 from ingot.tokens.config import VALIDATION
-from ingot.tokens.loader import validation_batches
-from ingot.tokens.shards import Shards
-from ingot.train.logprobs import score, scored_positions
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.interrupt import StopSignal
 
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from ingot.model.transformer import Transformer
+
 MODEL, BYTE_BASELINE, TOKEN_BASELINE = "bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"
 COUNTED_TOKENS = 1 << 22  # of each source: frequencies hardly change beyond
+
+
+class BitsPerByte(Suite):
+    """Bits per byte of the validation text, with the baselines of byte and token frequencies."""
+
+    rows: int = Field(32, ge=2, description="rows of validation text that are scored")
+    sequence_length: int = Field(256, ge=2, description="tokens of a row")
+
+    def measure(self, subject: Subject) -> Measured:
+        """The model's bits per byte and both baselines'."""
+        sizes = {"sequence_length": self.sequence_length, "rows": self.rows}
+        found = measure_bits_per_byte(subject.model, subject.shards, **sizes, device=subject.device, stop=subject.stop)
+        return Measured(found)
 
 
 def measure_bits_per_byte(
@@ -41,6 +57,8 @@ def measure_bits_per_byte(
 ) -> list[Metric]:
     """The model's bits per byte and both baselines', over the same rows of the validation shard; ends between two batches
     if asked to."""
+    from ingot.tokens.loader import validation_batches
+
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", fix="give a checkpoint that a training stage made")
     token_cost = token_costs(shards)
@@ -62,10 +80,14 @@ def measure_bits_per_byte(
     return [metric_of_units(name, ratio_units(each, sizes), label, False) for name, each, label in named]
 
 
-@torch.inference_mode()
 def row_bits(model: Transformer, batch: Batch) -> list[float]:
     """The information in the scored tokens of each row, in bits."""
-    scored = score(model, batch)
+    import torch
+
+    from ingot.train.logprobs import score, scored_positions
+
+    with torch.inference_mode():
+        scored = score(model, batch)
     rows = scored_positions(batch).nonzero()[:, 0]
     weighted = scored.logprobs.double() * scored.streams["weight"]
     sums = torch.zeros(len(batch.tokens), dtype=torch.float64, device=rows.device).index_add_(0, rows, weighted)
@@ -74,12 +96,18 @@ def row_bits(model: Transformer, batch: Batch) -> list[float]:
 
 def row_targets(batch: Batch) -> list[list[int]]:
     """The scored tokens of each row."""
+    from ingot.train.logprobs import scored_positions
+
     scored = scored_positions(batch)
     return [targets[mask].tolist() for targets, mask in zip(batch.targets, scored, strict=True)]
 
 
 def token_costs(shards_folder: Path) -> NDArray[np.float64]:
     """The bits of each token under its frequency in the training sources, one added to every count."""
+    import numpy as np
+
+    from ingot.tokens.shards import Shards
+
     shards = Shards(shards_folder)
     counts = np.ones(shards.vocabulary_size)
     for name, source in shards.sources.items():

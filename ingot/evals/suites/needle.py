@@ -15,27 +15,61 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from pydantic import Field, field_validator
 
-from ingot.evals.config import NeedleConfig
 from ingot.evals.scores import Metric, metric_of_units
-from ingot.model.mixers.cache import Room
-from ingot.model.transformer import Transformer
+from ingot.evals.suite import Measured, Subject, Suite
 from ingot.tokens.config import VALIDATION
-from ingot.tokens.shards import Shards
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError
 from ingot.workspace.interrupt import StopSignal
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ingot.model.transformer import Transformer
 
 KEYS = ("magic", "secret", "lucky", "special", "hidden", "final", "first", "common")
 TOKENS_PER_PASS = 8192
 FILLER_TOKENS = 1 << 18
 
 
+class Needle(Suite):
+    """Retrieval: a number stated somewhere in a text must be known at its end."""
+
+    lengths: tuple[int, ...] = Field((256, 512), min_length=1, description="tokens of the whole text, one score each")
+    depths: tuple[float, ...] = Field(
+        (0.1, 0.5, 0.9), min_length=1, description="where the number stands, as a share of the text"
+    )
+    count: int = Field(8, ge=1, description="texts for each length and depth")
+    candidates: int = Field(8, ge=2, le=64, description="numbers that the right one is compared with, itself included")
+    digits: int = Field(5, ge=2, le=9, description="digits of the number")
+
+    @field_validator("depths")
+    @classmethod
+    def _shares(cls, depths: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 <= depth <= 1 for depth in depths):
+            raise ValueError("a depth is a share between 0 and 1")
+        return depths
+
+    @field_validator("lengths")
+    @classmethod
+    def _long_enough(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        if any(length < 96 for length in lengths) or len(set(lengths)) != len(lengths):
+            raise ValueError("lengths are distinct, and 96 tokens or more: the two sentences need room")
+        return lengths
+
+    def measure(self, subject: Subject) -> Measured:
+        """Two metrics for every length."""
+        places = subject.model, subject.tokenizer, subject.shards
+        return Measured(measure_needle(*places, self, subject.task_seed, subject.stop))
+
+
 @dataclass(frozen=True)
-class Needle:
+class NeedleText:
     """A text that ends where the number must come. `candidates[0]` is the right one."""
 
     id: str
@@ -44,7 +78,7 @@ class Needle:
 
 
 def measure_needle(
-    model: Transformer, tokenizer: Tokenizer, shards: Path, config: NeedleConfig, seed: int, stop: StopSignal
+    model: Transformer, tokenizer: Tokenizer, shards: Path, config: Needle, seed: int, stop: StopSignal
 ) -> list[Metric]:
     """`needle/LENGTH` (most likely of the candidates) and `needle_exact/LENGTH` (greedy) for every length."""
     filler = read_filler(shards, max(config.lengths), tokenizer)
@@ -67,6 +101,8 @@ def measure_needle(
 
 def read_filler(shards: Path, length: int, tokenizer: Tokenizer) -> list[int]:
     """Validation text in one piece. Document ends are left out: a model learns to look at nothing before them."""
+    from ingot.tokens.shards import Shards
+
     tokens = Shards(shards).source(VALIDATION).read(0, FILLER_TOKENS)
     filler = [token for token in tokens.tolist() if token != tokenizer.end_of_text]
     if len(filler) < length:
@@ -79,8 +115,8 @@ def read_filler(shards: Path, length: int, tokenizer: Tokenizer) -> list[int]:
 
 
 def make_needles(
-    filler: Sequence[int], tokenizer: Tokenizer, config: NeedleConfig, length: int, seed: int
-) -> list[Needle]:
+    filler: Sequence[int], tokenizer: Tokenizer, config: Needle, length: int, seed: int
+) -> list[NeedleText]:
     """The texts of one length, a pure function of the seed; `length` counts prompt and longest candidate."""
     needles = []
     for depth in config.depths:
@@ -97,25 +133,35 @@ def make_needles(
             start = rng.randrange(len(filler) - room + 1)
             text = list(filler[start : start + room])
             cut = round(depth * room)
-            needles.append(Needle(identity, text[:cut] + sentence + text[cut:] + question, candidates))
+            needles.append(NeedleText(identity, text[:cut] + sentence + text[cut:] + question, candidates))
     return needles
 
 
-def judge(model: Transformer, needles: Sequence[Needle]) -> list[tuple[bool, bool]]:
+def judge(model: Transformer, needles: Sequence[NeedleText]) -> list[tuple[bool, bool]]:
     """For each text: is the right candidate the likeliest, and is it what greedy decoding writes."""
     likelihoods_RB, greedy_B = score_candidates(model, needles)
     return list(zip((likelihoods_RB.argmax(dim=0) == 0).tolist(), greedy_B.tolist(), strict=True))
 
 
-@torch.inference_mode()
-def score_candidates(model: Transformer, needles: Sequence[Needle]) -> tuple[Tensor, Tensor]:
+def score_candidates(model: Transformer, needles: Sequence[NeedleText]) -> tuple[Tensor, Tensor]:
     """log p of every candidate after its text [candidates, texts], and whether greedy decoding writes the first."""
+    import torch
+
+    with torch.inference_mode():
+        return _score_candidates(model, needles)
+
+
+def _score_candidates(model: Transformer, needles: Sequence[NeedleText]) -> tuple[Tensor, Tensor]:
+    import torch
+
+    from ingot.model.mixers.cache import CacheShape
+
     device = model.embedding.weight.device
     longest = max(len(needle.prompt) for needle in needles)
     span = max(len(candidate) for needle in needles for candidate in needle.candidates)
     count = len(needles)
     slots = torch.arange(count, device=device)
-    caches = model.make_caches(Room(slots=2 * count, length=longest + span))
+    caches = model.make_caches(CacheShape(slots=2 * count, length=longest + span))
     prompts_BP, ends_B = _padded([needle.prompt for needle in needles], device)
     states_BPD = model.hidden(prompts_BP, caches=caches, slots=slots, lengths=ends_B)
     first_BV = model.head(states_BPD[slots, ends_B - 1]).log_softmax(dim=-1)
@@ -142,6 +188,8 @@ def score_candidates(model: Transformer, needles: Sequence[Needle]) -> tuple[Ten
 
 def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Rows padded at their end to one length, and their real lengths."""
+    import torch
+
     sizes = [len(row) for row in rows]
     tokens = torch.zeros(len(rows), max(sizes), dtype=torch.int64)
     for index, row in enumerate(rows):

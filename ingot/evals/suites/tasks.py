@@ -8,57 +8,118 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol, Self
 
-from ingot.envs.config import Kind
+from pydantic import Field, model_validator
+
+from ingot.envs.calculator import NAME as CALCULATOR
+from ingot.envs.config import TaskName, TasksConfig
+from ingot.envs.offer import ToolName, find_tools
 from ingot.envs.rollout import rollout
-from ingot.envs.task import Policy, Task
-from ingot.envs.tasks.mix import task_sets
+from ingot.envs.task import Policy, Task, TaskKind
 from ingot.envs.trajectory import Trajectory
-from ingot.evals.config import EvalConfig
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
+from ingot.evals.suite import Measured, Subject, Suite
 from ingot.tokens.chat import ChatFormat
+from ingot.workspace.config import Config
 from ingot.workspace.interrupt import StopSignal
 
-LABELS: Mapping[Kind, str] = {
-    "arithmetic": "arithmetic",
-    "strings": "string tasks",
-    "calculator": "calculator tasks",
-    "no_think": "direct questions",
-}
+
+class KindConfig(Config):
+    """Held-out tasks of one kind."""
+
+    kind: TaskName = Field(description="the task kind: a name, or file.py:Name")
+    count: int = Field(64, ge=2, description="how many held-out tasks; the standard error is over tasks")
+    samples: int = Field(1, ge=1, description="samples per task (k of avg@k)")
 
 
-def measure_tasks(
-    config: EvalConfig, policy: Policy, chat: ChatFormat, seed: int, stop: StopSignal
-) -> tuple[list[Metric], list[dict[str, Any]]]:
-    """The metrics of all task suites, and samples of the replies; ends between two steps of sampling if asked to."""
-    if not config.tasks:
-        return [], []
-    sets = task_sets(config.difficulty)
-    by_kind = {suite.kind: sets[suite.kind].generate(config.task_seed, suite.count, "test") for suite in config.tasks}
+class Tasks(Suite):
+    """Held-out tasks with verifiable answers, all kinds in one batch."""
+
+    long: ClassVar[bool] = True
+
+    kinds: tuple[KindConfig, ...] = Field(
+        (
+            KindConfig(kind="arithmetic"),
+            KindConfig(kind="strings"),
+            KindConfig(kind="calculator", count=32),
+            KindConfig(kind="no_think", count=32),
+        ),
+        min_length=1,
+        description="the task kinds, and how many tasks of each",
+    )
+    difficulty: TasksConfig = Field(TasksConfig(), description="how hard each task kind is: as in training, or harder")
+    tools: tuple[ToolName, ...] = Field(
+        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+    )
+    temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
+    max_new_tokens: int = Field(96, ge=1, description="tokens of one turn at most")
+    max_turns: int = Field(3, ge=1, description="assistant turns of one task at most")
+    kept_samples: int = Field(12, ge=0, description="replies per kind that are kept in samples.jsonl")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        kinds = [each.kind for each in self.kinds]
+        if len(set(kinds)) != len(kinds):
+            raise ValueError("a task kind is listed twice")
+        if self.temperature == 0 and any(each.samples > 1 for each in self.kinds):
+            raise ValueError("several samples per task need a temperature above 0: greedy samples are all the same")
+        return self
+
+    def measure(self, subject: Subject) -> Measured:
+        """The metrics of all kinds, and samples of the replies."""
+        return measure_tasks(self, subject.engine, ChatFormat(subject.tokenizer), subject)
+
+
+class Asked(Protocol):
+    """The part of a subject that says what is asked, and how it is sampled."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def task_seed(self) -> int: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @property
+    def stop(self) -> StopSignal: ...
+
+
+def measure_tasks(suite: Tasks, policy: Policy, chat: ChatFormat, asked: Asked) -> Measured:
+    """The metrics of all kinds, and samples of the replies; ends between two steps of sampling if asked to."""
+    kinds: dict[str, TaskKind] = {}
     requests: list[Task] = []
-    for suite in config.tasks:
-        requests += [task for task in by_kind[suite.kind] for _ in range(suite.samples)]
+    for each in suite.kinds:
+        kind: TaskKind = suite.difficulty.kind(each.kind)
+        kinds[kind.kind] = kind
+        tasks = kind.generate(asked.task_seed, each.count, "test")
+        requests += [task for task in tasks for _ in range(each.samples)]
     trajectories = rollout(
         requests,
         policy,
         chat,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        max_new_tokens=config.max_new_tokens,
-        max_tokens=config.max_tokens,
-        max_turns=config.max_turns,
-        seed=seed,
-        between=stop.check,
+        temperature=suite.temperature,
+        top_p=suite.top_p,
+        max_new_tokens=suite.max_new_tokens,
+        max_tokens=asked.max_tokens,
+        max_turns=suite.max_turns,
+        seed=asked.seed,
+        tools=find_tools(suite.tools),
+        score=lambda task, messages: kinds[task.kind].score(task, messages),
+        between=asked.stop.check,
     )
-    return task_metrics(trajectories), kept_samples(trajectories, chat, config.kept_samples)
+    labels = {name: kind.label or name for name, kind in kinds.items()}
+    return Measured(task_metrics(trajectories, labels), kept_samples(trajectories, chat, suite.kept_samples))
 
 
-def task_metrics(trajectories: Sequence[Trajectory]) -> list[Metric]:
+def task_metrics(trajectories: Sequence[Trajectory], labels: Mapping[str, str]) -> list[Metric]:
     """Accuracy and form per kind and over all; tool calls where tasks have tools; pass@k where there are k samples."""
     metrics = []
-    for kind, label in LABELS.items():
+    for kind, label in labels.items():
         members = [each for each in trajectories if each.task.kind == kind]
         if members:
             metrics.append(_mean(f"accuracy/{kind}", members, _correct, f"Accuracy, {label}"))

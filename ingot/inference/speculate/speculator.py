@@ -11,9 +11,9 @@ accepted with probability p(draft), as by the rejection sampling of Leviathan et
 (arXiv 2302.01318) for drafts that are not drawn: min(1, p/q) with q = 1.
 
 Invariants: after a step, caches hold what is needed of the first size − 1 tokens of each context (a ring may hold rejected
-drafts beyond, which nothing can see before they are written over). Drafts take free pages, but drive out nobody. Requests whose
-next distribution depends on the tokens drawn in the same pass (penalties, constraints) have no drafts. With LongRoPE a pass
-turns all its tokens by the length that the text has after it: drafts do not cross the length at which that changes.
+drafts beyond, which are overwritten before anything reads them). Drafts take free pages, but never preempt a request. Requests
+whose next distribution depends on the tokens drawn in the same pass (penalties, constraints) have no drafts. With LongRoPE a pass
+rotates all its tokens by the length that the text has after it: drafts do not cross the length at which that changes.
 
 Shapes: B rows, T tokens of a row, D width, V vocabulary.
 """
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ingot.inference.batch import Batch
+from ingot.inference.batch import DecodingBatch
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw_positions
 from ingot.inference.in_flight import InFlight
@@ -35,7 +35,7 @@ from ingot.inference.request import Request
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.module import ModuleDrafter
 from ingot.inference.speculate.ngram import NgramDrafter
-from ingot.inference.speculate.rewind import Rewind
+from ingot.inference.speculate.saved_states import SavedStates
 from ingot.inference.speculate.verifier import Verifier
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
@@ -95,10 +95,10 @@ class Speculator:
                 place="speculate",
                 fix="use kind ngram",
             )
-        self._rewind = Rewind(memory.caches)
-        self._verifier = Verifier(decoder, options.tokens + 1, graphs=not self._rewind.needed)
+        self._saved = SavedStates(memory.caches)
+        self._verifier = Verifier(decoder, options.tokens + 1, graphs=not self._saved.needed)
         uses_module = options.uses_module(has_module=model.multi_token is not None)
-        self.module = ModuleDrafter(model, memory.draft_cache, memory.room.length) if uses_module else None
+        self.module = ModuleDrafter(model, memory.draft_cache, memory.cache_shape.length) if uses_module else None
         self._drafter = self.module or NgramDrafter(options)
 
     # ---- before the pass
@@ -107,10 +107,10 @@ class Speculator:
         """There will be passes of so many rows. What the rows hold is lost."""
         self._verifier.prepare(size)
 
-    def propose(self, batch: Batch) -> list[list[int]]:
+    def propose(self, batch: DecodingBatch) -> list[list[int]]:
         """The drafts of every row, with pages to read them into."""
         drafts = [self._drafter.propose(request, self._most(request)) for request in batch.requests]
-        fitting = self._make_room(batch, [len(draft) for draft in drafts])
+        fitting = self._take_pages(batch, [len(draft) for draft in drafts])
         return [draft[:count] for draft, count in zip(drafts, fitting, strict=True)]
 
     def _most(self, request: Request) -> int:
@@ -120,31 +120,34 @@ class Speculator:
         within = [border - request.size for border in self._borders if border >= request.size]
         return min(self._tokens, request.limit - len(request.tokens) - 1, *within)
 
-    def _make_room(self, batch: Batch, wanted: Sequence[int]) -> list[int]:
-        """Pages for so many drafts of each row, while there are any to spare; how many drafts the rows have room for."""
+    def _take_pages(self, batch: DecodingBatch, wanted: Sequence[int]) -> list[int]:
+        """Pages for so many drafts of each row, while there are any to spare; how many drafts each row has pages for."""
         added, fitting = [], []
         for row, (request, count) in enumerate(zip(batch.requests, wanted, strict=True)):
-            while count and batch.room(row) < count:
+            while count and batch.spare(row) < count:
                 page = self._memory.grow(request, spare=len(batch))
                 if page is None:
                     break
                 batch.grown(row)
                 added.append((row, len(request.pages) - 1, page))
-            fitting.append(max(0, min(count, batch.room(row))))
+            fitting.append(max(0, min(count, batch.spare(row))))
         if added:
             self._rows.grow(added)
         return fitting
 
     # ---- the pass
 
-    def verify(self, batch: Batch, drafts: Sequence[Sequence[int]], version: int) -> Verified:
+    def verify(self, batch: DecodingBatch, drafts: Sequence[Sequence[int]], version: int) -> Verified:
         """Read last tokens and drafts, and draw at every position."""
         count, rows, verifier = len(batch), self._rows, self._verifier
         tokens_BT = verifier.load([request.last for request in batch.requests], drafts)
         length = tokens_BT.shape[1]
-        positions_BT, reach = verifier.positions(count, length), min(batch.reach + length - 1, self._memory.room.length)
-        if self._rewind.needed:
-            self._rewind.save(rows.slots_B[:count])
+        positions_BT, reach = (
+            verifier.positions(count, length),
+            min(batch.reach + length - 1, self._memory.cache_shape.length),
+        )
+        if self._saved.needed:
+            self._saved.save(rows.slots_B[:count])
         states_BTD = verifier.states(batch.padded, length, reach)[:count]
         controls = batch.controls.repeated(length)
         if controls.needs_host:
@@ -156,9 +159,9 @@ class Speculator:
 
     # ---- after it
 
-    def settle(self, batch: Batch, verified: Verified, kept: Sequence[int]) -> None:
+    def settle(self, batch: DecodingBatch, verified: Verified, kept: Sequence[int]) -> None:
         """The rows have got `kept` tokens each: move on, to caches of all tokens but the last, and draft again."""
-        if self._rewind.needed:
+        if self._saved.needed:
             self._reread(verified, kept)
         for request in batch.requests:
             self._memory.filled(request, request.size - 1)
@@ -167,7 +170,7 @@ class Speculator:
         if self.module is None:
             return
         count = len(batch)
-        fitting = self._make_room(batch, [max(0, self._most(request)) for request in batch.requests])
+        fitting = self._take_pages(batch, [max(0, self._most(request)) for request in batch.requests])
         context = Context(
             verified.positions_BT,
             slots_B=self._rows.slots_B[:count],
@@ -184,7 +187,7 @@ class Speculator:
             return
         lengths = [kept[row] for row in wrong]
         rows_B, longest = self._sent(wrong), max(lengths)
-        self._rewind.restore(self._rows.slots_B, rows_B)
+        self._saved.restore(self._rows.slots_B, rows_B)
         tokens_BT, positions_BT = (x_BT[rows_B, :longest] for x_BT in (verified.tokens_BT, verified.positions_BT))
         self._model.hidden(
             tokens_BT,

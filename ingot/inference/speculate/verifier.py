@@ -33,7 +33,7 @@ class Verifier:
         """Make sure that there is a graph for this many rows. What the rows hold is lost."""
         if self._uses_graphs and size not in self._graphs:
             self._decoder.rows.clear(size)
-            run = partial(self._run, size, self._length, self._decoder.room.length)
+            run = partial(self._run, size, self._length, self._decoder.cache_shape.length)
             self._graphs[size] = self._decoder.capture(run)
 
     def load(self, last: Sequence[int], drafts: Sequence[Sequence[int]]) -> Tensor:
@@ -58,7 +58,7 @@ class Verifier:
     def positions(self, size: int, length: int) -> Tensor:
         """Where the tokens [B, T] stand; padding may run over the end, so its positions are held inside."""
         place_T = torch.arange(length, device=self._tokens_BT.device)
-        return (self._decoder.rows.positions_B[:size, None] + place_T).clamp_(max=self._decoder.room.length - 1)
+        return (self._decoder.rows.positions_B[:size, None] + place_T).clamp_(max=self._decoder.cache_shape.length - 1)
 
     def _run(self, size: int, length: int, reach: int) -> Tensor:
         rows = self._decoder.rows

@@ -1,1 +1,1 @@
-"""Structured output: masks that hold sampling to a regular expression or a JSON schema."""
+"""Structured output: text that follows a JSON schema, a regular expression, a list of choices, or a grammar of a whole turn."""

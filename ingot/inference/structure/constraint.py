@@ -1,4 +1,4 @@
-"""Constraints on sampled text, compiled once and shared by all requests.
+"""Constraints on sampled text by llguidance (github.com/guidance-ai/llguidance): an Earley parser over a lexer of derivatives.
 
     constraint = compile_schema({"type": "object", "properties": {"age": {"type": "integer"}}}, tokenizer)
     state = constraint.start()
@@ -6,113 +6,172 @@
         token = sample(logits, allowed=state.mask())   # and the stop tokens, where state.complete
         state = state.advance(token)
 
-Invariants. The mask of a state holds exactly the tokens after which the text can still be completed, and in a state that is
-not complete it holds at least one: every byte that a constraint may ask for is a token. A mask depends on the text alone,
-not on how it was cut into tokens.
+Invariants. A mask allows only tokens after which the text is still the beginning of a valid one. A state that is not complete
+allows at least one token, or asking for its mask is an error. States do not change, so one may be advanced twice.
 
-A pattern or schema is compiled in a few milliseconds (in any thread) and kept, for the same tokenizer, among the last
-CONSTRAINTS_KEPT. States are cheap to hold, compare and hash, and never change.
+A grammar is compiled in milliseconds (in any thread, without the GIL) and kept, as are the masks of the first tokens, where
+requests of one grammar agree; vocabulary.py has the sizes. Compiling and masks have LIMITS: beyond them a structure is refused.
 """
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
+from collections.abc import Sequence
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.inference.structure.automaton import DEAD, Automaton
-from ingot.inference.structure.characters import Alphabet
-from ingot.inference.structure.errors import StructureError
-from ingot.inference.structure.grammar import Grammar, Node
-from ingot.inference.structure.pattern import parse_pattern
-from ingot.inference.structure.schema import schema_node
-from ingot.inference.structure.vocabulary import Vocabulary, vocabulary_of
+from ingot.inference.structure.errors import NO_TOKEN, StructureError, refusal
+from ingot.inference.structure.grammar import choice_rule, regex_rule, schema_rule
+from ingot.inference.structure.vocabulary import Vocabulary, known_vocabulary, library, vocabulary_of
 from ingot.tokens.tokenizer import Tokenizer
 
-CONSTRAINTS_KEPT = 64
+LONGEST_GRAMMAR = 1 << 20  # bytes
+LIMITS = {
+    "max_grammar_size": 20_000,  # symbols: some 1,000 optional properties; without a limit they take time by their square
+    "max_items_in_row": 4_000,  # ways on at one place in the text: a mask takes up to some 10 ms
+    "max_lexer_states": 50_000,  # of 1 to 2 kB
+    "verbose_errors": False,
+}
+BYTES_OF_GRAMMAR = 64 << 10  # of memory for a small grammar, and
+BYTES_OF_CHARACTER = 80  # for each character of a long one: 13 MB for 170 kB of optional properties
+KEPT_DEPTH = 64  # tokens from the start of a text whose masks are kept
+MASKS_AT_MOST = 20_000  # made by a grammar before it is compiled anew: its lexer keeps each state that it ever met
+
+
+class Look(NamedTuple):
+    """What a state allows; `number` names the state."""
+
+    mask: NDArray[np.uint8]
+    complete: bool
+    number: int
 
 
 class State:
-    """Where a text stands in its constraint. Equal states allow the same continuations."""
+    """How far a text has come in its constraint."""
 
-    __slots__ = ("_automaton", "_constraint", "_number", "complete")
+    __slots__ = ("_before", "_constraint", "_length", "_look", "_run")
 
-    def __init__(self, constraint: Constraint, automaton: Automaton, number: int) -> None:
-        self._constraint, self._automaton, self._number = constraint, automaton, number
-        self.complete: bool = automaton.complete(number)
+    def __init__(self, constraint: Constraint, before: tuple[int, int], length: int, run: _Run | None) -> None:
+        self._constraint, self._before, self._length, self._run = constraint, before, length, run
+        self._look: Look | None = None
+
+    @property
+    def complete(self) -> bool:
         """Whether the text may end here, so that the stop tokens are allowed."""
+        return self._looked().complete
 
     def mask(self) -> NDArray[np.uint8]:
-        """1 for each token of the tokenizer that may come next, else 0. Cached; not to be changed."""
-        vocabulary = self._constraint.vocabulary
-        with vocabulary.lock:
-            return vocabulary.mask(self._automaton, self._automaton.near(self._number))
+        """1 for each token of the tokenizer that may come next, else 0. Not to be changed."""
+        return self._looked().mask
 
     def advance(self, token: int) -> State:
         """The state after one more token."""
-        vocabulary = self._constraint.vocabulary
-        piece = vocabulary.bytes_of[token] if 0 <= token < vocabulary.size else b""
-        with vocabulary.lock:
-            automaton, number = self._constraint.renew(self._automaton, self._number)
-            for byte in piece:
-                number = automaton.step(number, byte)
-                if number == DEAD:
-                    break
-            if not piece or number == DEAD:
-                raise StructureError(
-                    f"token {token} ({piece!r}) is not allowed here",
-                    place="constrained text",
-                    fix="sample only where mask() is 1",
-                )
-            return State(self._constraint, automaton, number)
+        run = self._current()
+        if not (0 <= token < self._constraint.vocabulary.size and run.matcher.try_consume_tokens([token]) == 1):
+            self._constraint.check(run)
+            raise StructureError(
+                f"token {token} is not allowed here", place="constrained text", fix="sample only where mask() is 1"
+            )
+        run.length += 1
+        return State(self._constraint, (self._looked().number, token), self._length + 1, run)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, State) and (self._automaton, self._number) == (other._automaton, other._number)
+    def _looked(self) -> Look:
+        if self._look is None:
+            kept = self._constraint.vocabulary.masks
+            self._look = kept.get(self._before) or self._constraint.look(self._current())
+            if self._length < KEPT_DEPTH:
+                kept.put(self._before, self._look, self._look.mask.nbytes + 200)
+        return self._look
 
-    def __hash__(self) -> int:
-        return hash((id(self._automaton), self._number))
+    def _current(self) -> _Run:
+        """A matcher that has read the text up to here, and no more: another text may have gone on from here."""
+        if self._run is None:
+            self._run = _Run(self._constraint.matcher.deep_copy(), 0)
+        elif self._run.length > self._length:
+            ahead, self._run = self._run, _Run(self._run.matcher.deep_copy(), self._length)
+            self._run.matcher.rollback(ahead.length - self._length)
+        return self._run
+
+
+class _Run:
+    """llguidance's matcher of one text, and how many tokens it has read."""
+
+    def __init__(self, matcher: Any, length: int) -> None:
+        self.matcher, self.length = matcher, length
 
 
 class Constraint:
-    """A compiled structure over a tokenizer's vocabulary."""
+    """A compiled grammar over a tokenizer's vocabulary. Copies of its matcher share its lexer."""
 
-    def __init__(self, root: Node, vocabulary: Vocabulary) -> None:
+    def __init__(self, grammar: str, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self._automaton = Automaton(root, vocabulary.longest)
+        self.matcher = library().LLMatcher(vocabulary.tokens, grammar, log_level=0, limits=_limits())
+        self.worn = False
+        """Whether it should be compiled anew for the next text: its lexer is large, or has reached a limit."""
+        self._number = next(_numbers)
+        self._masks = 0
+        if self.matcher.is_error():
+            raise refusal(self.matcher.get_error())
 
     def start(self) -> State:
         """The state before the first token."""
-        with self.vocabulary.lock:
-            return State(self, *self.renew(self._automaton, self._automaton.start))
+        return State(self, (self._number, -1), 0, None)
 
-    def renew(self, automaton: Automaton, number: int) -> tuple[Automaton, int]:
-        """The state in an automaton with room for more: long texts of nested values would fill the memory otherwise."""
-        if not automaton.full:
-            return automaton, number
-        if self._automaton.full:
-            self._automaton = Automaton(automaton.root, automaton.reach)
-        return self._automaton, self._automaton.adopt(automaton, number)
+    def look(self, run: _Run) -> Look:
+        """The mask of a state, and whether the text may end in it."""
+        size, matcher = self.vocabulary.size, run.matcher
+        complete = matcher.is_accepting()
+        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        self.check(run)
+        mask = np.unpackbits(bits, count=size, bitorder="little")
+        if not complete and not mask.any():
+            raise refusal(NO_TOKEN)
+        mask.flags.writeable = False
+        self._masks += 1
+        self.worn |= self._masks > MASKS_AT_MOST
+        return Look(mask, complete, next(_numbers))
+
+    def check(self, run: _Run) -> None:
+        """An error if a limit was reached."""
+        if run.matcher.is_error():
+            self.worn = True
+            raise refusal(run.matcher.get_error())
 
 
-def compile_regex(pattern: str, tokenizer: Tokenizer) -> Constraint:
-    """Text that matches the whole of a regular expression (pattern.py says which part of `re` is understood)."""
-    return _compile(
-        "regex", pattern, tokenizer, lambda alphabet: parse_pattern(pattern, alphabet.grammar, alphabet.plain)
-    )
+def compile_grammar(grammar: str, tokenizer: Tokenizer) -> Constraint:
+    """Text that follows a grammar of llguidance; grammar.py makes their rules."""
+    vocabulary = vocabulary_of(tokenizer)
+    kept = kept_constraint(grammar, tokenizer)
+    if kept is not None:
+        return kept
+    if len(grammar) > LONGEST_GRAMMAR:
+        problem = f"{len(grammar):,} characters; at most {LONGEST_GRAMMAR:,} are compiled"
+        raise StructureError(problem, place="structure", fix="give a smaller one")
+    try:
+        constraint = Constraint(grammar, vocabulary)
+        _try_first(constraint)
+    except StructureError as error:
+        vocabulary.grammars.put(grammar, error, 2 * len(grammar) + 1000)
+        raise
+    vocabulary.grammars.put(grammar, constraint, BYTES_OF_GRAMMAR + BYTES_OF_CHARACTER * len(grammar))
+    return constraint
+
+
+def kept_constraint(grammar: str, tokenizer: Tokenizer) -> Constraint | None:
+    """The constraint of a grammar that was compiled before; its error if it was refused. Never waits."""
+    vocabulary = known_vocabulary(tokenizer)
+    kept = None if vocabulary is None else vocabulary.grammars.get(grammar)
+    if isinstance(kept, StructureError):
+        raise StructureError(kept.problem, place=kept.place, fix=kept.fix)
+    return None if kept is None or kept.worn else kept
 
 
 def compile_schema(schema: dict[str, Any] | bool, tokenizer: Tokenizer) -> Constraint:
-    """JSON that is valid under a JSON schema (schema.py says which keywords are understood)."""
-    try:
-        text = json.dumps(schema, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StructureError(f"the schema is not JSON: {error}", place="#", fix="give a plain JSON schema") from error
-    return _compile("schema", text, tokenizer, lambda alphabet: schema_node(json.loads(text), alphabet))
+    """JSON that is valid under a JSON schema."""
+    return compile_grammar(f"start: {schema_rule(schema)}", tokenizer)
 
 
 def compile_json(tokenizer: Tokenizer) -> Constraint:
@@ -120,36 +179,27 @@ def compile_json(tokenizer: Tokenizer) -> Constraint:
     return compile_schema({"type": "object"}, tokenizer)
 
 
+def compile_regex(pattern: str, tokenizer: Tokenizer) -> Constraint:
+    """Text that matches the whole of a regular expression."""
+    return compile_grammar(f"start: {regex_rule(pattern)}", tokenizer)
+
+
 def compile_choice(choices: Sequence[str], tokenizer: Tokenizer) -> Constraint:
     """One of these texts."""
-    text = json.dumps(list(choices))
-    return _compile("choice", text, tokenizer, lambda alphabet: alphabet.literals(choices))
+    return compile_grammar(f"start: {choice_rule(choices)}", tokenizer)
 
 
-_kept: WeakKeyDictionary[Tokenizer, OrderedDict[tuple[str, str], Constraint]] = WeakKeyDictionary()
+def _try_first(constraint: Constraint) -> None:
+    """Make the first masks here, outside the engine's thread; most structures that reach a limit reach it in the second."""
+    state = constraint.start()
+    allowed = np.flatnonzero(state.mask())
+    if len(allowed):
+        state.advance(int(allowed[0])).mask()
 
 
-def _compile(kind: str, text: str, tokenizer: Tokenizer, build: Callable[[Alphabet], Node]) -> Constraint:
-    """The constraint of a text, from those kept or new; its first mask is made here, outside the engine's thread."""
-    vocabulary = vocabulary_of(tokenizer)
-    with vocabulary.lock:
-        kept = _kept.setdefault(tokenizer, OrderedDict())
-        if (kind, text) in kept:
-            kept.move_to_end((kind, text))
-            return kept[kind, text]
-    grammar = Grammar(vocabulary.single_bytes)
-    place = f"{kind} {text if len(text) < 80 else text[:80] + '…'}"
-    try:
-        root = grammar.prune(build(Alphabet(grammar, vocabulary.characters)))
-    except RecursionError as error:
-        raise StructureError("nested too deeply", place=place, fix="give a simpler one") from error
-    if root is grammar.nothing:
-        fix = "loosen it, or use a tokenizer that has all its characters"
-        raise StructureError("no text satisfies it", place=place, fix=fix)
-    constraint = Constraint(root, vocabulary)
-    constraint.start().mask()
-    with vocabulary.lock:
-        kept[kind, text] = constraint
-        if len(kept) > CONSTRAINTS_KEPT:
-            kept.popitem(last=False)
-    return constraint
+@cache
+def _limits() -> Any:
+    return library().LLParserLimits(**LIMITS)
+
+
+_numbers = count()

@@ -11,7 +11,7 @@ queries. The returned `Packing` lists it all.
 A packed model cannot be trained: its integers have no gradients. The engine shares the learner's module as a rule; give it a
 copy to quantise (`copy.deepcopy(model)`).
 
-Its state dict and its checksum speak of the integers and scales, which depend on the weights alone: learner and sampler
+Its state dict and its checksum are those of the integers and scales, which depend on the weights alone: learner and sampler
 that pack the same weights have the same checksum.
 """
 
@@ -25,8 +25,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ingot.inference.weight_only.multiply import packed_linear
-from ingot.inference.weight_only.scheme import Packed, group_for, pack_4, pack_8, pack_symmetric, unpack
+from ingot.inference.weight_only.scheme import group_for, pack_4, pack_8, pack_symmetric
+from ingot.kernels.packed_linear import Packed, packed_linear, unpack
 from ingot.model.config import QuantisationConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear

@@ -1,4 +1,4 @@
-"""How weights become integers, and weights again.
+"""How weights become integers (kernels/packed_linear.py: and weights again).
 
     8 bits, symmetric, one scale per output:      q = clamp(round(w / s), −127, 127),    s = max|w| / 127,         ŵ = s·q
     4 bits, asymmetric, per group of G inputs:    u = clamp(round((w − m) / s), 0, 15),  s = (max w − m) / 15,     ŵ = s·u + m
@@ -8,7 +8,7 @@ Neither is further from w than s/2 (plus the rounding of float32). Eight bits ar
 2208.07339) without its outliers in higher precision; four bits have the form of GGUF's Q4_1 and of AWQ's and GPTQ's kernels.
 Scales and minimums are float32: at G = 128 a weight of 4 bits takes 4.5.
 
-A model that was trained with rounded weights (model/quantise.py) has ŵ = s·q with −7 ≤ q ≤ 7: `pack_symmetric` keeps exactly
+A model from quantisation-aware training (model/quantise.py) has ŵ = s·q with −7 ≤ q ≤ 7: `pack_symmetric` keeps exactly
 those, as u = q + 7 and m = −7s.
 
 Two integers of 4 bits share a byte: byte j of a group has u_j in its low half and u_{j + G/2} in its high half, so that each
@@ -17,22 +17,14 @@ half of the bytes meets neighbouring inputs. Shapes: O outputs, I inputs, J = I 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
+
+from ingot.kernels.packed_linear import Packed
 
 LARGEST_8, LARGEST_4 = 127, 15
 TINY = torch.finfo(torch.float32).tiny  # weights that are all equal have scale 0
 SMALLEST_GROUP = 32
-
-
-class Packed(NamedTuple):
-    """The integers [O, I] int8 and scales [O]; or [O, I/2] uint8, scales [O, J] and minimums [O, J]."""
-
-    integers: Tensor
-    scales: Tensor
-    minimums: Tensor | None = None
 
 
 def group_for(inputs: int, most: int) -> int | None:
@@ -62,16 +54,6 @@ def pack_4(weight_OI: Tensor, group: int) -> Packed:
 def pack_symmetric(integers_OJG: Tensor, scales_OJ: Tensor) -> Packed:
     """Integers from −7 to 7 that were chosen before, in the form of 4 bits."""
     return Packed(_join(integers_OJG + 7), scales_OJ, -7 * scales_OJ)
-
-
-def unpack(packed: Packed, dtype: torch.dtype) -> Tensor:
-    """ŵ [O, I]."""
-    integers, scales, minimums = packed
-    if minimums is None:
-        return (integers * scales[:, None]).to(dtype)
-    octets_OJH = integers.unflatten(1, (scales.shape[1], -1))
-    integers_OJG = torch.cat((octets_OJH & 15, octets_OJH >> 4), dim=2)
-    return torch.addcmul(minimums[..., None], integers_OJG, scales[..., None]).flatten(1).to(dtype)
 
 
 def _join(integers_OJG: Tensor) -> Tensor:

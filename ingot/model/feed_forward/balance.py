@@ -35,7 +35,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ingot.model.across import Across
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.feed_forward.router import Float32Buffers, Routing
 from ingot.model.record import RouterLoad
 from ingot.workspace.config import Config
@@ -56,7 +56,7 @@ class Seen:
     sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: (
         tensor
     )  # adds over the ranks that have other tokens, in place
-    across: Across | None = None  # the ranks that have other tokens of the same rows
+    context_parallel: ContextParallel | None = None  # the ranks that have other tokens of the same rows
 
 
 class Balancer(Float32Buffers):
@@ -174,8 +174,8 @@ class LossBalancer(Balancer):
         if self.config.scope == "global":
             choices_E = choices_E.clone() if seen.before_E is None else choices_E + seen.before_E
             choices_E = seen.sum_ranks(choices_E)
-        elif seen.across is not None:
-            choices_E = seen.across.sum(choices_E.clone())
+        elif seen.context_parallel is not None:
+            choices_E = seen.context_parallel.sum(choices_E.clone())
         return self.coefficient * (_relative(choices_E.to(shares_NE.dtype)) * shares_NE.sum(0)).sum()
 
     def _of_sequences(self, seen: Seen) -> Tensor:
@@ -183,10 +183,10 @@ class LossBalancer(Balancer):
         chosen_NE.scatter_(
             1, seen.routing.indices_NK, seen.real_N[:, None].to(chosen_NE).expand_as(seen.routing.indices_NK)
         )
-        ranks = 1 if seen.across is None else seen.across.size
+        ranks = 1 if seen.context_parallel is None else seen.context_parallel.size
         choices_SE = chosen_NE.new_zeros(ranks * len(chosen_NE), chosen_NE.shape[1])
         choices_SE.index_add_(0, seen.sequences_N, chosen_NE)
-        return _relative(choices_SE if seen.across is None else seen.across.sum(choices_SE))
+        return _relative(choices_SE if seen.context_parallel is None else seen.context_parallel.sum(choices_SE))
 
 
 def _relative(choices: Tensor) -> Tensor:

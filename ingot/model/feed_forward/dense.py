@@ -4,7 +4,7 @@
     ungated    down( act(up x) )
 
 With a clamp c, gate x is at most c and |up x| at most c before anything else happens to them (gpt-oss). `activate` is the part
-between the two products; the experts of a mixture (experts.py) use the same one.
+between the two products; the usual one, silu(gate) ⊙ up, is kernels/swiglu.py. The experts of a mixture (experts.py) use both.
 
 Shapes: B rows, T tokens, D width, F inner width.
 """
@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
+from ingot.kernels.swiglu import is_swiglu, swiglu
 from ingot.model.context import Context
 from ingot.model.feed_forward.channel import ChannelConfig
 from ingot.model.linear import Linear
@@ -80,23 +81,8 @@ class FeedForwardConfig(ChannelConfig):
         return {"width": self.width}
 
 
-def is_swiglu(config: FeedForwardConfig) -> bool:
-    """Whether it is silu(gate) ⊙ up and nothing else."""
-    plain = config.gated and config.activation == "silu" and config.clamp is None
-    return plain and config.gate_multiplier == 1 and not config.up_offset
-
-
-def has_kernel(config: FeedForwardConfig, projected: Tensor) -> bool:
-    """Whether gated_triton.py computes this one: a plain SwiGLU in 16 bits on a GPU."""
-    return projected.is_cuda and projected.element_size() == 2 and is_swiglu(config)
-
-
 def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
     """What `down` reads: from [gate | up] of width 2·F if gated, else from `up` of width F."""
-    if has_kernel(config, projected):
-        from ingot.model.feed_forward.gated_triton import gated_silu
-
-        return gated_silu(projected)
     activation = ACTIVATIONS[config.activation]
     if not config.gated:
         return activation(projected)
@@ -113,7 +99,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: FeedForwardConfig, width: int) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.is_swiglu = config, is_swiglu(config)
         if config.gated:
             self.gate_up = Linear(width, 2 * config.width, bias=config.bias)
             self.matrices = {"gate_up.weight": in_order((1, config.width), (1, config.width))}
@@ -124,5 +110,6 @@ class FeedForward(nn.Module):
     def forward(self, x_BTD: Tensor, context: Context | None = None) -> Tensor:
         """The output [B, T, D]; tokens do not see each other, so nothing of the context is read."""
         projected = self.gate_up(x_BTD) if self.config.gated else self.up(x_BTD)
-        out_BTD = self.down(activate(self.config, projected))
+        inner = swiglu(projected) if self.is_swiglu else activate(self.config, projected)
+        out_BTD = self.down(inner)
         return out_BTD * self.config.output_multiplier if self.config.output_multiplier != 1 else out_BTD

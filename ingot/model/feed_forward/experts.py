@@ -7,7 +7,7 @@ Two backends compute it:
 
 * `loop`, the definition: expert after expert, its tokens picked out and its outputs added back.
 * `grouped`, the default: the N·K choices are sorted by expert, so that each expert's rows lie together and both products are
-  one grouped matrix product each (grouped.py). In bfloat16, on Hopper and newer, nothing waits for the device.
+  one grouped matrix product each (kernels/grouped_linear.py). In bfloat16, on Hopper and newer, nothing waits for the device.
 
 Sorting is stable and the sum over k has a fixed order, forward and backward, so that equal inputs give equal bits.
 
@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from ingot.kernels.grouped_linear import grouped_linear, has_kernel
+from ingot.kernels.swiglu import is_swiglu, swiglu
 from ingot.model.feed_forward.dense import FeedForwardConfig, activate
-from ingot.model.feed_forward.grouped import grouped_linear, has_kernel
 from ingot.model.matrices import in_order
 from ingot.model.order import local
 
@@ -36,13 +37,14 @@ class Experts(nn.Module):
 
     backend: Literal["grouped", "loop"] = "grouped"
     rounding: Callable[[Tensor], Tensor] | None = None  # of the weights, as in linear.py
-    gate_up_in_use: Tensor | None = None  # copies to multiply with instead (train/rounded.py)
-    up_in_use: Tensor | None = None
-    down_in_use: Tensor | None = None
+    gate_up_copy: Tensor | None = None  # copies to multiply with instead (train/bf16_copies.py)
+    up_copy: Tensor | None = None
+    down_copy: Tensor | None = None
 
     def __init__(self, config: FeedForwardConfig, experts: int, width: int, *, weigh_input: bool = False) -> None:
         super().__init__()
         self.config, self.experts, self.weigh_input = config, experts, weigh_input
+        self.is_swiglu = is_swiglu(config)
         self.first = "gate_up" if config.gated else "up"
         inner = 2 * config.width if config.gated else config.width
         self._add(self.first, inner, width)
@@ -73,7 +75,7 @@ class Experts(nn.Module):
 
     def _weights(self, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """The stacked matrix, rounded if training is quantised, and its bias, in the dtype of the product."""
-        weight, bias, copy = self.get_parameter(name), getattr(self, f"{name}_bias"), getattr(self, f"{name}_in_use")
+        weight, bias, copy = self.get_parameter(name), getattr(self, f"{name}_bias"), getattr(self, f"{name}_copy")
         if copy is None:
             copy = local(weight) if self.rounding is None else self.rounding(local(weight))
         return copy.to(dtype), None if bias is None else local(bias).to(dtype)
@@ -87,7 +89,7 @@ class Experts(nn.Module):
             weight = weights_NK[tokens, choice, None]
             rows = x_ND[tokens] * weight.to(x_ND.dtype) if self.weigh_input else x_ND[tokens]
             inner = linear(rows, first[expert], None if first_bias is None else first_bias[expert])
-            part = linear(activate(self.config, inner), down[expert], None if down_bias is None else down_bias[expert])
+            part = linear(self._activate(inner), down[expert], None if down_bias is None else down_bias[expert])
             out_ND = out_ND.index_add(0, tokens, (part if self.weigh_input else part * weight).to(out_ND.dtype))
         return out_ND
 
@@ -109,13 +111,16 @@ class Experts(nn.Module):
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
         """The experts' outputs for rows that are sorted by expert [R, D]: what expert parallelism does elsewhere."""
         ends_E = counts_E.cumsum(0, dtype=torch.int32)
-        inner_RF = activate(self.config, self._product(self.first, rows_RD, ends_E, expert_R))
+        inner_RF = self._activate(self._product(self.first, rows_RD, ends_E, expert_R))
         return self._product("down", inner_RF, ends_E, expert_R)
 
     def _product(self, name: str, rows_RI: Tensor, ends_E: Tensor, expert_R: Tensor) -> Tensor:
         weight_EOI, bias_EO = self._weights(name, rows_RI.dtype)
         out_RO = grouped_linear(rows_RI, weight_EOI, ends_E)
         return out_RO if bias_EO is None else out_RO + bias_EO[expert_R]
+
+    def _activate(self, inner: Tensor) -> Tensor:
+        return swiglu(inner) if self.is_swiglu else activate(self.config, inner)
 
 
 class _Gather(torch.autograd.Function):

@@ -156,7 +156,9 @@ class MixtureOfExperts(nn.Module, Reporter):
         choices_E = count_choices(routing.indices_NK, real_N, self.config.experts)
         before = record.before.get(self.layer)
         earlier_E = None if before is None else before.choices_E
-        seen = Seen(routing, shares_NE, real_N, sequences_N, choices_E, earlier_E, record.sum_ranks, context.across)
+        seen = Seen(
+            routing, shares_NE, real_N, sequences_N, choices_E, earlier_E, record.sum_ranks, context.context_parallel
+        )
         entropy = (torch.special.entr(shares_NE.detach()).sum(-1) * real_N).sum()
         histogram_EH = None
         for balancer in self._balancers():

@@ -9,7 +9,7 @@ With groups (DeepSeek-V2, arXiv 2405.04434; V3, arXiv 2412.19437) the choice is 
 group being worth its best expert or the sum of its two best. Experts of the other groups are set to −∞; the V2 code sets
 them to 0, which chooses the same experts except where a softmax score is 0 exactly, and then that choice weighs nothing.
 
-Choice and weight are two decisions: β changes who is chosen, never how much an expert counts, and gets no gradient. Equal
+Choice and weight are two decisions: β changes the choice, never the weight of an expert, and gets no gradient. Equal
 scores are taken in torch.topk's order, which is arbitrary: two correct programs may differ there.
 
 Shapes: N tokens, D width, E experts, K experts of a token, G groups.

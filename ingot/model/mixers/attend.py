@@ -1,4 +1,4 @@
-"""Softmax attention over a pass: one function, one description of the mask, the fastest backend that can do it.
+"""Softmax attention over a pass: one function, one description of the mask, the fastest backend that understands the options.
 
 | backend | how                                                          | chosen for                                     |
 |---------|--------------------------------------------------------------|------------------------------------------------|
@@ -6,37 +6,54 @@
 | blocks  | blocks of queries against the keys in sight, plain PyTorch   | softcap or sinks on a CPU; CUDA: what flex lacks |
 | varlen  | torch's FlashAttention over sequences of any length          | CUDA, 16 bit                                    |
 | flex    | torch's flex_attention, compiled                             | CUDA: softcap, sinks, or float32                |
-| ring    | blocks of queries against keys that go around the ranks      | tokens divided over ranks, if asked for         |
-| plain   | the definition, with a dense mask                            | nothing: the reference of the tests             |
+| ring    | blocks of queries against keys that go around the ranks      | context parallel, if asked for                  |
+| plain   | the definition, with a dense mask                            | options that no other backend understands       |
 
-Their files are beside this one. None but `plain` makes anything of size T×T. Padding gives zeros and takes no gradient.
+Their files are beside this one, `plain` is kernels/attend_plain.py. Each names the options that it understands; `plain` alone
+makes anything of size T×T. Padding gives zeros and takes no gradient.
 In a pass that asks for the largest logits (record.py) flex, blocks and plain tell them on the way; for the others, and under a
 softcap, which flex applies before it looks, q·k is computed a second time, without values: by flex where it can, else in blocks.
 Everything runs in the values' dtype: under autocast a norm or a rotation may have left queries and keys in float32.
 
-Shapes: B rows, H query heads, K key and value heads, T tokens, S cached places, W key width, V value width (it may differ
+Shapes: B rows, H query heads, K key and value heads, T tokens, W key width, V value width (it may differ
 from W: multi-head latent attention).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ingot.kernels import attend_plain as plain
+from ingot.kernels.allow_list import understands, unknown_fields
+from ingot.kernels.attend_plain import attend_plain
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
+from ingot.model.mixers import attend_blocks as blocks
+from ingot.model.mixers import attend_flex as flex
+from ingot.model.mixers import attend_sdpa as sdpa
+from ingot.model.mixers import attend_varlen as varlen
 from ingot.model.mixers.attend_blocks import attend_blocks, block_peaks
-from ingot.model.mixers.attend_flex import NARROWEST, attend_flex, flex_can
-from ingot.model.mixers.attend_plain import attend_plain
+from ingot.model.mixers.attend_flex import NARROWEST, attend_flex, flex_allowed
 from ingot.model.mixers.attend_ring import attend_ring
 from ingot.model.mixers.attend_sdpa import attend_sdpa
-from ingot.model.mixers.attend_varlen import attend_varlen, varlen_can
+from ingot.model.mixers.attend_varlen import attend_varlen, varlen_allowed
 from ingot.model.mixers.mask import PADDING, Mask
 
 Backend = Literal["sdpa", "blocks", "varlen", "flex", "ring", "plain"]
+# the options that each backend understands: one that is set and not listed makes another backend run
+OPTIONS: Mapping[Backend, frozenset[str]] = {
+    "sdpa": sdpa.OPTIONS,
+    "varlen": varlen.OPTIONS,
+    "flex": flex.OPTIONS,
+    "blocks": blocks.OPTIONS,
+    "ring": blocks.OPTIONS,  # its products are those of blocks
+    "plain": plain.OPTIONS,
+}
 
 _forced: Backend | None = None
 
@@ -57,61 +74,35 @@ def attend(
     key_BKTW: Tensor,
     value_BKTV: Tensor,
     context: Context,
+    options: AttentionOptions,
     *,
-    scale: float,
-    window: int | None = None,
-    chunk: int | None = None,
-    softcap: float | None = None,
-    sinks_H: Tensor | None = None,
     layer: int | None = None,
 ) -> Tensor:
     """Causal attention [B, H, T, V] inside each document of whole sequences; `layer` is the name of its largest logits."""
     query_BHTW, key_BKTW = query_BHTW.to(value_BKTV.dtype), key_BKTW.to(value_BKTV.dtype)
-    mask = Mask.within(context.whole.positions_BT.shape[1], window, chunk)
-    extras = softcap is not None or sinks_H is not None
+    mask = Mask.within(context.whole.positions_BT.shape[1], options.window, options.chunk)
     wanted = layer is not None and context.record is not None and context.record.want_logits
     peaks: list[Tensor] | None = [] if wanted else None
-    backend = _forced or choose_backend(query_BHTW, value_BKTV, context, mask, extras)
+    backend = _forced or choose_backend(query_BHTW, value_BKTV, context, mask, options)
+    given = (query_BHTW, key_BKTW, value_BKTV)
+    if backend != "plain" and not understands(options, OPTIONS[backend]):
+        raise ValueError(f"{backend} attention has no {' or '.join(unknown_fields(options, OPTIONS[backend]))}")
     if backend == "plain":
-        mixed = attend_plain(
-            query_BHTW,
-            key_BKTW,
-            value_BKTV,
-            mask.dense(context),
-            scale=scale,
-            softcap=softcap,
-            sinks_H=sinks_H,
-            peaks=peaks,
-        )
+        mixed = attend_plain(*given, mask.dense(context), options, peaks=peaks)
     elif backend == "blocks":
-        mixed = attend_blocks(
-            query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale, softcap=softcap, sinks_H=sinks_H, peaks=peaks
-        )
+        mixed = attend_blocks(*given, mask, context, options, peaks=peaks)
     elif backend == "flex":
-        mixed = attend_flex(
-            query_BHTW,
-            key_BKTW,
-            value_BKTV,
-            mask,
-            context,
-            scale=scale,
-            softcap=softcap,
-            sinks_H=sinks_H,
-            peaks=peaks if softcap is None and query_BHTW.is_cuda else None,
-        )
+        knows_peaks = options.softcap is None and query_BHTW.is_cuda
+        mixed = attend_flex(*given, mask, context, options, peaks=peaks if knows_peaks else None)
     elif backend == "ring":
-        mixed = attend_ring(
-            query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale, softcap=softcap, sinks_H=sinks_H, peaks=peaks
-        )
-    elif extras:
-        raise ValueError(f"{backend} attention has neither softcap nor sinks")
+        mixed = attend_ring(*given, mask, context, options, peaks=peaks)
     elif backend == "varlen":
-        mixed = attend_varlen(query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale)
+        mixed = attend_varlen(*given, mask, context, options)
     else:
-        mixed = attend_sdpa(query_BHTW, key_BKTW, value_BKTV, mask, context, scale=scale)
+        mixed = attend_sdpa(*given, mask, context, options)
     if peaks is not None:
         if not peaks:
-            peaks.append(largest_scores(query_BHTW, key_BKTW, context, scale=scale, window=window, chunk=chunk))
+            peaks.append(largest_scores(query_BHTW, key_BKTW, context, options))
         report_peaks(layer, peaks[0], context)
     if context.documents_BT is None:
         return mixed
@@ -119,24 +110,17 @@ def attend(
 
 
 @torch.no_grad()
-def largest_scores(
-    query_BHTW: Tensor,
-    key_BKTW: Tensor,
-    context: Context,
-    *,
-    scale: float,
-    window: int | None = None,
-    chunk: int | None = None,
-) -> Tensor:
-    """Each query's largest score among the keys that it sees [B, H, T], without anything of size T×T."""
-    mask = Mask.within(key_BKTW.shape[2], window, chunk)
-    if not flex_can(query_BHTW, key_BKTW):
-        return block_peaks(query_BHTW, key_BKTW, mask, context, scale=scale)
+def largest_scores(query_BHTW: Tensor, key_BKTW: Tensor, context: Context, options: AttentionOptions) -> Tensor:
+    """Each query's largest score before the softcap among the keys that it sees [B, H, T], without anything of size T×T."""
+    mask = Mask.within(key_BKTW.shape[2], options.window, options.chunk)
+    options = AttentionOptions(options.scale, options.window, options.chunk)
+    if not flex_allowed(query_BHTW, key_BKTW):
+        return block_peaks(query_BHTW, key_BKTW, mask, context, options)
     peaks: list[Tensor] = []
     any_values = key_BKTW[
         ..., :NARROWEST
     ].contiguous()  # the fewest channels that the kernel takes: nobody looks at its output
-    attend_flex(query_BHTW, key_BKTW, any_values, mask, context, scale=scale, peaks=peaks)
+    attend_flex(query_BHTW, key_BKTW, any_values, mask, context, options, peaks=peaks)
     return peaks[0]
 
 
@@ -148,16 +132,18 @@ def report_peaks(layer: int | None, peaks_BHT: Tensor, context: Context) -> None
     context.record.add_max_logits(layer, peaks_BHT.amax(dim=(0, 2)))
 
 
-def choose_backend(query_BHTW: Tensor, value_BKTV: Tensor, context: Context, mask: Mask, extras: bool) -> Backend:
-    """The automatic choice; `extras` are softcap and sinks."""
-    if context.across is not None and context.across.ring:
-        return "ring"
-    if context.across is not None:  # the other backends take as many queries as keys
-        return "flex" if flex_can(query_BHTW, value_BKTV) else "blocks"
-    if query_BHTW.device.type != "cuda":
-        return "blocks" if extras else "sdpa"
-    if not extras and query_BHTW.dtype != torch.float64 and mask == Mask() and context.documents_BT is None:
-        return "sdpa"
-    if not extras and varlen_can(query_BHTW, value_BKTV):
-        return "varlen"
-    return "flex" if flex_can(query_BHTW, value_BKTV) else "blocks"
+def choose_backend(
+    query_BHTW: Tensor, value_BKTV: Tensor, context: Context, mask: Mask, options: AttentionOptions
+) -> Backend:
+    """The fastest backend that understands the options and takes these tensors; at last the definition."""
+    if context.context_parallel is not None and context.context_parallel.ring:
+        return "ring"  # no other backend passes keys around
+    if context.context_parallel is None:  # sdpa and varlen take as many queries as keys
+        whole = mask == Mask() and context.documents_BT is None and query_BHTW.dtype != torch.float64
+        if understands(options, sdpa.OPTIONS) and (query_BHTW.device.type != "cuda" or whole):
+            return "sdpa"
+        if understands(options, varlen.OPTIONS) and varlen_allowed(query_BHTW, value_BKTV):
+            return "varlen"
+    if understands(options, flex.OPTIONS) and flex_allowed(query_BHTW, value_BKTV):
+        return "flex"
+    return "blocks" if understands(options, blocks.OPTIONS) else "plain"

@@ -21,9 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.mask import Mask
 
+OPTIONS = frozenset(("scale", "window", "chunk", "softcap", "sinks_H"))  # that this backend understands
 QUERIES = 128  # per block
 
 
@@ -33,37 +35,35 @@ def attend_blocks(
     value_BKTV: Tensor,
     mask: Mask,
     context: Context,
+    options: AttentionOptions,
     *,
-    scale: float,
-    softcap: float | None = None,
-    sinks_H: Tensor | None = None,
     peaks: list[Tensor] | None = None,
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document.
 
     `peaks` gets each query's largest score before the softcap [B, H, T].
     """
-    options = make_options(mask, context, scale, softcap, peaks)
-    mixed: Tensor = _Blocks.apply(query_BHTW, key_BKTW, value_BKTV, sinks_H, options)  # type: ignore[no-untyped-call]
+    work = block_work(mask, context, options, peaks)
+    mixed: Tensor = _Blocks.apply(query_BHTW, key_BKTW, value_BKTV, options.sinks_H, work)  # type: ignore[no-untyped-call]
     return mixed
 
 
 @torch.no_grad()
-def block_peaks(query_BHTW: Tensor, key_BKTW: Tensor, mask: Mask, context: Context, *, scale: float) -> Tensor:
+def block_peaks(
+    query_BHTW: Tensor, key_BKTW: Tensor, mask: Mask, context: Context, options: AttentionOptions
+) -> Tensor:
     """Each query's largest score alone [B, H, T]."""
-    options = make_options(mask, context, scale)
+    work = block_work(mask, context, options)
     query = query_BHTW.unflatten(1, (key_BKTW.shape[1], -1))
     found = [
-        options.scores(query[:, :, :, queries], key_BKTW[:, :, keys]).masked_fill_(~visible, -torch.inf).amax(dim=-1)
-        for queries, keys, visible in options.blocks()
+        work.scores(query[:, :, :, queries], key_BKTW[:, :, keys]).masked_fill_(~visible, -torch.inf).amax(dim=-1)
+        for queries, keys, visible in work.blocks()
     ]
     return torch.cat(found, dim=3).flatten(1, 2)
 
 
-def make_options(
-    mask: Mask, context: Context, scale: float, softcap: float | None = None, peaks: list[Tensor] | None = None
-) -> Options:
-    """The options of a pass; which keys each block sees is asked once for all layers."""
+def block_work(mask: Mask, context: Context, options: AttentionOptions, peaks: list[Tensor] | None = None) -> BlockWork:
+    """The blocks of a pass; which keys each of them sees is asked once for all layers."""
     first_BT, index_T = mask.first(context), context.index_T
 
     def in_sight() -> list[list[int]]:
@@ -71,17 +71,16 @@ def make_options(
         last_N = last_N.clamp(max=len(index_T) - 1)
         return torch.stack((first_BT[:, ::QUERIES].amin(dim=0), index_T[last_N] + 1), dim=1).tolist()
 
-    return Options(
-        first_BT, index_T, context.once(("blocks", mask.window, mask.chunk), in_sight), scale, softcap, peaks
-    )
+    spans = context.once(("blocks", mask.window, mask.chunk), in_sight)
+    return BlockWork(first_BT, index_T, spans, options.scale, options.softcap, peaks)
 
 
 @dataclass(frozen=True)
-class Options:
+class BlockWork:
     """What both passes need besides the tensors that have gradients."""
 
     first_BT: Tensor
-    index_T: Tensor  # the queries' places among the keys
+    index_T: Tensor  # the queries' indices among the keys
     in_sight: list[list[int]]  # the first key that any query of each block sees, and the end of what its last one sees
     scale: float
     softcap: float | None
@@ -129,16 +128,16 @@ class Options:
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, sinks_H: Tensor | None, options: Options
+        ctx: Any, query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, sinks_H: Tensor | None, work: BlockWork
     ) -> Tensor:
         key_heads = key_BKTW.shape[1]
         query = query_BHTW.unflatten(1, (key_heads, -1))
         mixed, sums, peaks = [], [], []
-        for queries, keys, visible in options.blocks():
-            scores = options.scores(query[:, :, :, queries], key_BKTW[:, :, keys])
-            if options.peaks is not None:
+        for queries, keys, visible in work.blocks():
+            scores = work.scores(query[:, :, :, queries], key_BKTW[:, :, keys])
+            if work.peaks is not None:
                 peaks.append(scores.masked_fill(~visible, -torch.inf).amax(dim=-1))
-            scores = options.capped(scores)
+            scores = work.capped(scores)
             lse = scores.masked_fill_(~visible, -torch.inf).logsumexp(dim=-1, keepdim=True)
             if sinks_H is not None:
                 lse = torch.logaddexp(lse, by_head(sinks_H, lse))
@@ -146,24 +145,24 @@ class _Blocks(torch.autograd.Function):
             mixed.append(product(weights.to(value_BKTV.dtype), value_BKTV[:, :, keys]))
             sums.append(lse)
         output = torch.cat(mixed, dim=3).flatten(1, 2)
-        if options.peaks is not None:
-            options.peaks.append(torch.cat(peaks, dim=3).flatten(1, 2))
-        ctx.options = options
+        if work.peaks is not None:
+            work.peaks.append(torch.cat(peaks, dim=3).flatten(1, 2))
+        ctx.work = work
         ctx.save_for_backward(query_BHTW, key_BKTW, value_BKTV, sinks_H, output, torch.cat(sums, dim=3))
         return output
 
     @staticmethod
     def backward(ctx: Any, gradient_BHTV: Tensor) -> tuple[Tensor | None, ...]:
         query_BHTW, key_BKTW, value_BKTV, sinks_H, output_BHTV, lse = ctx.saved_tensors
-        options: Options = ctx.options
+        work: BlockWork = ctx.work
         grouped = (1, (key_BKTW.shape[1], -1))
         query, output, gradient = (x.unflatten(*grouped) for x in (query_BHTW, output_BHTV, gradient_BHTV))
         along = (gradient.to(lse.dtype) * output.to(lse.dtype)).sum(dim=-1, keepdim=True)  # do·o [B, K, G, T, 1]
         d_query = []
         d_key, d_value = torch.zeros_like(key_BKTW, dtype=lse.dtype), torch.zeros_like(value_BKTV, dtype=lse.dtype)
-        for queries, keys, visible in options.blocks():
+        for queries, keys, visible in work.blocks():
             part, up, dot, total = (x[:, :, :, queries] for x in (query, gradient, along, lse))
-            found = options.gradients(part, key_BKTW[:, :, keys], value_BKTV[:, :, keys], up, dot, total, visible)
+            found = work.gradients(part, key_BKTW[:, :, keys], value_BKTV[:, :, keys], up, dot, total, visible)
             d_query.append(found[0])
             d_key[:, :, keys] += found[1]
             d_value[:, :, keys] += found[2]

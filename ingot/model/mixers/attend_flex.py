@@ -23,16 +23,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.mask import Mask
 
+OPTIONS = frozenset(("scale", "window", "chunk", "softcap", "sinks_H"))  # that this backend understands
 BLOCK = 128
 NARROWEST = 16  # head of the compiled kernel
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def flex_can(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
-    """Whether the compiled kernel exists for these tensors."""
-    if query_BHTW.device.type != "cuda" or query_BHTW.dtype == torch.float64:
+def flex_allowed(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
+    """The compiled kernel takes: CUDA, at most 32 bits, at least BLOCK tokens, heads of at least NARROWEST channels."""
+    if query_BHTW.device.type != "cuda" or query_BHTW.dtype not in DTYPES:
         return False
     # shorter rows would get torch's decoding kernel, which some versions cannot build for lengths that change
     return query_BHTW.shape[2] >= BLOCK and min(query_BHTW.shape[-1], value_BKTV.shape[-1]) >= NARROWEST
@@ -44,10 +47,8 @@ def attend_flex(
     value_BKTV: Tensor,
     mask: Mask,
     context: Context,
+    options: AttentionOptions,
     *,
-    scale: float,
-    softcap: float | None = None,
-    sinks_H: Tensor | None = None,
     peaks: list[Tensor] | None = None,
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document.
@@ -56,6 +57,7 @@ def attend_flex(
     """
     from torch.nn.attention.flex_attention import AuxRequest
 
+    softcap, sinks_H = options.softcap, options.sinks_H
     kernel = _kernel(query_BHTW.device.type == "cuda")
     mixed = kernel(
         query_BHTW,
@@ -66,7 +68,7 @@ def attend_flex(
             ("flex", mask.window, mask.chunk),
             lambda: block_mask(mask.first(context), context.index_T, key_BKTW.shape[2]),
         ),
-        scale=scale,
+        scale=options.scale,
         enable_gqa=query_BHTW.shape[1] != key_BKTW.shape[1],
         return_aux=None
         if sinks_H is None and peaks is None

@@ -6,9 +6,9 @@ merges: with o and l the output and log-sum-exp so far, and those of the new key
     l ← log(e^l + e^l′),      o ← e^(l_old − l) · o + e^(l′ − l) · o′
 
 so that no rank ever holds more than two ranks' keys, whatever the length of the row. Backward, keys and values go around again
-with the sums of their gradients: each rank adds what its queries give, and after a full turn the sums are home. The products are
-those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (across.py), and a block of queries looks only at
-the part of a piece that its mask leaves.
+with the sums of their gradients: each rank adds what its queries give, and after a full round the sums are home. The products are
+those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (context_parallel.py), and a block of queries
+looks only at the part of a piece that its mask leaves.
 
 Shapes: B rows, H query heads, K key heads, G = H/K, T tokens of a rank, W key width, V value width.
 """
@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.model.across import Across
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
-from ingot.model.mixers.attend_blocks import Options, by_head, make_options, product, sink_gradients
+from ingot.model.context_parallel import ContextParallel
+from ingot.model.mixers.attend_blocks import BlockWork, block_work, by_head, product, sink_gradients
 from ingot.model.mixers.mask import Mask
 
 
@@ -34,33 +35,31 @@ def attend_ring(
     value_BKTV: Tensor,
     mask: Mask,
     context: Context,
+    options: AttentionOptions,
     *,
-    scale: float,
-    softcap: float | None = None,
-    sinks_H: Tensor | None = None,
     peaks: list[Tensor] | None = None,
 ) -> Tensor:
     """Causal attention [B, H, T, V] of this rank's queries to the keys of all ranks; padding counts as a document."""
-    assert context.across is not None
+    assert context.context_parallel is not None
     length = context.whole.positions_BT.shape[1]
-    ring = Ring(make_options(mask, context, scale, softcap, peaks), context.across, length)
-    mixed: Tensor = _Ring.apply(query_BHTW, key_BKTW, value_BKTV, sinks_H, ring)  # type: ignore[no-untyped-call]
+    ring = Ring(block_work(mask, context, options, peaks), context.context_parallel, length)
+    mixed: Tensor = _Ring.apply(query_BHTW, key_BKTW, value_BKTV, options.sinks_H, ring)  # type: ignore[no-untyped-call]
     return mixed
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The options of a pass, the ranks, and the length of whole rows."""
+    """The blocks of a pass, the ranks, and the length of whole rows."""
 
-    options: Options
-    across: Across
+    work: BlockWork
+    context_parallel: ContextParallel
     length: int
 
     def blocks(self, rank: int) -> Iterator[tuple[slice, slice, Tensor]]:
         """Queries, a rank's keys, and which of them each query sees, for all blocks that see any."""
         tokens = 0
-        for piece in self.across.pieces(rank, self.length):
-            for queries, keys, visible in self.options.blocks(piece.start, piece.stop):
+        for piece in self.context_parallel.pieces(rank, self.length):
+            for queries, keys, visible in self.work.blocks(piece.start, piece.stop):
                 yield queries, slice(tokens + keys.start, tokens + keys.stop), visible
             tokens += len(piece)
 
@@ -70,17 +69,17 @@ class _Ring(torch.autograd.Function):
     def forward(
         ctx: Any, query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, sinks_H: Tensor | None, ring: Ring
     ) -> Tensor:
-        options, query = ring.options, query_BHTW.unflatten(1, (key_BKTW.shape[1], -1))
+        work, query = ring.work, query_BHTW.unflatten(1, (key_BKTW.shape[1], -1))
         exact = torch.promote_types(query.dtype, torch.float32)
         mixed = query.new_zeros(*query.shape[:-1], value_BKTV.shape[-1], dtype=exact)
         lse = query.new_full((*query.shape[:-1], 1), -torch.inf, dtype=exact)
         peaks = lse.squeeze(-1).clone()
-        for rank, (key, value) in ring.across.passing(key_BKTW, value_BKTV):
+        for rank, (key, value) in ring.context_parallel.passing(key_BKTW, value_BKTV):
             for queries, keys, visible in ring.blocks(rank):
-                scores = options.scores(query[:, :, :, queries], key[:, :, keys]).masked_fill_(~visible, -torch.inf)
-                if options.peaks is not None:
+                scores = work.scores(query[:, :, :, queries], key[:, :, keys]).masked_fill_(~visible, -torch.inf)
+                if work.peaks is not None:
                     peaks[..., queries] = torch.maximum(peaks[..., queries], scores.amax(dim=-1))
-                scores = options.capped(scores).masked_fill_(~visible, -torch.inf)
+                scores = work.capped(scores).masked_fill_(~visible, -torch.inf)
                 before = lse[:, :, :, queries]
                 after = torch.logaddexp(before, scores.logsumexp(dim=-1, keepdim=True))
                 safe = after.masked_fill(after == -torch.inf, 0)  # a query that has seen no key yet
@@ -91,8 +90,8 @@ class _Ring(torch.autograd.Function):
             total = torch.logaddexp(lse, by_head(sinks_H, lse))
             mixed, lse = mixed * (lse - total).exp(), total
         output = mixed.to(value_BKTV.dtype).flatten(1, 2)
-        if options.peaks is not None:
-            options.peaks.append(peaks.flatten(1, 2))
+        if work.peaks is not None:
+            work.peaks.append(peaks.flatten(1, 2))
         ctx.ring = ring
         ctx.save_for_backward(query_BHTW, key_BKTW, value_BKTV, sinks_H, output, lse)
         return output
@@ -106,14 +105,16 @@ class _Ring(torch.autograd.Function):
         along = (gradient.to(lse.dtype) * output.to(lse.dtype)).sum(dim=-1, keepdim=True)
         d_query = torch.zeros_like(query, dtype=lse.dtype)
         sums = [torch.zeros_like(x, dtype=lse.dtype) for x in (key_BKTW, value_BKTV)]
-        for rank, (key, value) in ring.across.passing(key_BKTW, value_BKTV):
+        for rank, (key, value) in ring.context_parallel.passing(key_BKTW, value_BKTV):
             for queries, keys, visible in ring.blocks(rank):
                 part, up, dot, total = (x[:, :, :, queries] for x in (query, gradient, along, lse))
-                found = ring.options.gradients(part, key[:, :, keys], value[:, :, keys], up, dot, total, visible)
+                found = ring.work.gradients(part, key[:, :, keys], value[:, :, keys], up, dot, total, visible)
                 d_query[:, :, :, queries] += found[0]
                 sums[0][:, :, keys] += found[1]
                 sums[1][:, :, keys] += found[2]
-            sums, waiting = ring.across.shift(*sums)  # along with the keys that they belong to, and home in the end
+            sums, waiting = ring.context_parallel.shift(
+                *sums
+            )  # along with the keys that they belong to, and home in the end
             for work in waiting:
                 work.wait()
         d_query = d_query.flatten(1, 2).to(query.dtype)

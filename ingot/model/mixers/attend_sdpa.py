@@ -23,18 +23,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.mask import Mask, Span
 
+OPTIONS = frozenset(("scale", "window", "chunk"))  # that this backend understands
 ALIKE = 0.9  # squares share a call if the shortest has at least this share of the longest's length …
 SHORT = 16  # … or if all are this short
 BLOCKS = (64, 512)  # fewest and most queries of a banded block: between them, as many as the window
 
 
 def attend_sdpa(
-    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
+    query_BHTW: Tensor,
+    key_BKTW: Tensor,
+    value_BKTV: Tensor,
+    mask: Mask,
+    context: Context,
+    options: AttentionOptions,
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; undefined at padding."""
+    scale = options.scale
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     if context.documents_BT is None and mask == Mask():
         return first_channels(_fused(query, key, value, None, scale), value_BKTV.shape[-1])
@@ -75,9 +83,9 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, band: Tensor | None, scale
     )
 
 
-def _pieces(x_BHTW: Tensor, places: Tensor, sizes: list[tuple[int, int]]) -> Iterator[Tensor]:
+def _pieces(x_BHTW: Tensor, indices: Tensor, sizes: list[tuple[int, int]]) -> Iterator[Tensor]:
     """The pieces [N, H, length, W] of every call, gathered from the batch."""
-    gathered = x_BHTW.transpose(1, 2).flatten(0, 1).index_select(0, places)
+    gathered = x_BHTW.transpose(1, 2).flatten(0, 1).index_select(0, indices)
     for part, size in zip(gathered.split([count * length for count, length in sizes]), sizes, strict=True):
         yield part.unflatten(0, size).transpose(1, 2)
 
@@ -118,12 +126,12 @@ def _plan(mask: Mask, context: Context) -> Plan:
     calls, queries, keys, back, done = [], [], [], torch.zeros(rows * length, dtype=torch.int64), 0
     device = context.positions_BT.device
     for spans, before, size, band in jobs:
-        places, real = _places(spans, 0, size)
+        indices, real = _indices(spans, 0, size)
         calls.append(Call(len(spans), size, before + size, None if band is None else band.to(device)))
-        queries.append(places.flatten())
-        keys.append(_places(spans, before, size)[0].flatten())
-        back[places[real]] = done + real.flatten().nonzero().flatten()
-        done += places.numel()
+        queries.append(indices.flatten())
+        keys.append(_indices(spans, before, size)[0].flatten())
+        back[indices[real]] = done + real.flatten().nonzero().flatten()
+        done += indices.numel()
     return Plan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
 
 
@@ -151,11 +159,11 @@ def _alike(spans: list[Span]) -> Iterator[list[Span]]:
     yield group
 
 
-def _places(spans: list[Span], before: int, length: int) -> tuple[Tensor, Tensor]:
-    """Token places [N, before + length] from `before` tokens ahead of each span, and which of them are in it or ahead.
+def _indices(spans: list[Span], before: int, length: int) -> tuple[Tensor, Tensor]:
+    """Token indices [N, before + length] from `before` tokens ahead of each span, and which of them are in it or ahead.
 
     Past its end a span repeats its last token: those queries are dropped, and those keys lie after every real query.
     """
     start, end = (torch.tensor([getattr(span, side) for span in spans])[:, None] for side in ("start", "end"))
-    places = start + torch.arange(-before, length)
-    return torch.minimum(places, end - 1), places < end
+    indices = start + torch.arange(-before, length)
+    return torch.minimum(indices, end - 1), indices < end

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend_sdpa import first_channels, same_width
 from ingot.model.mixers.mask import Mask
 
+OPTIONS = frozenset(("scale", "window", "chunk"))  # that the kernel understands
 WIDEST = 256  # of a head, in the kernel
 ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
     2,
@@ -24,15 +26,20 @@ ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
 )  # before, the kernel did not ask for enable_gqa
 
 
-def varlen_can(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
-    """Whether the kernel exists for these tensors."""
+def varlen_allowed(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
+    """The kernel takes: CUDA, 16 bits, heads of a multiple of 8 channels, at most WIDEST."""
     width = max(query_BHTW.shape[-1], value_BKTV.shape[-1])
     half = query_BHTW.dtype in (torch.bfloat16, torch.float16)
     return query_BHTW.device.type == "cuda" and half and width % 8 == 0 and width <= WIDEST
 
 
 def attend_varlen(
-    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, *, scale: float
+    query_BHTW: Tensor,
+    key_BKTW: Tensor,
+    value_BKTV: Tensor,
+    mask: Mask,
+    context: Context,
+    options: AttentionOptions,
 ) -> Tensor:
     """Causal attention [B, H, T, V] within documents, window and chunk; padding counts as a document."""
     from torch.nn.attention.varlen import varlen_attn  # here, because loading it takes a second
@@ -41,11 +48,11 @@ def attend_varlen(
     borders, longest = context.once(("varlen", mask.chunk), lambda: _borders(mask, context))
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     window = (-1 if mask.window is None else mask.window - 1, 0)  # keys before the query, keys after it
-    options: dict[str, Any] = {"scale": scale, "window_size": window}
+    given: dict[str, Any] = {"scale": options.scale, "window_size": window}
     if ASKS:
-        options["enable_gqa"] = True
+        given["enable_gqa"] = True
     query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
-    mixed = varlen_attn(query, key, value, borders, borders, longest, longest, **options)
+    mixed = varlen_attn(query, key, value, borders, borders, longest, longest, **given)
     assert isinstance(mixed, Tensor)
     return first_channels(mixed.unflatten(0, (rows, length)).transpose(1, 2), value_BKTV.shape[-1])
 

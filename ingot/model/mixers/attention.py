@@ -2,14 +2,14 @@
 
     q, k, v = [W_q | W_k | W_v] x + b            H query heads, K key and value heads; each serves H/K query heads
     q, k    = norm(q), norm(k)                   per head, or over all heads at once; then rotated; or rotated, then normed
-    q       = q · (1 + a·ln(1 + ⌊(p+1)/F⌋))      query temperature at place p of the document
+    q       = q · (1 + a·ln(1 + ⌊(p+1)/F⌋))      query temperature at position p of the document
     o_i     = Σ_j softmax_j(cap(scale·q_i·k_j)) v_j  over the keys that the mask shows (attend.py), sinks in the softmax
-    y       = W_o (gate ⊙ o) + b                 gate = σ(W_g x), per channel or per head; it may sit on the values instead
+    y       = W_o (gate ⊙ o) + b                 gate = σ(W_g x), per channel or per head; it may be on the values instead
 
 K = H is multi-head (Vaswani et al., arXiv 1706.03762), K = 1 multi-query, anything between grouped-query attention (Ainslie
 et al., arXiv 2305.13245). Gates: Qiu et al., arXiv 2505.06708. Temperature: Nakanishi, arXiv 2501.19399.
 
-Shapes: B rows, T tokens, D stream width, H, K heads, W head width, S places of the cache.
+Shapes: B rows, T tokens, D stream width, H, K heads, W head width, F = (H + 2K)·W.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import sigmoid, silu
 
+from ingot.kernels.attend_paged import attend_paged
+from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.qk_norm_rope import config_allowed, qk_norm_rope
+from ingot.kernels.write_kv import config_writes_projection, write_kv
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order
 from ingot.model.mixers.attend import attend
-from ingot.model.mixers.attend_paged import attend_paged
-from ingot.model.mixers.cache import Cache, Room, TokenCache
-from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, turn_keys
+from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
+from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mask import mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
-from ingot.model.mixers.store import store, store_can
 from ingot.model.norm import RmsNorm
 from ingot.model.order import local
 from ingot.model.positions.config import LongRopeScaling, RopeConfig
-from ingot.model.positions.place import place, place_can
-from ingot.model.positions.rope import rotate, rotation
+from ingot.model.positions.rope import rotation
 from ingot.workspace.config import Config
 
 NORM_WORDS = {
@@ -103,7 +104,7 @@ class AttentionConfig(MixerConfig):
             raise ValueError(f"heads ({self.heads}) must be a multiple of key_value_heads ({self.key_value_heads})")
         if self.rope is not None and self.rope.rotated(self.head_width) % 2:
             raise ValueError(
-                f"an even number of channels must turn, not {self.rope.rotated(self.head_width)} of {self.head_width}"
+                f"an even number of channels must be rotated, not {self.rope.rotated(self.head_width)} of {self.head_width}"
             )
         if self.dual_chunk is not None and self.rope is None:
             raise ValueError("dual_chunk changes rotary positions: set rope")
@@ -189,35 +190,32 @@ class Attention(SoftmaxMixer):
         self.sinks = nn.Parameter(torch.zeros(heads)) if config.sinks else None
         # the constant factor on the keys is a factor on every score
         self.scale = (width**-0.5 if config.scale is None else config.scale) * config.key_multiplier
+        self.qk_kernel = config_allowed(config, site.norm)
+        self.writes_projection = config_writes_projection(config, site.norm)
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
-        config = self.config
-        assert cache is None or isinstance(cache, TokenCache)
-        if cache is not None and store_can(self, x_BTD, cache):
-            mixed_BHTW = self.attend_stored(self.query_key_value(x_BTD), context, cache)
+        gate = self.config.gate
+        projected_BTF = self._projection(x_BTD)
+        if cache is not None and self.writes_projection:
+            mixed_BHTW = self._attend_written(projected_BTF, context, cache)
         else:
-            query, key, value = self._heads(self.query_key_value(x_BTD), context)
-            if config.gate is not None and config.gate.place == "value":
+            query, key, value = self._heads(projected_BTF, context)
+            if gate is not None and gate.place == "value":
                 value = value * self._gate(x_BTD)
-            mixed_BHTW = self._mix(self._cooled(query, context), key, value, context, cache)
-        if config.gate is not None and config.gate.place == "output":
+            mixed_BHTW = self._mix(self._with_temperature(query, context), key, value, context, cache)
+        if gate is not None and gate.place == "output":
             mixed_BHTW = mixed_BHTW * self._gate(x_BTD)
         return self.output(mixed_BHTW.transpose(1, 2).flatten(2))
 
-    def attend_stored(self, projected_BTF: Tensor, context: Context, cache: TokenCache) -> Tensor:
-        """The heads' outputs [B, H, T, W] from the projection of new tokens; their keys and values go to the cache."""
-        query = self._cooled(self._store(projected_BTF, context, cache), context)
-        return attend_paged(query, cache, context, **self._rules())
-
     def prepare(self, context: Context) -> None:
-        if self.config.rope is not None and self.config.dual_chunk is None:
-            rotation(context, self.config.rope, self.config.head_width)
+        if self.config.dual_chunk is None:
+            self._cos_sin(context)
         if self.config.temperature is not None:
             _temperature(context, self.config.temperature)
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> TokenCache:
         stream = (self.config.key_value_heads, self.config.head_width)
-        return TokenCache({"keys": stream, "values": stream}, room, dtype, device, self.config.reach)
+        return TokenCache({"keys": stream, "values": stream}, cache_shape, dtype, device, self.config.reach)
 
     def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
         config = self.config
@@ -226,111 +224,96 @@ class Attention(SoftmaxMixer):
             return [(self.query_key_value, [(query, factor_H)])]
         return [(self.query_key_value, [(query, factor_H.sqrt()), (key, factor_H.sqrt())])]
 
-    def _heads(self, projected_BTF: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, H, T, W], keys and values [B, K, T, W], normed and at their positions."""
-        rope, dual_chunk = self.config.rope, self.config.dual_chunk
-        if rope is not None and place_can(self.config, projected_BTF):
-            return place(
-                projected_BTF,
-                rotation(context, rope, self.config.head_width),
-                self._gains(),
-                rope,
-                heads=self.config.heads,
-                key_heads=self.config.key_value_heads,
-                epsilon=self._epsilon(),
-            )
-        query, key, value = self._project(projected_BTF)
-        if dual_chunk is None:
-            query, key = self._place(query, key, context)
-        else:
-            assert rope is not None
-            key = turn_keys(key, context, rope, dual_chunk)  # the queries turn later, three times
-        return query, key, value
-
-    def _project(self, projected_BTF: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The projection cut into heads, with the norms that come before the rotation."""
+    def options(self) -> AttentionOptions:
+        """What backends and kernels are told."""
         config = self.config
-        heads, key_heads, width = config.heads, config.key_value_heads, config.head_width
-        sizes = (heads * width, key_heads * width, key_heads * width)
-        query, key, value = projected_BTF.split(sizes, dim=-1)
-        if config.query_key_norm == "full":
-            query, key = self.query_norm(query), self.key_norm(key)
-        query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in (query, key, value))
-        if config.query_key_norm == "head":
-            query, key = self.query_norm(query), self.key_norm(key)
-        return query, key, value
+        sinks = None if self.sinks is None else local(self.sinks)
+        return AttentionOptions(self.scale, config.window, config.chunk, config.softcap, sinks)
 
-    def _place(self, query: Tensor, key: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Queries and keys rotated to their positions; a layer without positions leaves them as they are."""
-        rope = self.config.rope
-        if rope is None:
-            return query, key
-        cos, sin = rotation(context, rope, self.config.head_width)
-        query, key = rotate(query, cos, sin, rope.pairing), rotate(key, cos, sin, rope.pairing)
-        if self.config.query_key_norm == "after_rope":
+    def _projection(self, x_BTD: Tensor) -> Tensor:
+        """[queries | keys | values], with the norm over all heads at once if the layer has that one."""
+        projected_BTF: Tensor = self.query_key_value(x_BTD)
+        if self.config.query_key_norm != "full":
+            return projected_BTF
+        heads, key_heads, width = self.config.heads, self.config.key_value_heads, self.config.head_width
+        query, key, value = projected_BTF.split([count * width for count in (heads, key_heads, key_heads)], dim=-1)
+        return torch.cat((self.query_norm(query), self.key_norm(key), value), dim=-1)
+
+    def _heads(self, projected_BTF: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, H, T, W], keys and values [B, K, T, W], normed and rotated; with dual chunks only the keys are rotated."""
+        config = self.config
+        query, key, value = qk_norm_rope(
+            projected_BTF,
+            None if config.dual_chunk is not None else self._cos_sin(context),
+            key_heads=config.key_value_heads,
+            kernel=self.qk_kernel,
+            **self._head_options(),
+        )
+        if config.query_key_norm == "after_rope":
             query, key = self.query_norm(query), self.key_norm(key)
-        return query, key
+        if config.dual_chunk is not None:
+            assert config.rope is not None
+            key = rotate_keys(key, context, config.rope, config.dual_chunk)
+        return query, key, value
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, context: Context, cache: Cache | None) -> Tensor:
-        """The heads' outputs [B, H, T, W]. With a cache, new keys and values are stored first, then all are seen."""
+        """The heads' outputs [B, H, T, W]. With a cache, new keys and values are written first, then all are seen."""
         config = self.config
         key, value = context.keys(key, 2), context.keys(value, 2)
         if cache is not None:
             assert isinstance(cache, TokenCache)
             cache.write(context, keys=key, values=value)
             if config.dual_chunk is None:
-                return attend_paged(query, cache, context, **self._rules())
+                return self._attend_pages(query, cache, context)
             key, value = (cache.read(name, context) for name in ("keys", "values"))
         if config.dual_chunk is not None:
             assert config.rope is not None
             return dual_chunk_attention(query, key, value, context, config.rope, config.dual_chunk, scale=self.scale)
-        return attend(query, key, value, context, layer=self.layer if context.wants_logits else None, **self._rules())
+        return attend(query, key, value, context, self.options(), layer=self.layer if context.wants_logits else None)
 
-    def _rules(self) -> dict[str, Any]:
-        """What the attention itself is told."""
+    def _attend_written(self, projected_BTF: Tensor, context: Context, cache: Cache) -> Tensor:
+        """The heads' outputs [B, H, T, W]; keys and values go from the projection to the cache in one operation."""
+        assert isinstance(cache, TokenCache)
+        query = write_kv(
+            projected_BTF,
+            cache.streams["keys"],
+            cache.streams["values"],
+            *cache.pages_and_offsets(context),
+            self._cos_sin(context),
+            **self._head_options(),
+        )
+        return self._attend_pages(self._with_temperature(query, context), cache, context)
+
+    def _attend_pages(self, query: Tensor, cache: TokenCache, context: Context) -> Tensor:
+        keys, values, table = cache.streams["keys"], cache.streams["values"], cache.table(context)
+        assert context.reach is not None
+        return attend_paged(query, keys, values, table, context.positions_BT, self.options(), context.reach)
+
+    def _head_options(self) -> dict[str, Any]:
+        """What `qk_norm_rope` and `write_kv` are told in common."""
+        config, gains, epsilon, round_first = self.config, None, 0.0, True
+        if config.query_key_norm == "head":
+            gains = (self.query_norm.used_gain(), self.key_norm.used_gain())
+            epsilon, round_first = self.query_norm.epsilon, self.query_norm.round_first
+        pairing = "halves" if config.rope is None else config.rope.pairing
         return {
-            "scale": self.scale,
-            "window": self.config.window,
-            "chunk": self.config.chunk,
-            "softcap": self.config.softcap,
-            "sinks_H": None if self.sinks is None else local(self.sinks),
+            "gains": gains,
+            "heads": config.heads,
+            "pairing": pairing,
+            "epsilon": epsilon,
+            "round_first": round_first,
         }
 
-    def _cooled(self, query: Tensor, context: Context) -> Tensor:
+    def _cos_sin(self, context: Context) -> tuple[Tensor, Tensor] | None:
+        """cos and sin of the pass; None in a layer without positions."""
+        rope = self.config.rope
+        return None if rope is None else rotation(context, rope, self.config.head_width)
+
+    def _with_temperature(self, query: Tensor, context: Context) -> Tensor:
         """The queries times their temperature."""
         if self.config.temperature is None:
             return query
         return (query * _temperature(context, self.config.temperature)).to(query.dtype)
-
-    def _store(self, projected_BTF: Tensor, context: Context, cache: TokenCache) -> Tensor:
-        """Queries [B, H, T, W]; keys and values go to the cache: `_project`, `_place` and `cache.write` in one kernel."""
-        config, gains = self.config, self._gains()
-        page_BT, offset_BT = cache.places(context)
-        query_NHW = store(
-            projected_BTF.flatten(0, 1),
-            cache.streams["keys"],
-            cache.streams["values"],
-            page_BT,
-            offset_BT,
-            None if config.rope is None else rotation(context, config.rope, config.head_width),
-            gains,
-            heads=config.heads,
-            epsilon=self._epsilon(),
-            interleaved=config.rope is not None and config.rope.pairing == "interleaved",
-            gain_after_cast=gains is None or self.query_norm.config.cast == "before_gain",
-        )
-        return query_NHW.unflatten(0, projected_BTF.shape[:2]).transpose(1, 2)
-
-    def _gains(self) -> tuple[Tensor, Tensor] | None:
-        """Those of the norms per head that come before the rotation, for the queries and for the keys."""
-        if self.config.query_key_norm != "head":
-            return None
-        query_gain, key_gain = self.query_norm.used_gain(), self.key_norm.used_gain()
-        assert query_gain is not None and key_gain is not None
-        return query_gain, key_gain
-
-    def _epsilon(self) -> float:
-        return self.query_norm.epsilon if self.config.query_key_norm == "head" else 0.0
 
     def _gate(self, x_BTD: Tensor) -> Tensor:
         """[B, heads, T, W], or [B, heads, T, 1] with one gate per head."""

@@ -17,7 +17,7 @@ pages that were handed out, any beginning is a valid cache (`in_pages`).
 
 Padding at the end of a row goes to page 0, which belongs to nobody.
 
-Shapes: B rows, T new tokens, H heads, W width, S places, N pages, P tokens of a page, R pages of a row.
+Shapes: B rows, T new tokens, H heads, W width, S keys, N pages, P tokens of a page, R pages of a row.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ingot.kernels.attend_paged import read_pages
+from ingot.kernels.write_kv import write_entries
+
 if TYPE_CHECKING:
     from ingot.model.context import Context
 
@@ -38,7 +41,7 @@ NOBODY = 0  # the page that is written by padding and read by no one
 
 
 @dataclass(frozen=True)
-class Room:
+class CacheShape:
     """What caches are made for: `slots` sequences of at most `length` tokens."""
 
     slots: int
@@ -81,23 +84,23 @@ class TokenCache(Cache):
     def __init__(
         self,
         streams: Mapping[str, tuple[int, int]],
-        room: Room,
+        cache_shape: CacheShape,
         dtype: torch.dtype,
         device: torch.device,
         reach: int | None = None,
     ) -> None:
-        self.page = room.page
-        ring = None if reach is None else room.pages_for(reach + (room.piece or room.length)) + 1
-        if ring is not None and ring >= room.table_width:
+        self.page = cache_shape.page
+        ring = None if reach is None else cache_shape.pages_for(reach + (cache_shape.piece or cache_shape.length)) + 1
+        if ring is not None and ring >= cache_shape.table_width:
             ring = None
         self.own_pages: int | None = ring  # pages of a slot; None: handed out
-        if room.pages is None and ring is None:
-            self.own_pages = room.table_width
-        pages = room.pages or 0
+        if cache_shape.pages is None and ring is None:
+            self.own_pages = cache_shape.table_width
+        pages = cache_shape.pages or 0
         if self.own_pages is not None:
-            pages = 1 + room.slots * self.own_pages
+            pages = 1 + cache_shape.slots * self.own_pages
         self.streams = {
-            name: torch.zeros(pages, heads, room.page, width, dtype=dtype, device=device)
+            name: torch.zeros(pages, heads, cache_shape.page, width, dtype=dtype, device=device)
             for name, (heads, width) in streams.items()
         }
         self.in_pages = self.own_pages is None
@@ -115,47 +118,27 @@ class TokenCache(Cache):
         )
 
     def write(self, context: Context, **values_BHTW: Tensor) -> None:
-        """Store the new tokens' entries of the named streams at the rows' positions."""
-        page_BT, offset_BT = self.places(context)
+        """Write the new tokens' entries of the named streams at the rows' positions."""
+        page_BT, offset_BT = self.pages_and_offsets(context)
         for name, value in values_BHTW.items():
-            stream = self.streams[name]
-            stream[page_BT, :, offset_BT] = value.transpose(1, 2).to(stream.dtype)
+            write_entries(self.streams[name], value, page_BT, offset_BT)
 
-    def places(self, context: Context) -> tuple[Tensor, Tensor]:
+    def pages_and_offsets(self, context: Context) -> tuple[Tensor, Tensor]:
         """The page of every new token [B, T], and its offset there."""
-        return context.once(("places", self.own_pages, self.page), lambda: self._places(context))
+        return context.once(("pages", self.own_pages, self.page), lambda: self._pages_and_offsets(context))
 
-    def _places(self, context: Context) -> tuple[Tensor, Tensor]:
+    def _pages_and_offsets(self, context: Context) -> tuple[Tensor, Tensor]:
         table_BR, positions_BT = self.table(context), context.positions_BT
         page_BT = table_BR.gather(1, positions_BT // self.page % table_BR.shape[1]).long()
         if context.lengths_B is not None:
-            place_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
-            page_BT = page_BT.masked_fill(place_T >= context.lengths_B[:, None], NOBODY)
+            index_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
+            page_BT = page_BT.masked_fill(index_T >= context.lengths_B[:, None], NOBODY)
         return page_BT, positions_BT % self.page
 
     def read(self, name: str, context: Context) -> Tensor:
         """A copy of the rows' entries [B, H, S, W]: S is the pass's reach, and index = position; or a whole ring."""
         assert context.reach is not None
-        table_BR = self.table(context)
-        used = min(-(-context.reach // self.page), table_BR.shape[1])
-        entries_BRHPW = self.streams[name][table_BR[:, :used]]
-        entries_BHSW = entries_BRHPW.transpose(1, 2).flatten(2, 3)
-        return entries_BHSW if self._wraps(context) else entries_BHSW[:, :, : context.reach]
-
-    def positions(self, context: Context) -> Tensor:
-        """The positions [B or 1, S] of what `read` gives; negative where a ring has never been written."""
-        assert context.reach is not None
-        device = context.positions_BT.device
-        if not self._wraps(context):
-            return torch.arange(context.reach, device=device)[None]
-        places = self.table(context).shape[1] * self.page
-        # padding counts: it is not in the ring, but what lies in its place is too old for any query to see
-        last_B1 = context.positions_BT[:, :1] + context.positions_BT.shape[1] - 1
-        return last_B1 - (last_B1 - torch.arange(places, device=device)) % places
-
-    def _wraps(self, context: Context) -> bool:
-        assert context.reach is not None
-        return context.reach > self.table(context).shape[1] * self.page
+        return read_pages(self.streams[name], self.table(context), context.reach)
 
     def copy_slots(self, sources: Tensor, targets: Tensor) -> None:
         count = self.own_pages

@@ -1,7 +1,7 @@
 """Dual chunk attention (An et al., arXiv 2402.17463): texts far longer than the trained ones, without training.
 
 Rotary attention fails at distances that it never saw. Cut the text into chunks of s tokens and let w more be the local window,
-s + w at most the trained length. Token j as a key stands at place j mod s. Token i as a query stands at
+s + w at most the trained length. Token j as a key has position j mod s. Token i as a query has position
 
     i mod s                          for keys of its own chunk:       exact distances
     min(s + i mod s, s + w − 1)      for keys of the chunk before:    exact for a chunk's first w queries
@@ -12,11 +12,11 @@ so no distance passes s + w − 1, and one softmax runs over all three sets:
     chunk      0        1        2        3 (the query's)
     query at   s+w−1    s+w−1    s + …    i mod s
 
-While the text fits into one chunk this is plain attention. A key's place does not depend on the query: keys are turned once
-(`turn_keys`), also in the cache; queries are turned three times, here.
+While the text fits into one chunk this is plain attention. A key's position does not depend on the query: keys are rotated
+once (`rotate_keys`), also in the cache; queries are rotated three times, here.
 
-What the attention layer does: q and k after their norms and before any rotation; `turn_keys(k)` in the place of its rotation;
-cache the result; `dual_chunk_attention(q, …)` in the place of attend and attend_paged.
+What the attention layer does: q and k after their norms and before any rotation; `rotate_keys(k)` instead of its rotation;
+cache the result; `dual_chunk_attention(q, …)` instead of attend and attend_paged.
 
 Shapes: B rows, H query heads, K key heads, G = H/K, T queries, S keys, W key width, V value width, N tokens of a document.
 """
@@ -27,10 +27,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers.mask import Mask
 from ingot.model.positions.config import RopeConfig
-from ingot.model.positions.rope import rotate, rotation
+from ingot.model.positions.rope import rotation
 from ingot.workspace.config import Config
 
 BLOCK_NUMBERS = 2**26  # scores that exist at once: 256 MiB of float32
@@ -46,10 +47,10 @@ class DualChunkConfig(Config):
     )
 
 
-def turn_keys(key_BKTW: Tensor, context: Context, rope: RopeConfig, config: DualChunkConfig) -> Tensor:
-    """The pass's keys turned by their places inside their chunks."""
-    place = context.once(("dual_chunk", config, "place"), lambda: Context(context.positions_BT % config.chunk))
-    return rotate(key_BKTW, *rotation(place, rope, key_BKTW.shape[-1]), rope.pairing)
+def rotate_keys(key_BKTW: Tensor, context: Context, rope: RopeConfig, config: DualChunkConfig) -> Tensor:
+    """The pass's keys rotated by their positions inside their chunks."""
+    inside = context.once(("dual_chunk", config, "keys"), lambda: Context(context.positions_BT % config.chunk))
+    return rotate(key_BKTW, *rotation(inside, rope, key_BKTW.shape[-1]), rope.pairing)
 
 
 def dual_chunk_attention(
@@ -62,12 +63,12 @@ def dual_chunk_attention(
     *,
     scale: float,
 ) -> Tensor:
-    """Attention [B, H, T, V] of unturned queries to keys from `turn_keys`.
+    """Attention [B, H, T, V] of unrotated queries to keys from `rotate_keys`.
 
     Whole sequences: keys and values of the same tokens; each document counts by itself. With a cache: everything that the
     slots hold, at index = position.
     """
-    queries = _turn_queries(query_BHTW, context, rope, config)
+    queries = _rotate_queries(query_BHTW, context, rope, config)
     if context.slots_B is not None:
         return _attend_past(queries, key_BKSW, value_BKSV, context.positions_BT, config, scale)
     rows, length = context.positions_BT.shape
@@ -81,18 +82,18 @@ def dual_chunk_attention(
     return mixed_HNV.unflatten(1, (rows, length)).transpose(0, 1)
 
 
-def _turn_queries(query_BHTW: Tensor, context: Context, rope: RopeConfig, config: DualChunkConfig) -> list[Tensor]:
-    """The queries at their three places: for keys of older chunks, of the chunk before, of their own."""
+def _rotate_queries(query_BHTW: Tensor, context: Context, rope: RopeConfig, config: DualChunkConfig) -> list[Tensor]:
+    """The queries at their three positions: for keys of older chunks, of the chunk before, of their own."""
 
-    def places() -> list[Context]:
+    def contexts() -> list[Context]:
         own, farthest = context.positions_BT % config.chunk, config.chunk + config.window - 1
         before = (own + config.chunk).clamp_max(farthest)
-        return [Context(place) for place in (torch.full_like(own, farthest), before, own)]
+        return [Context(positions) for positions in (torch.full_like(own, farthest), before, own)]
 
     width = query_BHTW.shape[-1]
     return [
-        rotate(query_BHTW, *rotation(place, rope, width), rope.pairing)
-        for place in context.once(("dual_chunk", config, "queries"), places)
+        rotate(query_BHTW, *rotation(each, rope, width), rope.pairing)
+        for each in context.once(("dual_chunk", config, "queries"), contexts)
     ]
 
 
@@ -109,8 +110,8 @@ def _attend_document(queries: list[Tensor], key_KNW: Tensor, value_KNV: Tensor, 
                 [_scores(query[:, first:last], key_KNW[:, keys]) for query, keys in zip(queries, ranges, strict=True)],
                 dim=-1,
             )
-            place = torch.arange(last, device=key_KNW.device)
-            future = place > place[first:last, None]
+            index = torch.arange(last, device=key_KNW.device)
+            future = index > index[first:last, None]
             mixed.append(_mix(scores_HTS * scale, future, value_KNV[:, :last]))
     return torch.cat(mixed, dim=1)
 

@@ -3,7 +3,7 @@
     I[t, s] = Σ_j n^-½ w_tj · relu(d^-½ q_tj · k_s)        j over the n indexer heads of width d, in float32
 
 q comes from the attention's query latent, k (one head) is a layer-normed projection of x, w another projection of x; the
-first R channels of q and k are turned like the attention's. Inputs arrive detached: only its own loss (sparse.py) trains it.
+first R channels of q and k are rotated like the attention's. Inputs arrive detached: only its own loss (sparse.py) trains it.
 
 relu makes exact zeros: keys that no head likes are tied, and a tie at the last kept place is broken arbitrarily.
 
@@ -14,18 +14,19 @@ Shapes: B rows, T queries, S keys, H = n heads, W = d width, Q query latent, D s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
+from ingot.kernels.attend_latent import dot_products
+from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.mixers.mask import mean_keys
 from ingot.model.positions.config import RopeConfig
-from ingot.model.positions.rope import rotate, rotation
+from ingot.model.positions.rope import rotation
 from ingot.workspace.config import Config
 
 
@@ -33,11 +34,15 @@ class SparseConfig(Config):
     """DeepSeek sparse attention (DeepSeek-V3.2): a small indexer chooses the keys that each query may see."""
 
     heads: int = Field(gt=0, description="indexer heads")
-    head_width: int = Field(gt=0, description="width of an indexer head; its first rope_width channels turn")
+    head_width: int = Field(gt=0, description="width of an indexer head; its first rope_width channels are rotated")
     keep: int = Field(gt=0, description="keys kept per query")
     pairing: Literal["halves", "interleaved"] = Field("halves", description="pairing of the indexer's rotation")
     shared: bool = Field(False, description="no indexer of its own: reuse the keys that the last layer with one chose")
-    loss: float = Field(0.0, ge=0, description="weight of the indexer's own loss; the other losses never reach it")
+    loss: float = Field(
+        1.0,
+        ge=0,
+        description="weight of the indexer's own loss, the only one that reaches it; 0: the indexer does not train",
+    )
     stage: Literal["dense_warmup", "sparse"] = Field(
         "sparse",
         description="dense_warmup: attention sees all keys while the indexer learns to predict it; sparse: only the kept ones",
@@ -78,16 +83,16 @@ class Indexer(nn.Module):
         """The new tokens' part of the index."""
         query_BHTW = self.query(latent_BTQ).unflatten(-1, (self.sparse.heads, -1)).transpose(1, 2)
         key_B1TW = self.key_norm(self.key(x_BTD))[:, None]
-        query_BHTW, key_B1TW = self._turned(query_BHTW, context), self._turned(key_B1TW, context)
+        query_BHTW, key_B1TW = self._rotated(query_BHTW, context), self._rotated(key_B1TW, context)
         return Index(query_BHTW.transpose(1, 2), self.head_weight(x_BTD), key_B1TW[:, 0])
 
-    def _turned(self, x_BHTW: Tensor, context: Context) -> Tensor:
-        """The first channels turned."""
+    def _rotated(self, x_BHTW: Tensor, context: Context) -> Tensor:
+        """The first channels rotated."""
         if self.rope is None:
             return x_BHTW
         cos, sin = rotation(context, self.rope, self.rope_width)
-        turning, still = x_BHTW.split((self.rope_width, x_BHTW.shape[-1] - self.rope_width), dim=-1)
-        return torch.cat((rotate(turning, cos, sin, self.sparse.pairing), still), dim=-1)
+        rotated, passed = x_BHTW.split((self.rope_width, x_BHTW.shape[-1] - self.rope_width), dim=-1)
+        return torch.cat((rotate(rotated, cos, sin, self.sparse.pairing), passed), dim=-1)
 
 
 def index_scores(index: Index) -> Tensor:
@@ -97,38 +102,6 @@ def index_scores(index: Index) -> Tensor:
     weight_BTH = index.weight_BTH.to(products_BTHS.dtype) * (heads * width) ** -0.5  # both factors are positive
     with torch.autocast(products_BTHS.device.type, enabled=False):
         return (weight_BTH[:, :, None] @ products_BTHS)[:, :, 0]
-
-
-def dot_products(query_BTHW: Tensor, key: Tensor) -> Tensor:
-    """q·k [B, T, H, S] in float32, also under autocast; keys are [B, S, W] of the row or [B, T, S, W] of each query."""
-    key = key.to(query_BTHW.dtype)
-    if key.dim() == 3:
-        return Product.apply(query_BTHW.flatten(1, 2), key).unflatten(1, query_BTHW.shape[1:3])  # type: ignore[no-untyped-call]
-    flat = Product.apply(query_BTHW.flatten(0, 1), key.flatten(0, 1))  # type: ignore[no-untyped-call]
-    return flat.unflatten(0, query_BTHW.shape[:2])
-
-
-class Product(torch.autograd.Function):
-    """a bᵀ of batches of matrices, added up and returned in float32 whatever the inputs (float64 stays).
-
-    CUDA multiplies 16-bit inputs at full speed and keeps its float32 sums; an ordinary product would round them to 16 bits.
-    """
-
-    @staticmethod
-    def forward(state: FunctionCtx, a_NTW: Tensor, b_NSW: Tensor) -> Tensor:
-        state.save_for_backward(a_NTW, b_NSW)
-        with torch.autocast(a_NTW.device.type, enabled=False):
-            if a_NTW.is_cuda and a_NTW.dtype.itemsize == 2:
-                return torch.bmm(a_NTW, b_NSW.mT, out_dtype=torch.float32)
-            dtype = torch.promote_types(a_NTW.dtype, torch.float32)
-            return a_NTW.to(dtype) @ b_NSW.to(dtype).mT
-
-    @staticmethod
-    def backward(state: Any, gradient_NTS: Tensor) -> tuple[Tensor, Tensor]:
-        a_NTW, b_NSW = state.saved_tensors
-        with torch.autocast(a_NTW.device.type, enabled=False):
-            gradient = gradient_NTS.to(a_NTW.dtype)
-            return gradient @ b_NSW, gradient.mT @ a_NTW
 
 
 def indexer_parameters(model: nn.Module) -> Iterator[nn.Parameter]:

@@ -2,7 +2,7 @@
 
     visible(query i, key j)  =  j ≤ i   and   i − j < window   and   ⌊p_i/chunk⌋ = ⌊p_j/chunk⌋   and   document(i) = document(j)
 
-with p the place inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
+with p the position inside the document. A document is a run of equal numbers in a row; −1 marks padding, whose outputs are
 zeros (attend.py). Documents and chunks are contiguous, so what query i sees is always an interval:
 
     first_i ≤ j ≤ i,      first_i = max(start of the document, start of the chunk, i − window + 1)
@@ -10,8 +10,8 @@ zeros (attend.py). Documents and chunks are contiguous, so what query i sees is 
 and first never decreases along a row. That one number per query is the whole mask: no backend needs a T×T matrix except
 `dense`, the definition that the tests compare with.
 
-Where the tokens of a row are divided over ranks (across.py), queries are this rank's and keys those of the whole row; i and
-first_i still count from the beginning of the row.
+Where the tokens of a row are divided over ranks (context_parallel.py), queries are this rank's and keys those of the whole row;
+i and first_i still count from the beginning of the row.
 
 Shapes: B rows, T tokens, S keys: T, or those of the whole row.
 """
@@ -32,7 +32,7 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class Span:
-    """A document's place in the flattened batch: tokens[start:end]."""
+    """Where a document lies in the flattened batch: tokens[start:end]."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Mask:
     """What a layer adds to "earlier tokens of the same document". Equal masks share their work within a pass."""
 
     window: int | None = None  # keys that a query sees, itself included
-    chunk: int | None = None  # a query sees only the keys of its own chunk of this many places
+    chunk: int | None = None  # a query sees only the keys of its own chunk of this many positions
 
     @classmethod
     def within(cls, length: int, window: int | None, chunk: int | None) -> Mask:

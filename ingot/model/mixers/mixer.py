@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows
-from ingot.model.mixers.cache import Cache, Room
+from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.norm import NormConfig
 from ingot.workspace.config import Config
 
@@ -83,13 +83,8 @@ class MixerConfig(Config):
         return False
 
     @property
-    def undivided_loss(self) -> str:
-        """The option that weighs a loss of its own over whole rows, which context parallelism cannot divide; empty: none."""
-        return ""
-
-    @property
     def untrained(self) -> str:
-        """What of the mixer would stay at its random start however long a model trains, in words; empty: nothing."""
+        """The part of the mixer that no loss reaches, and why, in words; empty: all of it trains."""
         return ""
 
 
@@ -103,12 +98,17 @@ class Mixer(nn.Module, ABC):
     rows_split = False  # what it keeps lies in pages alone: one text may be several rows of a pass that continues it
     whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
 
+    @property
+    def undivided_loss(self) -> str:
+        """Which option weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it trains on none."""
+        return ""
+
     @abstractmethod
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         """The mixer's output. With a cache: reads the past from it and writes the new tokens into it."""
 
     @abstractmethod
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> Cache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> Cache:
         """An empty cache."""
 
 
@@ -124,7 +124,7 @@ class SoftmaxMixer(Mixer):
 
 def mix(mixer: Mixer, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
     """The mixer's output for the pass's tokens; where tokens are divided over ranks, some mixers get whole rows for it."""
-    if context.across is None or not mixer.whole_rows:
+    if context.context_parallel is None or not mixer.whole_rows:
         out: Tensor = mixer(x_BTD, context, cache)
         return out
     return context.own(mixer(context.gather(x_BTD, 1), context.whole, cache))

@@ -1,7 +1,7 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token's keys and values in one small latent.
 
-    entry of token s    e_s = [c_s | r_s]         c_s = norm(W_c x_s) the latent,  r_s = turned(W_r x_s)
-    query of head h     q   = [q_c | turned(q_r)]  from x, or from a normed latent of x
+    entry of token s    e_s = [c_s | r_s]         c_s = norm(W_c x_s) the latent,  r_s = rotated(W_r x_s)
+    query of head h     q   = [q_c | rotated(q_r)]  from x, or from a normed latent of x
     key and value       k_s = [U_h c_s | r_s]      v_s = V_h c_s          (r_s is one key for all heads)
     output              Σ_h O_h Σ_s softmax_s(scale · q·k_s) v_s
 
@@ -19,7 +19,7 @@ Parameters, H heads: query [H·(C + R), D], or query_down [Q, D], query_norm [Q]
 [L + R, D] with rows [latent | shared key]; key_value_norm [L]; key_value_up [H·(C + V), L] with rows [U_h | V_h] head by
 head; output [D, H·V]. Biases, where there are any: query_down, key_value_down, output.
 
-Shapes: B rows, T new tokens, S tokens to look at, D width, H heads, W = C + R query width (content, turned), V value width,
+Shapes: B rows, T new tokens, S tokens to look at, D width, H heads, W = C + R query width (content, rotated), V value width,
 L latent, E = L + R entry, Q query latent.
 """
 
@@ -33,21 +33,23 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from ingot.kernels import attend_latent
+from ingot.kernels.allow_list import understands
+from ingot.kernels.attend_paged import attend_past, visible_past
+from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order, in_turn
 from ingot.model.mixers.attend import attend, largest_scores, report_peaks
-from ingot.model.mixers.attend_latent_triton import attend_latent_triton, latent_can
-from ingot.model.mixers.attend_paged import attend_past, visible_past
-from ingot.model.mixers.attend_paged_triton import DTYPES
-from ingot.model.mixers.cache import Cache, Room, TokenCache
+from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.indexer import Index, Indexer, SparseConfig
 from ingot.model.mixers.mask import PADDING, mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
-from ingot.model.mixers.sparse import attend_gathered, attend_masked, index_divergence, mix_entries, select, visible
+from ingot.model.mixers.sparse import attend_gathered, attend_masked, index_divergence, select, visible
 from ingot.model.norm import RmsNorm
 from ingot.model.positions.config import RopeConfig, YarnScaling
-from ingot.model.positions.rope import rotate, rotation
+from ingot.model.positions.rope import rotation
 from ingot.model.record import Reporter
 from ingot.workspace.errors import RecipeError
 
@@ -59,8 +61,8 @@ class MlaConfig(MixerConfig):
     heads: int = Field(gt=0, description="heads")
     query_latent: int | None = Field(None, gt=0, description="width of the query latent; null: one full projection")
     key_value_latent: int = Field(gt=0, description="width of the latent that keys and values are made of")
-    content_width: int = Field(gt=0, description="channels of a query or key that do not turn")
-    rope_width: int = Field(gt=0, description="channels that turn; one key of this width serves all heads")
+    content_width: int = Field(gt=0, description="channels of a query or key that are not rotated")
+    rope_width: int = Field(gt=0, description="channels that are rotated; one key of this width serves all heads")
     value_width: int = Field(gt=0, description="width of a head's value")
     rope: RopeConfig | None = Field(
         RopeConfig(pairing="interleaved"), description="rotation of the rope_width channels; null for none"
@@ -115,8 +117,9 @@ class MlaConfig(MixerConfig):
         return self.sparse is not None and self.sparse.shared
 
     @property
-    def undivided_loss(self) -> str:
-        return "sparse.loss" if self.sparse is not None and not self.sparse.shared and self.sparse.loss else ""
+    def untrained(self) -> str:
+        idle = self.sparse is not None and not self.sparse.shared and not self.sparse.loss
+        return "the indexer of sparse attention does not train: mixer.sparse.loss is 0" if idle else ""
 
 
 def softmax_scale(config: MlaConfig) -> float:
@@ -137,6 +140,8 @@ class Mla(SoftmaxMixer, Reporter):
     def __init__(self, config: MlaConfig, site: Site) -> None:
         super().__init__()
         self.config, self.site, self.layer, self.scale = config, site, site.layer, softmax_scale(config)
+        self.options = AttentionOptions(self.scale)
+        self.absorbs = understands(self.options, attend_latent.OPTIONS)
         query_rows = config.heads * (config.content_width + config.rope_width)
         if config.query_latent is None:
             self.query = Linear(site.width, query_rows, bias=False)
@@ -157,7 +162,9 @@ class Mla(SoftmaxMixer, Reporter):
             "key_value_up.weight": in_turn(config.heads, config.content_width, config.value_width),
         }
         self.whole_rows = config.sparse is not None
-        self.capturable = config.sparse is None and latent_can(config.key_value_latent, config.rope_width)
+        self.capturable = config.sparse is None and attend_latent.kernel_exists(
+            config.key_value_latent, config.rope_width
+        )
         self.indexer = None
         if config.sparse is not None and not config.sparse.shared:
             assert config.query_latent is not None, "MlaConfig demands it"
@@ -169,11 +176,19 @@ class Mla(SoftmaxMixer, Reporter):
         if self.config.rope is not None:
             rotation(context, self.config.rope, self.config.rope_width)
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> TokenCache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> TokenCache:
         streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
         if self.config.sparse is not None and not self.config.sparse.shared:
             streams["index"] = (1, self.config.sparse.head_width)
-        return TokenCache(streams, room, dtype, device)
+        return TokenCache(streams, cache_shape, dtype, device)
+
+    @property
+    def undivided_loss(self) -> str:
+        sparse, indexer = self.config.sparse, self.indexer
+        if sparse is None or indexer is None or sparse.loss == 0:
+            return ""
+        learns = any(parameter.requires_grad for parameter in indexer.parameters())
+        return f"layer {self.layer}: mixer.sparse.loss" if learns else ""
 
     def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
         config, half_H = self.config, factor_H.sqrt()
@@ -211,7 +226,7 @@ class Mla(SoftmaxMixer, Reporter):
     # ---- projections
 
     def _queries(self, x_BTD: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """All heads' queries, the last R channels turned; and the latent they came from."""
+        """All heads' queries, the last R channels rotated; and the latent they came from."""
         config, latent = self.config, None
         if config.query_latent is None:
             flat = self.query(self.to_heads(x_BTD))
@@ -219,16 +234,16 @@ class Mla(SoftmaxMixer, Reporter):
             latent = self.query_norm(self.query_down(x_BTD))
             flat = self.query_up(self.to_heads(latent))
         query = flat.unflatten(-1, (config.heads, -1)).transpose(1, 2)
-        content, turning = query.split((config.content_width, config.rope_width), dim=-1)
-        return torch.cat((content, self._turned(turning, context)), dim=-1), latent
+        content, rotated = query.split((config.content_width, config.rope_width), dim=-1)
+        return torch.cat((content, self._rotated(rotated, context)), dim=-1), latent
 
     def _entries(self, x_BTD: Tensor, context: Context) -> Tensor:
-        """[latent | turned shared key] of every new token."""
+        """[latent | rotated shared key] of every new token."""
         widths = (self.config.key_value_latent, self.config.rope_width)
         latent, key = self.key_value_down(x_BTD).split(widths, dim=-1)
-        return torch.cat((self.key_value_norm(latent), self._turned(key[:, None], context)[:, 0]), dim=-1)
+        return torch.cat((self.key_value_norm(latent), self._rotated(key[:, None], context)[:, 0]), dim=-1)
 
-    def _turned(self, x_BHTR: Tensor, context: Context) -> Tensor:
+    def _rotated(self, x_BHTR: Tensor, context: Context) -> Tensor:
         rope = self.config.rope
         if rope is None:
             return x_BHTR
@@ -238,7 +253,7 @@ class Mla(SoftmaxMixer, Reporter):
     def _through_cache(
         self, cache: Cache, entry_BTE: Tensor, index: Index | None, context: Context
     ) -> tuple[Tensor, Index | None]:
-        """Store what is new; give back everything that the slots hold."""
+        """Write what is new; give back everything that the slots hold."""
         assert isinstance(cache, TokenCache)
         cache.write(context, entry=entry_BTE[:, None])
         if index is not None:
@@ -253,33 +268,33 @@ class Mla(SoftmaxMixer, Reporter):
         key, value = self._expand(entry_BSE)
         if context.slots_B is None:
             layer = self.layer if context.wants_logits else None
-            return attend(query_BHTW, key, value, context, scale=self.scale, layer=layer)
+            return attend(query_BHTW, key, value, context, self.options, layer=layer)
         positions_S = torch.arange(key.shape[2], device=key.device)
-        seen = context.once(("past", key.shape[2]), lambda: visible_past(context.positions_BT, positions_S[None]))
-        return attend_past(query_BHTW, key, value, seen, scale=self.scale)
+        seen = visible_past(context.positions_BT, positions_S[None], self.options)
+        return attend_past(query_BHTW, key, value, seen, self.options)
 
     def attend_absorbed(self, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> Tensor:
         """Entries are the keys and latents the values of all heads, so the heads are just more queries."""
         query = self._absorb(query_BHTW)
         seen = visible(context, slice(0, query.shape[1]), entry_BSE.shape[1])
-        return self._values(mix_entries(query, entry_BSE, seen, self.config.key_value_latent, self.scale))
+        return self._values(attend_latent.mix_entries(query, entry_BSE, seen, self.config.key_value_latent, self.scale))
 
     def _reads_pages(self, x_BTD: Tensor, context: Context) -> bool:
-        """Whether a kernel attends to the entries where they lie, in absorbed form, instead of to copies of them."""
+        """Whether dense attention in absorbed form is the cheaper one: it reads the entries where they lie."""
         assert context.reach is not None
-        kernel = self.capturable and x_BTD.is_cuda and x_BTD.dtype in DTYPES
-        return kernel and self._absorbed_is_cheaper(x_BTD.shape[1], context.reach)
+        return self.config.sparse is None and self._absorbed_is_cheaper(x_BTD.shape[1], context.reach)
 
     def _attend_pages(self, query_BHTW: Tensor, entry_BTE: Tensor, cache: Cache, context: Context) -> Tensor:
-        assert isinstance(cache, TokenCache)
+        assert isinstance(cache, TokenCache) and context.reach is not None
         cache.write(context, entry=entry_BTE[:, None])
-        mixed_BTHL = attend_latent_triton(
+        mixed_BTHL = attend_latent.attend_latent(
             self._absorb(query_BHTW),
             cache.streams["entry"],
             cache.table(context),
             context.positions_BT,
+            self.options,
             latent_width=self.config.key_value_latent,
-            scale=self.scale,
+            reach=context.reach,
         )
         return self._values(mixed_BTHL)
 
@@ -291,7 +306,7 @@ class Mla(SoftmaxMixer, Reporter):
         if context.record is not None and context.record.want_logits:
             with torch.no_grad():
                 key, _ = self._expand(entry_BSE)
-                report_peaks(self.layer, largest_scores(query_BHTW, key, context, scale=self.scale), context)
+                report_peaks(self.layer, largest_scores(query_BHTW, key, context, self.options), context)
         if self._absorbed_is_cheaper(query_BHTW.shape[2], entry_BSE.shape[1]):
             query, latent_width = self._absorb(query_BHTW), self.config.key_value_latent
             mixed = self._values(attend_gathered(query, entry_BSE, selected_BTK, latent_width, self.scale))
@@ -305,15 +320,15 @@ class Mla(SoftmaxMixer, Reporter):
         config = self.config
         up = config.key_value_latent * (config.content_width + config.value_width)
         wider = 2 * config.key_value_latent - config.content_width - config.value_width
-        return queries * (up + entries * wider) < entries * up
+        return self.absorbs and queries * (up + entries * wider) < entries * up
 
     def _expand(self, entry_BSE: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [B, H, S, W] and values [B, H, S, V] of all heads."""
         config = self.config
-        latent, turned = entry_BSE.split((config.key_value_latent, config.rope_width), dim=-1)
+        latent, rotated = entry_BSE.split((config.key_value_latent, config.rope_width), dim=-1)
         key_value = self.key_value_up(latent).unflatten(-1, (config.heads, -1)).transpose(1, 2)
         content, value = key_value.split((config.content_width, config.value_width), dim=-1)
-        shared = turned[:, None].expand(-1, config.heads, -1, -1).to(content.dtype)
+        shared = rotated[:, None].expand(-1, config.heads, -1, -1).to(content.dtype)
         return torch.cat((content, shared), dim=-1), value
 
     def _up(self) -> tuple[Tensor, Tensor]:
@@ -327,8 +342,8 @@ class Mla(SoftmaxMixer, Reporter):
 
     def _absorb(self, query_BHTW: Tensor) -> Tensor:
         """Queries [B, T, H, E] that are compared with entries."""
-        content, turned = query_BHTW.transpose(1, 2).split((self.config.content_width, self.config.rope_width), dim=-1)
-        return torch.cat((torch.einsum("bthc,hcl->bthl", content, self._up()[0].to(content.dtype)), turned), dim=-1)
+        content, rotated = query_BHTW.transpose(1, 2).split((self.config.content_width, self.config.rope_width), dim=-1)
+        return torch.cat((torch.einsum("bthc,hcl->bthl", content, self._up()[0].to(content.dtype)), rotated), dim=-1)
 
     def _values(self, latent_BTHL: Tensor) -> Tensor:
         """Every head's mixed latent to its value [B, H, T, V]."""
@@ -357,10 +372,7 @@ class Mla(SoftmaxMixer, Reporter):
         return context.selected
 
     def _indexer_learns(self, context: Context) -> bool:
-        sparse, indexer = self.config.sparse, self.indexer
-        if context.record is None or sparse is None or indexer is None or sparse.loss == 0:
-            return False
-        return any(parameter.requires_grad for parameter in indexer.parameters())
+        return context.record is not None and bool(self.undivided_loss)
 
     def _add_divergence(
         self, index: Index, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor | None, context: Context

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention, AttentionConfig
-from ingot.model.mixers.cache import Cache, JointCache, Room
+from ingot.model.mixers.cache import Cache, CacheShape, JointCache
 from ingot.model.mixers.mamba2 import Mamba2, Mamba2Config
 from ingot.model.mixers.mixer import Mixer, MixerConfig, Site, mix
 
@@ -85,8 +85,8 @@ class Parallel(Mixer):
         recurred = mix(self.mamba, x_BTD, context, parts.get("mamba"))
         return config.attention_out * attended + config.mamba_out * recurred
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> JointCache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> JointCache:
         return JointCache(
-            attention=self.attention.make_cache(room, dtype, device),
-            mamba=self.mamba.make_cache(room, dtype, device),
+            attention=self.attention.make_cache(cache_shape, dtype, device),
+            mamba=self.mamba.make_cache(cache_shape, dtype, device),
         )

@@ -1,7 +1,7 @@
 """What the linear-time mixers share: rows cut into chunks, and a state that is carried from token to token.
 
 Training and prefill go through a row in chunks of C tokens (matrix products inside a chunk, a short loop over chunks);
-decoding goes token by token. A row may hold several packed documents, so three masks say who may reach whom:
+decoding goes token by token. A row may hold several packed documents, so three masks say which tokens reach which:
 
     visible   token i of a chunk sees token j of it          j ≤ i, and both are in the same document
     reached   token i sees the state carried into its chunk  i is in the document that was open when the chunk began
@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ingot.model.context import Context
-from ingot.model.mixers.cache import Cache, Room, StateCache
+from ingot.model.mixers.cache import Cache, CacheShape, StateCache
 from ingot.model.mixers.mixer import Mixer
 
 CHUNK = 64
@@ -48,9 +48,9 @@ class RecurrentMixer(Mixer):
     def state_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each state of one sequence."""
 
-    def make_cache(self, room: Room, dtype: torch.dtype, device: torch.device) -> StateCache:
+    def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> StateCache:
         dtypes = {"recurrent": torch.promote_types(dtype, torch.float32), "convolution": dtype}
-        return StateCache(self.state_shapes(), room.slots, dtypes, device)
+        return StateCache(self.state_shapes(), cache_shape.slots, dtypes, device)
 
 
 def precise(x: Tensor) -> Tensor:

@@ -28,8 +28,9 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from ingot.kernels.attend_latent import mix_entries, probabilities
 from ingot.model.context import Context
-from ingot.model.mixers.indexer import Index, dot_products, index_scores
+from ingot.model.mixers.indexer import Index, index_scores
 from ingot.model.mixers.mask import PADDING, Mask
 
 BLOCK_NUMBERS = 2**27  # numbers in the largest tensor of a block: 512 MiB of float32
@@ -94,21 +95,6 @@ def attend_masked(
         part = (query_BHTW[:, :, block], key_BHSW[:, :, :reach], value_BHSV[:, :, :reach], selected_BTK[:, block])
         parts.append(_recomputed(attend, *part))
     return torch.cat(parts, dim=2)
-
-
-def mix_entries(query_BTHE: Tensor, entry: Tensor, seen_BTS: Tensor, latent_width: int, scale: float) -> Tensor:
-    """Each query's mixture [B, T, H, L] of the latents that it sees; entries as the keys of `dot_products`."""
-    weight_BTHS = probabilities(query_BTHE, entry, seen_BTS, scale).to(query_BTHE.dtype)
-    latent = entry[..., :latent_width].to(query_BTHE.dtype)
-    if latent.dim() == 4:
-        return weight_BTHS @ latent
-    return (weight_BTHS.flatten(1, 2) @ latent).unflatten(1, weight_BTHS.shape[1:3])
-
-
-def probabilities(query_BTHE: Tensor, entry: Tensor, seen_BTS: Tensor, scale: float) -> Tensor:
-    """softmax_s(scale · q·e_s) [B, T, H, S] in float32 over what each query sees."""
-    scores_BTHS = scale * dot_products(query_BTHE, entry)
-    return scores_BTHS.masked_fill(~seen_BTS[:, :, None], -torch.inf).softmax(dim=-1)
 
 
 def index_divergence(

@@ -1,4 +1,4 @@
-"""Rotary positions as data: base, pairing, rotated share, and the ways to stretch them over longer texts."""
+"""Rotary positions as data: base, pairing, rotated share, and how to scale them to longer texts."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class YarnScaling(Config):
     kind: Literal["yarn"] = Field("yarn", description="which scaling this is")
     factor: float = Field(gt=0, description="how many times longer the context becomes")
     original_context: int = Field(gt=0, description="length of the training before the extension")
-    beta_fast: float = Field(32.0, gt=0, description="channels that turn more often than this are kept")
-    beta_slow: float = Field(1.0, gt=0, description="channels that turn less often than this are divided by factor")
+    beta_fast: float = Field(32.0, gt=0, description="channels that make more rotations than this are kept")
+    beta_slow: float = Field(
+        1.0, gt=0, description="channels that make fewer rotations than this are divided by factor"
+    )
     truncate: bool = Field(True, description="round the ends of the ramp to whole channels")
     attention_factor: float | None = Field(
         None, gt=0, description="factor on cos and sin; null: from mscale, or else 0.1·ln(factor) + 1"
@@ -65,13 +67,13 @@ class RopeConfig(Config):
 
     base: float = Field(10_000.0, gt=1, description="θ: the longest wavelength is about 2π·θ positions")
     pairing: Literal["halves", "interleaved"] = Field(
-        "halves", description="which channels turn together: i and i + r/2, or 2i and 2i + 1"
+        "halves", description="which channels are rotated together: i and i + r/2, or 2i and 2i + 1"
     )
-    share: float = Field(1.0, gt=0, le=1, description="share of the head's channels that turn (the first ones)")
+    share: float = Field(1.0, gt=0, le=1, description="share of the head's channels that are rotated (the first ones)")
     scaling: Scaling | None = Field(None, description="stretching over longer texts; null for none")
 
     def rotated(self, head_width: int) -> int:
-        """How many channels of a head turn."""
+        """How many channels of a head are rotated."""
         return int(self.share * head_width)
 
     def describe(self) -> str:
@@ -79,10 +81,12 @@ class RopeConfig(Config):
         words = [f"RoPE θ {self.base:.4g}".replace("e+0", "e").replace("e+", "e")]
         words += [f"{self.share:g} of the head"] if self.share < 1 else []
         words += ["interleaved"] if self.pairing == "interleaved" else []
-        if self.scaling:
-            long = isinstance(self.scaling, LongRopeScaling)
-            factor = self.scaling.context / self.scaling.original_context if long else self.scaling.factor
-            words.append(f"{self.scaling.kind} ×{factor:g}")
+        scaling = self.scaling
+        if scaling is not None:
+            stretch = (
+                scaling.context / scaling.original_context if isinstance(scaling, LongRopeScaling) else scaling.factor
+            )
+            words.append(f"{scaling.kind} ×{stretch:g}")
         return " ".join(words)
 
     @model_validator(mode="after")

@@ -4,10 +4,10 @@ For pair i of r/2,  angle(p) = p · f_i  with  f_i = θ^(−2i/r)  (scaling.py: 
 
     (a, b)  ->  (a cos − b sin,  b cos + a sin)
 
-so that a query at p and a key at q score by their distance p − q only (Su et al., arXiv 2104.09864). A pair is channels i and
-i + r/2 ("halves": Llama, Qwen, …) or channels 2i and 2i + 1 ("interleaved": DeepSeek, Llama 4). Only the first r channels of
-a head turn, and the frequencies are those of a head of width r. Angles are computed in float32 whatever the dtype of the
-activations: bfloat16 cannot tell position 1000 from 1001.
+so that a query at p and a key at q score by their distance p − q only (Su et al., arXiv 2104.09864; `rotate` is in
+kernels/qk_norm_rope.py). A pair is channels i and i + r/2 ("halves": Llama, Qwen, …) or channels 2i and 2i + 1 ("interleaved":
+DeepSeek, Llama 4). Only the first r channels of a head are rotated, and the frequencies are those of a head of width r. Angles
+are computed in float32 whatever the dtype of the activations: bfloat16 cannot tell position 1000 from 1001.
 
 Shapes: B rows, T tokens, R = r/2 pairs of channels; x is [B, heads, T, width].
 """
@@ -60,17 +60,3 @@ def _length_BT(context: Context) -> Tensor:
     run_BT = torch.nn.functional.pad(changed.cumsum(dim=1), (1, 0))
     largest = torch.zeros_like(positions_BT).scatter_reduce(1, run_BT, positions_BT, "amax")
     return largest.gather(1, run_BT) + 1
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
-    """Turn the first 2R channels of every head, pass the others; keeps the dtype of `x`."""
-    rotated = 2 * cos.shape[-1]
-    turning = x[..., :rotated].to(torch.promote_types(x.dtype, torch.float32))
-    if pairing == "interleaved":
-        first, second = turning[..., 0::2], turning[..., 1::2]
-        pairs = (first * cos - second * sin, second * cos + first * sin)
-        turned = torch.stack(pairs, dim=-1).flatten(-2).to(x.dtype)
-    else:
-        first, second = turning.chunk(2, dim=-1)
-        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
-    return turned if rotated == x.shape[-1] else torch.cat((turned, x[..., rotated:]), dim=-1)

@@ -1,12 +1,12 @@
-"""How fast each pair of channels turns, and the ways to slow the turning down for longer texts.
+"""How fast each pair of channels rotates, and the ways to slow the rotation down for longer texts.
 
-Without scaling pair i of r/2 turns by  f_i = θ^(−2i/r)  radians per position; its wavelength is 2π/f_i. With s the factor
+Without scaling pair i of r/2 rotates by  f_i = θ^(−2i/r)  radians per position; its wavelength is 2π/f_i. With s the factor
 by which the context grows and L₀ the context before:
 
     linear    f / s                                                                        (arXiv 2306.15595)
     llama3    f where the wavelength is below L₀/high, f/s where it is above L₀/low,
               between them (1 − m)·f/s + m·f  with  m = (L₀/wavelength − low)/(high − low)  (arXiv 2407.21783)
-    yarn      (1 − ramp)·f + ramp·f/s, the ramp going from 0 to 1 between the pairs that turn β_fast and β_slow times
+    yarn      (1 − ramp)·f + ramp·f/s, the ramp going from 0 to 1 between the pairs that rotate β_fast and β_slow times
               in L₀ positions; cos and sin are multiplied by a temperature                  (arXiv 2309.00071)
     longrope  f / d, with a list of divisors d for texts up to L₀ and another for longer ones; also a temperature
                                                                                             (arXiv 2402.13753)

@@ -46,6 +46,11 @@ def entries() -> Mapping[str, Entry]:
     return found
 
 
+def names() -> tuple[str, ...]:
+    """The names of all presets."""
+    return tuple(entries())
+
+
 def entry(name: str) -> Entry:
     """The preset of this name; an unknown one is an error with the nearest names."""
     if name not in entries():

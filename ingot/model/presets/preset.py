@@ -71,11 +71,6 @@ class Preset(Config):
     model: ModelConfig = Field(description="the model")
 
 
-def names() -> tuple[str, ...]:
-    """The names of all presets."""
-    return tuple(entries())
-
-
 def preset(name: str) -> ModelConfig:
     """The model of a preset."""
     return load_preset(name).model
@@ -102,4 +97,4 @@ def load_preset(name: str) -> Preset:
 
 def presets() -> list[Preset]:
     """All presets, full sizes and miniatures."""
-    return [load_preset(name) for name in names()]
+    return [load_preset(name) for name in entries()]

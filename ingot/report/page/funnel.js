@@ -22,7 +22,7 @@ function funnelView(funnel) {
   const documents = funnel.steps.filter((step) => !countsFiles(funnel, step));
   const whole = {
     documents: Math.max(1, ...documents.map((step) => step.documents_in)),
-    bytes: Math.max(1, ...funnel.steps.map((step) => step.bytes_in)),
+    bytes: Math.max(1, ...funnel.steps.filter((step) => step.step !== "select").map((step) => step.bytes_in)),
   };
   const choices = steps.map((step) => ({
     button: funnelRow(funnel, step, whole, () => select(step)),
@@ -127,7 +127,9 @@ function funnelRow(funnel, step, whole, select) {
       );
     const own = Math.max(into, 1),
       lost = into - out;
-    const widths = (amount) => ({ "--start": `${(100 * amount) / whole[unit]}%`, "--own": `${(100 * amount) / own}%` });
+    // What was never read is no part of the start: beside a whole disk, all that follows would be too short to see.
+    const start = step.step === "select" ? own : whole[unit];
+    const widths = (amount) => ({ "--start": `${(100 * amount) / start}%`, "--own": `${(100 * amount) / own}%` });
     const cut = unit === "bytes" ? clamp(step.bytes_cut || 0, 0, Math.max(lost, 0)) : 0;
     return h(
       "span",

@@ -11,22 +11,24 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import PlainTextResponse, Response
 
 from ingot import __version__
-from ingot.serve.openai import answers
+from ingot.serve.openai import responses
 from ingot.serve.openai.chat import chat_completion
 from ingot.serve.openai.completions import completion
 from ingot.serve.openai.errors import ApiError, JsonAnswer, handle_errors
 from ingot.serve.openai.gate import OPEN, Gate
 from ingot.serve.openai.generation import ClientGone
+from ingot.serve.openai.metrics import CONTENT_TYPE
 from ingot.serve.openai.prompts import make_prompt
+from ingot.serve.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from ingot.serve.openai.service import Service
-from ingot.serve.openai.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 
-CLIENT_CLOSED = 499  # what nginx calls it; nobody is there to read it
+CLIENT_CLOSED = 499  # as nginx has it; the client is not there to read it
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": answers.Error, "description": text}
+    status: {"model": responses.Error, "description": text}
     for status, text in {
         400: "The request cannot be answered as it is.",
         401: "The key is missing or wrong.",
+        403: "The Host header is not a name of this server.",
         404: "There is no such model.",
         405: "Another method is wanted.",
         413: "The body is too large.",
@@ -52,15 +54,15 @@ def create_app(service: Service) -> FastAPI:
 
     @app.exception_handler(ClientGone)
     async def gone(_: Request, error: ClientGone) -> Response:
-        service.metrics.abandoned += 1
+        service.metrics.abandoned.inc()
         return Response(status_code=CLIENT_CLOSED)
 
-    @app.post("/v1/chat/completions", responses=answer_of(answers.ChatCompletion, stream=True))
+    @app.post("/v1/chat/completions", responses=answer_of(responses.ChatCompletion, stream=True))
     async def post_chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
         return await chat_completion(service, body, request)
 
-    @app.post("/v1/completions", responses=answer_of(answers.TextCompletion, stream=True))
+    @app.post("/v1/completions", responses=answer_of(responses.TextCompletion, stream=True))
     async def post_completion(body: CompletionRequest, request: Request) -> Response:
         """Go on from a text."""
         return await completion(service, body, request)
@@ -69,18 +71,18 @@ def create_app(service: Service) -> FastAPI:
         fields = {"id": service.name, "object": "model", "created": service.created, "owned_by": "ingot"}
         return fields | {"max_model_len": service.length}
 
-    @app.get("/v1/models", responses=answer_of(answers.ModelList))
+    @app.get("/v1/models", responses=answer_of(responses.ModelList))
     async def get_models() -> Response:
         """The model that is served."""
         return JsonAnswer({"object": "list", "data": [card()]})
 
-    @app.get("/v1/models/{name:path}", responses=answer_of(answers.ModelCard))
+    @app.get("/v1/models/{name:path}", responses=answer_of(responses.ModelCard))
     async def get_model(name: str) -> Response:
         """One model."""
         service.check_model(name)
         return JsonAnswer(card())
 
-    @app.post("/tokenize", responses=answer_of(answers.Tokens))
+    @app.post("/tokenize", responses=answer_of(responses.Tokens))
     async def tokenize(body: TokenizeRequest) -> Response:
         """The tokens of a text, or of a conversation as the model reads it."""
         service.check_model(body.model)
@@ -89,7 +91,7 @@ def create_app(service: Service) -> FastAPI:
         counts = {"count": len(tokens), "max_model_len": service.length}
         return JsonAnswer(counts | {"tokens": tokens, "token_strs": pieces})
 
-    @app.post("/detokenize", responses=answer_of(answers.Detokenized))
+    @app.post("/detokenize", responses=answer_of(responses.Detokenized))
     async def detokenize(body: DetokenizeRequest) -> Response:
         """The text of tokens."""
         service.check_model(body.model)
@@ -98,7 +100,7 @@ def create_app(service: Service) -> FastAPI:
             raise ApiError(400, f"token {wrong[0]} is not in the vocabulary of {size}", param="tokens")
         return JsonAnswer({"prompt": service.tokenizer.decode(body.tokens)})
 
-    @app.get("/health", responses=answer_of(answers.Health))
+    @app.get("/health", responses=answer_of(responses.Health))
     async def health() -> Response:
         """Whether requests are taken."""
         if not service.runner.taking:
@@ -109,7 +111,7 @@ def create_app(service: Service) -> FastAPI:
     async def metrics() -> Response:
         """Counters and latencies for Prometheus."""
         text = service.metrics.render(asdict(service.runner.stats), service.name)
-        return Response(text, media_type="text/plain; version=0.0.4")
+        return Response(text, media_type=CONTENT_TYPE)
 
     app.openapi = lambda: describe(app, locked=service.key is not None)  # type: ignore[method-assign]
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))

@@ -20,13 +20,13 @@ from ingot.serve.openai.calls import Delta
 from ingot.serve.openai.errors import ApiError, JsonAnswer
 from ingot.serve.openai.generation import EventStream, Generation, collect, unless_gone
 from ingot.serve.openai.logprobs import Pending, chat_entry
-from ingot.serve.openai.options import make_samplings
+from ingot.serve.openai.options import constrained, make_samplings
 from ingot.serve.openai.parser import TurnParser
 from ingot.serve.openai.prompts import Prompt, has_call_tokens, make_prompt, wants_thinking
 from ingot.serve.openai.replies import DONE, Heading, event, usage
+from ingot.serve.openai.requests import ChatRequest, Tool
 from ingot.serve.openai.service import Service
-from ingot.serve.openai.structures import offered_tools, turn_structure
-from ingot.serve.openai.wire import ChatRequest, Tool
+from ingot.serve.openai.structures import Structure, offered_tools, turn_structure
 from ingot.tokens.tokenizer import TOOL_CALL_START
 
 
@@ -38,10 +38,11 @@ class Plan:
     prompt: Prompt
     tools: list[Tool]
     samplings: list[Sampling]
+    structure: Structure | None  # to be compiled and added to the samplings
 
 
 def make_plan(service: Service, body: ChatRequest) -> Plan:
-    """Read the request: encoding a long conversation and compiling a schema take time, so this runs beside the loop."""
+    """Read the request: encoding a long conversation takes time, so this runs beside the loop."""
     if service.chat is None:
         raise ApiError(400, "the model has no chat template; use /v1/completions", param="messages")
     if body.top_logprobs and not body.logprobs:
@@ -60,10 +61,9 @@ def make_plan(service: Service, body: ChatRequest) -> Plan:
         wanted=wanted,
         ends=service.chat.stop_tokens,
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else 0,
-        constraint=turn_structure(service, body, tools, prompt),
         banned=(service.tokenizer.special[TOOL_CALL_START],) if forbids else (),
     )
-    return Plan(body, prompt, tools, samplings)
+    return Plan(body, prompt, tools, samplings, turn_structure(service.tokenizer, body, tools, prompt))
 
 
 class ChatChoice:
@@ -172,6 +172,8 @@ async def chat_completion(service: Service, body: ChatRequest, request: Request)
     """Answer a request."""
     service.check_model(body.model)
     plan = await asyncio.to_thread(make_plan, service, body)
+    if plan.structure is not None:
+        plan.samplings = constrained(plan.samplings, await service.constraint(plan.structure))
     heading = Heading(service, "chatcmpl", "chat.completion")
     generation = Generation(service, [plan.prompt.tokens] * len(plan.samplings), plan.samplings)
     choices = [ChatChoice(service, plan, heading, index) for index in range(len(plan.samplings))]
@@ -196,7 +198,7 @@ async def chat_completion(service: Service, body: ChatRequest, request: Request)
 async def _events(
     plan: Plan, heading: Heading, choices: Sequence[ChatChoice], generation: Generation
 ) -> AsyncIterator[bytes]:
-    """The answer as server-sent events: who speaks, the deltas, why each choice ended, and the counts if asked for."""
+    """The answer as server-sent events: the role, the deltas, why each choice ended, and the counts if asked for."""
     options = plan.body.stream_options
     counts = bool(options and options.include_usage)
     always = bool(options and options.continuous_usage_stats)

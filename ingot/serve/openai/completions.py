@@ -21,12 +21,12 @@ from ingot.inference.text import TextStream
 from ingot.serve.openai.errors import ApiError, JsonAnswer, as_api_error
 from ingot.serve.openai.generation import EventStream, Generation, check_count, collect, unless_gone
 from ingot.serve.openai.logprobs import TextLogprobs
-from ingot.serve.openai.options import make_samplings
+from ingot.serve.openai.options import constrained, make_samplings
 from ingot.serve.openai.replies import DONE, Heading, event, usage
+from ingot.serve.openai.requests import CompletionRequest
 from ingot.serve.openai.scores import Score, prompt_scores
 from ingot.serve.openai.service import Service
-from ingot.serve.openai.structures import answer_structure
-from ingot.serve.openai.wire import CompletionRequest
+from ingot.serve.openai.structures import Structure, answer_structure
 from ingot.workspace.errors import IngotError
 
 DEFAULT_TOKENS = 16  # OpenAI's default of max_tokens on this endpoint
@@ -41,6 +41,7 @@ class Plan:
     prompts: list[list[int]]
     samplings: list[Sampling]
     scores: list[list[Score]]
+    structure: Structure | None  # to be compiled and added to the samplings
 
     @property
     def asked(self) -> list[list[int]]:
@@ -59,8 +60,7 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
     if not scores_only:
         check_count(service, len(given) * (body.n or 1))
     asked = [_encode(service, prompt) for prompt in given]
-    constraint = answer_structure(service, body.response_format, body.structured_outputs)
-    plan = Plan(body, [], [], [])
+    plan = Plan(body, [], [], [], answer_structure(body.response_format, body.structured_outputs))
     for tokens in asked:
         service.check_length(len(tokens), "prompt", answer=0 if scores_only else 1)
         plan.prompts += [tokens] * (body.n or 1)
@@ -71,13 +71,12 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
             wanted=DEFAULT_TOKENS if body.max_tokens is None else max(1, body.max_tokens),
             ends=service.ends,
             top_logprobs=body.logprobs or 0,
-            constraint=constraint,
         )
     return plan
 
 
 async def add_scores(service: Service, plan: Plan) -> None:
-    """Score the prompts, one between two steps, so that everybody else goes on meanwhile."""
+    """Score the prompts, one between two steps, so that other requests go on meanwhile."""
     runner, each = service.runner, plan.body.n or 1
     try:
         with runner.visit():
@@ -165,6 +164,8 @@ async def completion(service: Service, body: CompletionRequest, request: Request
     """Answer a request."""
     service.check_model(body.model)
     plan = await asyncio.to_thread(make_plan, service, body)
+    if plan.structure is not None:
+        plan.samplings = constrained(plan.samplings, await service.constraint(plan.structure))
     if body.echo and body.logprobs is not None:
         await unless_gone(request, add_scores(service, plan))
     heading = Heading(service, "cmpl", "text_completion")

@@ -4,12 +4,13 @@
 |--------|----------------------------|-----------------------------------------------------------------------|
 | 400    | none, invalid_value …      | the body is not JSON, a field is missing, unknown or out of range     |
 | 400    | context_length_exceeded    | the prompt leaves no room for an answer                               |
-| 400    | invalid_schema             | a JSON schema, regular expression or tool that cannot be compiled     |
+| 400    | invalid_schema             | a JSON schema, regular expression or tool that llguidance refuses     |
 | 401    | invalid_api_key            | the key is missing or wrong                                           |
+| 403    | host_not_allowed           | the Host header is not a name of this server                          |
 | 404    | model_not_found, not_found | another model's name, or an address that does not exist               |
 | 405    | method_not_allowed         | GET where POST is wanted, or the other way round                      |
 | 413    | body_too_large             | the body is larger than the server reads                              |
-| 429    | queue_full                 | as many requests as allowed are waiting; see Retry-After              |
+| 429    | queue_full                 | as many requests or schemas as allowed are waiting; see Retry-After   |
 | 500    | engine_error               | the model failed on this request (weights that are not finite, memory)|
 | 503    | draining                   | the server is shutting down, or its engine has failed for good        |
 """
@@ -26,10 +27,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from ingot.inference.runner import NotTaking, QueueFull
+from ingot.inference.structure.errors import StructureError
 from ingot.workspace.errors import IngotError
 
 CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
-TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
@@ -80,6 +82,8 @@ def as_api_error(error: Exception) -> ApiError:
         case QueueFull():
             headers = {"Retry-After": str(error.retry_after)}
             return ApiError(429, f"{error.problem}; {error.fix}", code="queue_full", headers=headers)
+        case StructureError():  # it compiled, but a limit was reached on the way
+            return refused(error, code="invalid_schema")
         case NotTaking():
             return ApiError(503, error.problem, code="draining", headers={"Retry-After": "5"})
         case _:

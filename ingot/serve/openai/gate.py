@@ -1,4 +1,4 @@
-"""What every request passes before it is looked at: the key, the size of the body, and a count of the answer."""
+"""What every request passes before it is looked at: its Host, the key, the size of the body, and a count of the answer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ingot.serve.hosts import host_name
 from ingot.serve.openai.errors import ApiError
 from ingot.serve.openai.service import Service
 
@@ -38,7 +39,7 @@ class Gate:
 
         async def counted_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._service.metrics.requests[path, message["status"]] += 1
+                self._service.metrics.requests.labels(path, message["status"]).inc()
             await send(message)
 
         try:
@@ -50,6 +51,10 @@ class Gate:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
+        hosts, host = self._service.hosts, headers.get("host", "")
+        if hosts is not None and not hosts.answers_to(host):
+            message = f"this server does not answer to the name {host_name(host)!r}; start it with --allow-host NAME"
+            raise ApiError(403, message, code="host_not_allowed")
         if self._service.key is not None and scope["path"] not in OPEN:
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not hmac.compare_digest(key.strip().encode(), self._service.key.encode()):

@@ -33,7 +33,7 @@ class ClientGone(Exception):
 
 
 def check_count(service: Service, choices: int) -> None:
-    """Refuse a request for more choices than there are places in the house."""
+    """Refuse a request for more choices than the server takes at once."""
     if choices > service.runner.limit:
         message = f"{choices} choices in all; this server takes {service.runner.limit} at once"
         raise ApiError(400, message, param="n", code="invalid_value")
@@ -84,7 +84,7 @@ class Generation:
 
     @contextmanager
     def closing_on_error(self) -> Iterator[None]:
-        """Give up if the block fails; if not, whoever goes on closes it."""
+        """Give up if the block fails; if not, the caller closes it later."""
         try:
             yield
         except BaseException:
@@ -92,7 +92,7 @@ class Generation:
             raise
 
     async def begin(self) -> None:
-        """Wait for the first news: what goes wrong before them can still be told by the status of the answer."""
+        """Wait for the first tokens: an error before them can still be the status of the answer."""
         handle, chunk = await self._inbox.get()
         _check(chunk)
         self._first = [(handle, chunk)]
@@ -122,16 +122,18 @@ class Generation:
         now, count = time.monotonic(), len(chunk.tokens)
         if count and not self._last[choice]:
             self._metrics.first_token.observe(now - self._began)
-            self._metrics.between_tokens.observe(0.0, count - 1)  # those that came with it
+            for _ in range(count - 1):  # those that came with it
+                self._metrics.between_tokens.observe(0.0)
         elif count:
-            self._metrics.between_tokens.observe((now - self._last[choice]) / count, count)
+            for _ in range(count):
+                self._metrics.between_tokens.observe((now - self._last[choice]) / count)
         self._last[choice] = now
         if chunk.last:
             self._metrics.whole.observe(now - self._began)
 
 
 def _check(chunk: Chunk) -> None:
-    """Raise what ended a request that nobody of ours ended."""
+    """Raise what ended a request, unless it ended as asked."""
     if chunk.error is not None:
         raise as_api_error(chunk.error) from chunk.error
     if chunk.finish == "cancelled":
@@ -196,5 +198,5 @@ class EventStream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._metrics.abandoned += bool(self._generation._left)
+            self._metrics.abandoned.inc(bool(self._generation._left))
             self._generation.close()

@@ -8,12 +8,14 @@ Stop strings are not the engine's business here: they count in the content only,
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ingot.inference.sampling import Constraint, Sampling
 from ingot.serve.openai.errors import ApiError, refused
+from ingot.serve.openai.requests import Generating
 from ingot.serve.openai.service import Service
-from ingot.serve.openai.wire import Generating
 from ingot.workspace.errors import IngotError
 
 BAN = -100.0  # what logit_bias takes from a token that must not be drawn
@@ -27,7 +29,6 @@ def make_samplings(
     wanted: int | None,
     ends: tuple[int, ...],
     top_logprobs: int,
-    constraint: Constraint | None = None,
     banned: tuple[int, ...] = (),
 ) -> list[Sampling]:
     """One sampling for each of `n` choices; at most `wanted` tokens, and never more than there is `room` for."""
@@ -53,12 +54,16 @@ def make_samplings(
                 seed=seed + choice,
                 top_logprobs=top_logprobs,
                 raw_logprobs=True,
-                constraint=constraint,
             )
             for choice in range(body.n or 1)
         ]
     except IngotError as error:
         raise refused(error) from error
+
+
+def constrained(samplings: Sequence[Sampling], constraint: Constraint) -> list[Sampling]:
+    """The same samplings, held to a constraint."""
+    return [replace(sampling, constraint=constraint) for sampling in samplings]
 
 
 def _chosen(service: Service, body: Generating, name: str, default: float) -> Any:

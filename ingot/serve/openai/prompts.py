@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.serve.openai.errors import ApiError, refused
-from ingot.serve.openai.wire import AssistantMessage, ChatMessage, ChatRequest, Content, Tool, ToolMessage
+from ingot.serve.openai.requests import AssistantMessage, ChatMessage, ChatRequest, Content, Tool, ToolMessage
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import (
     THINK_END,

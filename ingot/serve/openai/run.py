@@ -1,14 +1,14 @@
 """`ingot serve`: load a model, serve it, and end in good order.
 
 The first SIGTERM or Ctrl-C drains: new requests are refused with 503 while running ones get `drain` seconds to come to
-their end, then the process ends. A second signal ends it at once. Without a key the server listens on this machine only.
+their end, then the process ends. A second signal ends it at once. Without a key the server listens on this machine only, and
+there it answers only to this machine's names (hosts.py).
 """
 
 from __future__ import annotations
 
-import ipaddress
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server
@@ -22,6 +22,7 @@ from ingot.inference.engine import Engine
 from ingot.inference.runner import EngineRunner
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.weight_only.pack import quantise_for_sampling
+from ingot.serve.hosts import Hosts, is_local
 from ingot.serve.openai.app import create_app
 from ingot.serve.openai.service import Service
 from ingot.train.device import choose_device, choose_precision
@@ -34,11 +35,7 @@ SHUTDOWN = 5  # seconds that open connections get after the drain
 
 def check_bind(host: str, key: str | None) -> None:
     """Refuse to be open to everyone."""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if not local and not key:
+    if not is_local(host) and not key:
         raise IngotError(
             f"{host} can be reached from other machines, and there is no key: anyone could use the model",
             place="--host",
@@ -67,6 +64,7 @@ def serve(
     host: str,
     port: int,
     key: str | None,
+    allowed_hosts: Sequence[str],
     name: str | None,
     slots: int,
     length: int | None,
@@ -92,7 +90,7 @@ def serve(
     drafts = Speculation(tokens=speculate) if speculate else None
     engine = Engine(model, slots=slots, length=length, speculate=drafts)
     with closing(listen(host, port)) as socket, EngineRunner(engine, limit=slots + queue) as runner:
-        service = Service(runner, model.tokenizer, called, key=key, deadline=deadline)
+        service = Service(runner, model.tokenizer, called, key=key, hosts=Hosts(host, allowed_hosts), deadline=deadline)
         server = Server(service, drain=drain)
         say(f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once")
         say(f"serving at {address(socket)}/v1 (Ctrl-C ends it)")

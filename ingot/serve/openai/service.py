@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 from ingot.inference.runner import EngineRunner
 from ingot.inference.sampling import Constraint
-from ingot.inference.structure.constraint import compile_choice, compile_json, compile_regex, compile_schema
+from ingot.inference.structure.constraint import compile_grammar, kept_constraint
+from ingot.inference.structure.errors import StructureError
+from ingot.serve.hosts import Hosts
 from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.metrics import Metrics
+from ingot.serve.openai.structures import Structure
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import GENERATION_CONFIG, Tokenizer
-from ingot.workspace.errors import ArtifactError, IngotError
+from ingot.workspace.errors import ArtifactError
 
-StructureKind = Literal["json", "schema", "choice", "regex"]
+COMPILERS = 2  # threads
+Found = TypeVar("Found")
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # that a model's files may set
 
 
@@ -29,10 +36,15 @@ class Service:
     tokenizer: Tokenizer
     name: str
     key: str | None = None
+    hosts: Hosts | None = None  # the names that it answers to; None: any
     deadline: float | None = 600.0  # seconds after which an answer is cut off
     body_limit: int = 16 * 2**20  # bytes
     metrics: Metrics = field(default_factory=Metrics)
     created: int = field(default_factory=lambda: int(time.time()))
+    compile_limit: float = 20.0  # seconds that the compiling of a structure may take, the wait for its turn included
+
+    def __post_init__(self) -> None:
+        self._compilers = ThreadPoolExecutor(COMPILERS, "ingot-compile")
 
     @cached_property
     def chat(self) -> ChatFormat | None:
@@ -75,19 +87,36 @@ class Service:
             message = f"the model's context is {self.length} tokens, the prompt has {tokens}; shorten it"
             raise ApiError(400, message, param=param, code="context_length_exceeded")
 
-    def structure(self, kind: StructureKind, value: Any, param: str) -> Constraint:
-        """A compiled structure, which is kept for the next request; a bad one is a 400."""
+    async def constraint(self, structure: Structure) -> Constraint:
+        """A structure, compiled beside the loop and kept for the next request; one that cannot be compiled is a 400.
+
+        Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come
+        within `compile_limit` is a 429.
+        """
+        kept = self._constraint(structure, kept_constraint)
+        if kept is not None:
+            return kept
+        work = self._compilers.submit(self._constraint, structure, compile_grammar)
         try:
-            match kind:
-                case "json":
-                    return compile_json(self.tokenizer)
-                case "schema":
-                    return compile_schema(value, self.tokenizer)
-                case "choice":
-                    return compile_choice(value, self.tokenizer)
-                case "regex":
-                    return compile_regex(value, self.tokenizer)
-        except IngotError as error:
-            raise refused(error, param=param, code="invalid_schema") from error
-        except RecursionError as error:
-            raise ApiError(400, "the schema is nested too deeply", param=param, code="invalid_schema") from error
+            return await asyncio.wait_for(asyncio.wrap_future(work), self.compile_limit)
+        except TimeoutError as error:
+            raise self._too_slow(started=not work.cancelled()) from error
+
+    def _constraint(self, structure: Structure, find: Callable[[str, Tokenizer], Found]) -> Found:
+        """What `find` gives for the grammar; if it is refused, the error names the field of the request that is wrong."""
+        try:
+            return find(structure.grammar, self.tokenizer)
+        except StructureError as error:
+            for grammar, param in structure.parts():
+                try:
+                    find(grammar, self.tokenizer)
+                except StructureError as own:
+                    raise refused(own, param=param, code="invalid_schema") from own
+            raise refused(error, code="invalid_schema") from error
+
+    def _too_slow(self, *, started: bool) -> ApiError:
+        if started:
+            message = f"the structure takes more than {self.compile_limit:g} s to compile; give a simpler one"
+            return ApiError(400, message, code="invalid_schema")
+        message = "many structures are waiting to be compiled; try again later"
+        return ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})

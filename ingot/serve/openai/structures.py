@@ -1,16 +1,22 @@
-"""Which form an answer must have: from response_format, structured_outputs, tools and tool_choice to a constraint."""
+"""Which form an answer must have: from response_format, structured_outputs, tools and tool_choice to a grammar.
+
+A turn of a chat is a grammar whose rules ingot/inference/structure/grammar.py writes. For example a turn that must call a tool,
+of a model that may think first:
+
+    start: (<[think]> TEXT <[/think]>)? call+
+    call: <[tool_call]> %json {…} <[/tool_call]>
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ingot.inference.sampling import Constraint
-from ingot.serve.openai.errors import ApiError
+from ingot.inference.structure.grammar import TEXT, choice_rule, regex_rule, schema_rule, token_rule
+from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.prompts import Prompt, has_call_tokens
-from ingot.serve.openai.service import Service
-from ingot.serve.openai.turns import Anything, Chain, Either, Optional, Several, Token
-from ingot.serve.openai.wire import (
+from ingot.serve.openai.requests import (
     ChatRequest,
     Function,
     JsonFormat,
@@ -20,27 +26,50 @@ from ingot.serve.openai.wire import (
     StructuredOutputs,
     Tool,
 )
-from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START
+from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
+from ingot.workspace.errors import IngotError
 
 
-def answer_structure(
-    service: Service, response_format: ResponseFormat | None, structured: StructuredOutputs | None
-) -> Constraint | None:
+@dataclass
+class Structure:
+    """The grammar of an answer, and the fields of the request that its rules come from."""
+
+    start: str
+    rules: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)  # of each rule that the client wrote
+
+    @property
+    def grammar(self) -> str:
+        """All of it, as llguidance reads it."""
+        return "\n".join(f"{name}: {rule}" for name, rule in {"start": self.start, **self.rules}.items())
+
+    def parts(self) -> list[tuple[str, str]]:
+        """For each rule that the client wrote, a grammar of it alone and the field it comes from: which one is wrong?"""
+        return [(f"start: {self.rules[name]}", param) for name, param in self.params.items()]
+
+
+def answer_structure(response_format: ResponseFormat | None, structured: StructuredOutputs | None) -> Structure | None:
     """The form of the answer's text; None: any."""
     asks = not (response_format is None or response_format.type == "text")
     if asks and structured is not None:
         raise ApiError(400, "give either response_format or structured_outputs", param="structured_outputs")
-    if isinstance(response_format, JsonFormat):
-        return service.structure("json", None, "response_format")
-    if isinstance(response_format, SchemaFormat):
-        return service.structure("schema", response_format.json_schema.schema_, "response_format")
-    if structured is None:
-        return None
-    if structured.json_ is not None:
-        return service.structure("schema", structured.json_, "structured_outputs")
-    if structured.regex is not None:
-        return service.structure("regex", structured.regex, "structured_outputs")
-    return service.structure("choice", structured.choice, "structured_outputs")
+    param = "response_format" if asks else "structured_outputs"
+    try:
+        if isinstance(response_format, JsonFormat):
+            rule = schema_rule({"type": "object"})
+        elif isinstance(response_format, SchemaFormat):
+            rule = schema_rule(response_format.json_schema.schema_)
+        elif structured is None:
+            return None
+        elif structured.json_ is not None:
+            rule = schema_rule(structured.json_)
+        elif structured.regex is not None:
+            rule = regex_rule(structured.regex)
+        else:
+            rule = choice_rule(structured.choice or [])
+    except IngotError as error:
+        raise refused(error, param=param, code="invalid_schema") from error
+    return Structure("answer", {"answer": rule}, {"answer": param})
 
 
 def offered_tools(body: ChatRequest) -> list[Tool]:
@@ -61,49 +90,56 @@ def offered_tools(body: ChatRequest) -> list[Tool]:
     return tools
 
 
-def turn_structure(service: Service, body: ChatRequest, tools: Sequence[Tool], prompt: Prompt) -> Constraint | None:
+def turn_structure(tokenizer: Tokenizer, body: ChatRequest, tools: Sequence[Tool], prompt: Prompt) -> Structure | None:
     """The form of the whole turn; None: any.
 
     Calls are held to the tools' schemas where one must be made, and where the model decides but a tool is `strict`. Where it
     decides and only one is wanted, that one is as it writes it.
     """
-    answer = answer_structure(service, body.response_format, body.structured_outputs)
+    turn = answer_structure(body.response_format, body.structured_outputs)
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
-    marked = bool(tools) and has_call_tokens(service.tokenizer)
-    size, special = service.tokenizer.vocabulary_size, service.tokenizer.special
-    text = Anything(special.values(), size)
+    marked = bool(tools) and has_call_tokens(tokenizer)
+    special = tokenizer.special
+    calls = "call" if body.parallel_tool_calls is False else "call+"
     if must_call:
-        turn: Constraint = _calls(service, tools, body.parallel_tool_calls)
-    elif answer is not None:
-        turn = Either(_calls(service, tools, body.parallel_tool_calls), answer) if marked else answer
+        turn = _with_calls(Structure(calls), tokenizer, tools)
+    elif turn is not None:
+        turn = (
+            _with_calls(Structure(f"{calls} | answer", turn.rules, turn.params), tokenizer, tools) if marked else turn
+        )
     elif marked and any(tool.function.strict for tool in tools):
-        turn = Chain(text, Optional(_calls(service, tools, body.parallel_tool_calls)))
+        turn = _with_calls(Structure(f"TEXT ({calls})?"), tokenizer, tools)
     elif marked and body.parallel_tool_calls is False:
-        start, end = (Token(special[name], size) for name in (TOOL_CALL_START, TOOL_CALL_END))
-        turn = Chain(text, Optional(Chain(start, text, end)))
+        turn = Structure("TEXT (call)?", {"call": " ".join(_around(tokenizer, "TEXT"))})
     else:
         return None
-    if THINK_START not in special or THINK_END not in special:
-        return turn
-    rest = Chain(text, Token(special[THINK_END], size))
-    if prompt.in_thinking:
-        return Chain(rest, turn)
-    return Chain(Optional(Chain(Token(special[THINK_START], size), rest)), turn) if prompt.may_think else turn
+    turn.rules["TEXT"] = TEXT
+    if THINK_START in special and THINK_END in special:
+        rest = f"TEXT {token_rule(special[THINK_END])}"
+        if prompt.in_thinking:
+            turn.start = f"{rest} ({turn.start})"
+        elif prompt.may_think:
+            turn.start = f"({token_rule(special[THINK_START])} {rest})? ({turn.start})"
+    return turn
 
 
-def _calls(service: Service, tools: Sequence[Tool], parallel: bool | None) -> Constraint:
-    """One call, or several unless that was forbidden."""
-    tokenizer = service.tokenizer
+def _with_calls(turn: Structure, tokenizer: Tokenizer, tools: Sequence[Tool]) -> Structure:
+    """The turn with the rule of a call of one of the tools."""
+    try:
+        arguments = schema_rule(call_schema([tool.function for tool in tools]))
+    except (IngotError, RecursionError) as error:
+        problem = error if isinstance(error, IngotError) else IngotError("a tool's schema is nested too deeply")
+        raise refused(problem, param="tools", code="invalid_schema") from error
+    turn.rules |= {"call": " ".join(_around(tokenizer, "arguments")), "arguments": arguments}
+    turn.params["arguments"] = "tools"
+    return turn
+
+
+def _around(tokenizer: Tokenizer, inside: str) -> list[str]:
+    """The marks of a call around what stands in it: special tokens, or tags that are spelt in text."""
     if has_call_tokens(tokenizer):
-        size = tokenizer.vocabulary_size
-        start: Constraint = Token(tokenizer.special[TOOL_CALL_START], size)
-        end: Constraint = Token(tokenizer.special[TOOL_CALL_END], size)
-    else:
-        start = service.structure("choice", [f"{TOOL_CALL_START}\n"], "tools")
-        end = service.structure("choice", [TOOL_CALL_END], "tools")
-    schema = service.structure("schema", call_schema([tool.function for tool in tools]), "tools")
-    call = Chain(start, schema, end)
-    return call if parallel is False else Several(call)
+        return [token_rule(tokenizer.special[TOOL_CALL_START]), inside, token_rule(tokenizer.special[TOOL_CALL_END])]
+    return [choice_rule([f"{TOOL_CALL_START}\n"]), inside, choice_rule([TOOL_CALL_END])]
 
 
 def call_schema(functions: Sequence[Function]) -> dict[str, Any]:

@@ -8,22 +8,14 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from typing import TYPE_CHECKING
+
+from ingot.serve.hosts import Hosts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN_PATHS = ("/", "/health")  # what needs no key: the page, which holds no secret, and the sign of life
-LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Guard:
@@ -31,7 +23,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, host: str, key: str | None) -> None:
         self.app, self.key = app, key
-        self.names = {*LOCAL_NAMES, host.strip("[]")} if is_local(host) else None  # public: any name may be ours
+        self.hosts = Hosts(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -47,7 +39,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "")
-        if self.names is not None and _name(host) not in self.names:
+        if not self.hosts.answers_to(host):
             return 403, "this server only answers to the names of its own machine"
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
@@ -59,10 +51,3 @@ class Guard:
             if not hmac.compare_digest(given.encode(), self.key.encode()):
                 return 401, "the key is missing or wrong"
         return None
-
-
-def _name(host: str) -> str:
-    """The name in a Host header: without the port, and without the brackets of an IPv6 address."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()

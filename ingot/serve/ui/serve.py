@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -12,7 +13,8 @@ from urllib.parse import quote
 
 from ingot.envs.tools.tool import Tool
 from ingot.inference.client import Client
-from ingot.serve.ui.guard import Guard, is_local
+from ingot.serve.hosts import is_local
+from ingot.serve.ui.guard import Guard
 from ingot.serve.ui.proxy import make_proxy
 from ingot.serve.ui.routes import add_routes
 from ingot.workspace.errors import ArtifactError, IngotError
@@ -43,7 +45,7 @@ def serve_ui(
     from ingot.serve.openai.run import address, check_bind, listen
 
     check_bind(host, key)
-    asked = None if server is not None and is_local(host) else key  # the other server's key is not asked for here
+    asked = page_key(None if server is not None and is_local(host) else key, tools)  # not the other server's key
     make = _with_model(checkpoint) if checkpoint is not None else _with_server(Client(server or "", key))
     with closing(listen(host, port)) as socket, make as served:
         add_page(served.api, tools, host=host, key=asked, tools_on=served.calls_tools)
@@ -55,6 +57,14 @@ def serve_ui(
             served.server.run(sockets=[socket])
         except KeyboardInterrupt:
             return  # how uvicorn passes Ctrl-C on, after it has ended in good order
+
+
+def page_key(key: str | None, tools: Mapping[str, Tool]) -> str | None:
+    """The key that the page must send: with a tool that asks before it runs, such as Python, there is always one.
+
+    On loopback every user and every program of this machine can reach the page's server, and could run code as this user.
+    """
+    return key or (secrets.token_urlsafe(16) if any(tool.asks for tool in tools.values()) else None)
 
 
 def add_page(api: FastAPI, tools: Mapping[str, Tool], *, host: str, key: str | None, tools_on: bool = True) -> None:

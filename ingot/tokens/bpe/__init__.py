@@ -1,1 +1,1 @@
-"""The fast exact encoder: byte-level BPE in compiled loops, with the same ids as the `tokenizers` library and tiktoken."""
+"""The fast exact encoder: byte-level BPE in CPU kernels, with the same ids as the `tokenizers` library and tiktoken."""

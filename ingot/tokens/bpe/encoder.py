@@ -1,4 +1,4 @@
-"""Texts to token ids in compiled loops: cut (pretokens.py), look up (cache.py), merge what is new (merges.py).
+"""Texts to token ids in CPU kernels: cut (pretokens.py), look up (cache.py), merge what is new (merges.py).
 
 Invariants: the ids are those of the `tokenizers` library and of tiktoken for the same vocabulary, whatever was encoded
 before and however texts are divided into batches. Memory is bounded by the batch and the cache.

@@ -55,7 +55,7 @@ class Guards:
         self, config: GuardsConfig, folder: StageFolder, layout: Layout | None, device: torch.device, vocabulary: int
     ) -> None:
         self.config, self.folder, self.vocabulary = config, folder, vocabulary
-        self.speaks = layout is None or layout.first
+        self.is_main_rank = layout is None or layout.first
         self.spikes = Spikes(config, device)
         self.experts = IdleExperts()
         self.history = History(config.window)
@@ -128,7 +128,7 @@ class Guards:
 
     def tell(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
         """A line on the screen and one in events.jsonl."""
-        if not self.speaks:
+        if not self.is_main_rank:
             return
         self.folder.progress.say(f"step {step}: {rule}: {seen}; {DONE[action]}")
         event = {

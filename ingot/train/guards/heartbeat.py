@@ -1,7 +1,7 @@
 """A file that says "alive": heartbeat.json in the stage's folder, rewritten at most every few seconds by the loop itself.
 
 No thread writes it: a thread would go on beating while the loop hangs. What the loop is about to do is in it, and how long a
-step takes, so that whoever reads it (watchdog.py) knows how long a silence is to be expected.
+step takes, so that its reader (watchdog.py) knows how long a silence is normal.
 """
 
 from __future__ import annotations

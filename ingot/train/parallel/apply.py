@@ -3,7 +3,7 @@
     tensor → expert → pipeline → (recomputation and compilation, prepare.py) → shard
 
 Context parallelism changes no weight: the passes of a step do it. A model that was built on the meta device has no weights yet;
-`materialise` makes room for this rank's shards alone and lets the caller fill them, so that a model may be larger than a device.
+`materialise` allocates this rank's shards alone and lets the caller fill them, so that a model may be larger than a device.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Context parallelism in a training step: each rank of the `context` axis computes some tokens of every row.
 
-Which tokens, and how activations travel, is in model/across.py; attention sees the keys of whole rows (or passes them around a
-ring, mixers/ring.py), mixers that go through a row token by token are given whole rows. Here is what a step needs besides:
+Which tokens, and how activations travel, is in model/context_parallel.py; attention sees the keys of whole rows (or passes them
+around a ring, mixers/attend_ring.py), recurrent mixers get whole rows. Here is what else a step needs:
 
-    make_across    who the ranks are, and whether the model's layers can do it
-    split          this rank's share of a batch: what is scored here. The shares of all ranks add up to the batch's loss.
+    make_context_parallel    the ranks that share rows, and whether the model's layers support it
+    split                    this rank's share of a batch: what is scored here; the shares of all ranks add up to the loss
 
 The ranks of a `context` group read the same rows, so a step's counts are counted from whole rows on each of them.
 """
@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ingot.model.across import Across
+from ingot.model.context_parallel import ContextParallel
+from ingot.model.mixers.mixer import Mixer
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.parallel.layout import Layout
@@ -22,7 +23,9 @@ from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 
 
-def make_across(model: Transformer, layout: Layout | None, terms: Sequence[LossTerm] = ()) -> Across | None:
+def make_context_parallel(
+    model: Transformer, layout: Layout | None, terms: Sequence[LossTerm] = ()
+) -> ContextParallel | None:
     """The ranks that share this one's rows; None where rows are not divided."""
     if layout is None or layout.size("context") == 1:
         return None
@@ -33,30 +36,29 @@ def make_across(model: Transformer, layout: Layout | None, terms: Sequence[LossT
                 place="mesh.context",
                 fix="set mesh.context to 1",
             )
-    config = model.config
-    further = () if config.multi_token is None else (config.multi_token.block,)
-    for layer, name in enumerate((*config.layer_names, *further)):
-        mixer = config.blocks[name].mixer
-        if mixer is not None and mixer.undivided_loss:
+    for part in model.modules():
+        if isinstance(part, Mixer) and part.undivided_loss:
             raise RecipeError(
-                "a loss that the mixer has over whole rows is not divided over context ranks: it would be counted on each",
-                place=f"layer {layer}: mixer.{mixer.undivided_loss}",
-                fix="set mesh.context to 1, or the weight of that loss to 0 where it is not trained",
+                "a mixer has a loss over whole rows, which context ranks do not divide: it would be counted on each",
+                place=part.undivided_loss,
+                fix='set mesh.context to 1, or freeze the indexer that it trains: train_only: ["!*.indexer.*"]',
             )
     mesh = layout.mesh["context"]
-    return Across(mesh.get_group(), mesh.get_local_rank(), mesh.size(), ring=layout.config.context_method == "ring")
+    return ContextParallel(
+        mesh.get_group(), mesh.get_local_rank(), mesh.size(), ring=layout.config.context_method == "ring"
+    )
 
 
-def split(batch: Batch, across: Across | None) -> Batch:
+def split(batch: Batch, context_parallel: ContextParallel | None) -> Batch:
     """The tokens of a batch of whole rows that are scored on this rank."""
-    if across is None:
+    if context_parallel is None:
         return batch
     return Batch(
-        across.own(batch.tokens),
-        across.own(batch.targets),
-        across.own(batch.positions),
-        across.own(batch.documents),
-        {name: across.own(stream) for name, stream in batch.streams.items()},
+        context_parallel.own(batch.tokens),
+        context_parallel.own(batch.targets),
+        context_parallel.own(batch.positions),
+        context_parallel.own(batch.documents),
+        {name: context_parallel.own(stream) for name, stream in batch.streams.items()},
         batch.sources,
         None if batch.places is None else replace(batch.places, scored=None),
     )

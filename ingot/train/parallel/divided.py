@@ -1,6 +1,6 @@
 """The layers of a part that is cut over the ranks of the `tensor` axis (tensor.py): the same layers, with a rank's share of them.
 
-A layer is turned into one of these by changing its class, so that its parameters, hooks and place in the model stay. Parameters
+A layer becomes one of these by a change of its class, so that its parameters, hooks and name in the model stay. Parameters
 that are cut are DTensors, of which a layer uses what is on its rank.
 """
 

@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one process that writes metrics and speaks."""
+        """Whether this is the main rank, which writes metrics and progress."""
         return distributed.get_rank() == 0
 
     @property

@@ -29,8 +29,8 @@ from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.parallel.stages import StagedTransformer, stages_per_rank
 from ingot.train.parallel.timetable import Action, timetable
 from ingot.train.passes import Objective, Passes, Sums
-from ingot.train.plan import Plan
 from ingot.train.terms import Scored
+from ingot.train.token_factors import TokenFactors
 from ingot.workspace.errors import RecipeError
 
 
@@ -59,7 +59,7 @@ class PipelinePasses(Passes):
     ) -> None:
         super().__init__(model, objective, device, dtype, layout)
         self.rank, self.ranks = layout.rank("pipeline"), layout.size("pipeline")
-        self.post = Post(layout, model.stages)
+        self.transfers = Transfers(layout, model.stages)
         self._reports: tuple[list[Any], list[Any]] | None = None  # what layers of all stages report
         if objective.measure_noise:
             raise RecipeError(
@@ -78,7 +78,7 @@ class PipelinePasses(Passes):
         kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}  # by stage and micro: in, out, loss
 
         def compute(action: Action) -> Tensor | None:
-            place, given = (action.stage, action.micro), self.post.take(action)
+            place, given = (action.stage, action.micro), self.transfers.take(action)
             if action.forward:
                 kept[place] = self._forward(action.stage, given, here[action.micro], denominators, tokens, sums)
                 return kept[place][1].detach()
@@ -88,8 +88,8 @@ class PipelinePasses(Passes):
         for slot in timetable(self.ranks, stages_per_rank(self.layout.config), len(here)):
             action = slot[self.rank]
             made = None if action is None else compute(action)
-            self.post.exchange(slot, made, lambda micro: self._empty(here[micro], self.layout.size("context")))
-        self.post.wait()
+            self.transfers.exchange(slot, made, lambda micro: self._empty(here[micro], self.layout.size("context")))
+        self.transfers.wait()
         self._add_ends()
         return sums
 
@@ -97,12 +97,12 @@ class PipelinePasses(Passes):
         batch, x_BTD = batch.to(self.device), None
         for stage in self.model.layers:
             if stage > 0:
-                x_BTD = self.post.receive(stage - 1, self._empty(batch, 1))
+                x_BTD = self.transfers.receive(stage - 1, self._empty(batch, 1))
             with self.precision():
                 x_BTD = run_model(self.model, batch, stage=stage, entering_BTD=x_BTD)
             if stage < self.model.stages - 1:
-                self.post.send(stage + 1, x_BTD)
-        self.post.wait()
+                self.transfers.send(stage + 1, x_BTD)
+        self.transfers.wait()
         if self.rank < self.ranks - 1:
             nothing = torch.zeros(0, device=self.device)
             return Scored(nothing, dict.fromkeys(batch.streams, nothing))
@@ -142,10 +142,10 @@ class PipelinePasses(Passes):
         if entering is not None:
             entering.requires_grad_()
         with self.precision():
-            left = run_model(model, batch, record, self.across, stage=stage, entering_BTD=entering)
+            left = run_model(model, batch, record, self.context_parallel, stage=stage, entering_BTD=entering)
             if stage == model.stages - 1:
-                plan = Plan(objective.terms, denominators) if objective.planned else None
-                further = record, objective.wants, plan, self.across
+                token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
+                further = record, objective.wants, token_factors, self.context_parallel
                 scored = score_states(model, left, batch, objective.temperature, *further)
         if stage == model.stages - 1:
             loss = objective.loss(scored, record, batch, denominators, tokens, sums)
@@ -168,7 +168,7 @@ class PipelinePasses(Passes):
         return torch.zeros_like(entering) if entering.grad is None else entering.grad
 
     def _empty(self, batch: Batch, parts: int) -> Tensor:
-        """Room for the states of this rank's tokens: 1/`parts` of every row."""
+        """A buffer for the states of this rank's tokens: 1/`parts` of every row."""
         rows, length = batch.tokens.shape
         return torch.empty(rows, length // parts, self.model.config.width, dtype=self.dtype, device=self.device)
 
@@ -181,10 +181,10 @@ class PipelinePasses(Passes):
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             own = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad
-            own += self.post.swap(self.ranks - 1 - self.rank, own)
+            own += self.transfers.swap(self.ranks - 1 - self.rank, own)
 
 
-class Post:
+class Transfers:
     """What travels between the ranks of a pipeline. Exchanges land in the order in which they were started."""
 
     def __init__(self, layout: Layout, stages: int) -> None:
@@ -205,7 +205,7 @@ class Post:
         return tensor
 
     def exchange(self, slot: Sequence[Action | None], made: Tensor | None, empty: Callable[[int], Tensor]) -> None:
-        """Send what this rank made in a slot, and make room (`empty(micro)`) for what others made for it."""
+        """Send what this rank made in a slot, and receive into buffers (`empty(micro)`) what others made for it."""
         operations = []
         for rank, action in enumerate(slot):
             target = None if action is None else action.feeds(self.stages)
@@ -213,20 +213,20 @@ class Post:
                 assert made is not None
                 operations.append(self._operation(distributed.isend, made.contiguous(), target.stage))
             elif target is not None and target.stage % self.ranks == self.rank:
-                room = empty(target.micro)
-                self.coming[target] = room, self.started
-                operations.append(self._operation(distributed.irecv, room, rank))
+                buffer = empty(target.micro)
+                self.coming[target] = buffer, self.started
+                operations.append(self._operation(distributed.irecv, buffer, rank))
         self._start(*operations)
 
     def send(self, stage: int, x: Tensor) -> None:
         """To the rank of a stage."""
         self._start(self._operation(distributed.isend, x.contiguous(), stage))
 
-    def receive(self, stage: int, room: Tensor) -> Tensor:
-        """From the rank of a stage, into `room`."""
-        self._start(self._operation(distributed.irecv, room, stage))
+    def receive(self, stage: int, buffer: Tensor) -> Tensor:
+        """From the rank of a stage, into `buffer`."""
+        self._start(self._operation(distributed.irecv, buffer, stage))
         self.wait()
-        return room
+        return buffer
 
     def swap(self, rank: int, tensor: Tensor) -> Tensor:
         """The tensor of another rank that calls this at the same time."""

@@ -10,7 +10,7 @@ fewer heads. Two operations tie the ranks together:
     leave   forward: the sum over the ranks       backward: nothing
 
 `enter` stands in front of everything that all ranks hold alike and only some of whose uses are on this rank: a part's input, the
-latents *and the shared turned key* of multi-head latent attention, the router's weights. With it, everything that is not cut has
+latents *and the shared rotated key* of multi-head latent attention, the router's weights. With it, everything that is not cut has
 the whole gradient on every rank, the same bits on all.
 
 RULES says what is cut, by the type of the part; embedding and head are cut by vocabulary (vocabulary.py). A part without a rule
@@ -68,12 +68,11 @@ def _attention(part: Attention) -> Rule:
 
 
 def _mla(part: Mla) -> Rule:
-    sparse = part.config.sparse
-    if sparse is not None and sparse.loss:
+    if part.undivided_loss:
         raise RecipeError(
             "the loss of a sparse attention's indexer looks at all heads, which tensor parallelism divides",
-            place=f"layer {part.site.layer}: mixer.sparse.loss",
-            fix="set mesh.tensor to 1, or train the indexer in a stage of its own",
+            place=part.undivided_loss,
+            fix='set mesh.tensor to 1, or freeze the indexer in this stage: train_only: ["!*.indexer.*"]',
         )
     query = "query" if part.config.query_latent is None else "query_up"
     return Rule(
@@ -181,7 +180,7 @@ def _tie(module: nn.Module, kind: type[nn.Module], group: distributed.ProcessGro
 
 
 def _sections(part: nn.Module, name: str) -> tuple[int, ...]:
-    """The rows of the matrices that a fused weight holds one after the other; none where heads take turns."""
+    """The rows of the matrices that a fused weight holds one after the other; none where heads are interleaved."""
     described: tuple[Rows, ...] = getattr(part, "matrices", {}).get(name, ())
     return tuple(rows.heads * rows.width for rows in described) if all(r.stride == r.width for r in described) else ()
 

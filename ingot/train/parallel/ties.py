@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from ingot.model.across import all_gather as gather_flat
+from ingot.model.context_parallel import all_gather as gather_flat
 
 
 def enter(x: Tensor, group: distributed.ProcessGroup) -> Tensor:

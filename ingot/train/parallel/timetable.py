@@ -1,4 +1,4 @@
-"""Who computes what when in a pipeline: 1F1B (arXiv 2006.09503) and interleaved 1F1B (Megatron-LM, arXiv 2104.04473).
+"""The schedule of a pipeline: 1F1B (arXiv 2006.09503) and interleaved 1F1B (Megatron-LM, arXiv 2104.04473).
 
 A model is cut into S = P·V consecutive stages; rank r of P holds the V stages r, r + P, r + 2P, … A step has M micro-batches,
 each of which goes forward through all stages and backward through all of them again. A rank first goes forward only (it fills
@@ -11,8 +11,8 @@ last group that is not full is one with the missing ones left out. With equal ti
 
     bubble = (P − 1) / (M·V + P − 1)      M a multiple of P, or V = 1
 
-The slots that `timetable` gives say in which order ranks exchange what they made, the same on all of them: nobody can wait for
-someone who waits for him. They are no clock: a rank goes on as soon as what it needs is there.
+The slots that `timetable` gives say in which order ranks exchange what they made, the same on all of them, so no two
+ranks wait for each other. They are no clock: a rank goes on as soon as what it needs is there.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ Shapes: N tokens, C tokens of a chunk, D width, V vocabulary of this rank, R ran
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,10 +21,11 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding
 
+from ingot.kernels.cross_entropy import spread, summarise
 from ingot.model.linear import Embedding
 from ingot.model.order import local
 from ingot.model.transformer import Transformer
-from ingot.train.fused_head import capped, cross_entropy_by, kernels_can, through_cap
+from ingot.train.fused_head import cross_entropy_by
 from ingot.train.parallel.ties import all_gather, enter, leave
 
 
@@ -71,9 +71,8 @@ def divided_cross_entropy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `linear_cross_entropy` (fused_head.py) gives, from a head that is cut by its rows: the same on all ranks."""
     group, own_VD = weight_VD.device_mesh.get_group(), local(weight_VD)
-    rounded = own_VD.detach().to(states_ND.dtype)
+    copy = own_VD.detach().to(states_ND.dtype)
     targets_N = targets_N - group.rank() * len(own_VD)  # rows of this rank; negative or too large on the others
-    summarise, spread = _halves(states_ND)
 
     def differentiate(
         logits_CV: Tensor, targets_C: Tensor, a_C: Tensor, b_C: Tensor | None
@@ -83,38 +82,4 @@ def divided_cross_entropy(
         gradient_CV = spread(logits_CV, targets_C, normalisers_C, a_C, b_C, scale, softcap)
         return summaries_R2C[:, 1].sum(dim=0) - normalisers_C, normalisers_C, gradient_CV
 
-    return cross_entropy_by(differentiate, enter(states_ND, group), own_VD, rounded, targets_N, a_N, b_N)
-
-
-def _halves(states_ND: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """The two functions below, or the kernels that do the same."""
-    if not kernels_can(states_ND):
-        return _summarise, _spread
-    from ingot.train.head_triton import spread, summarise
-
-    return summarise, spread
-
-
-def _summarise(logits_CV: Tensor, targets_C: Tensor, scale: float, softcap: float | None) -> Tensor:
-    """[2, C]: log Z of these columns, and the target's logit if it is among them, else zero."""
-    z_CV, last = capped(logits_CV, scale, softcap), logits_CV.shape[1] - 1
-    here_C = (targets_C >= 0) & (targets_C <= last)
-    target_C = z_CV.gather(1, targets_C.clamp(0, last)[:, None])[:, 0]
-    return torch.stack((z_CV.logsumexp(dim=-1), torch.where(here_C, target_C, 0)))
-
-
-def _spread(
-    logits_CV: Tensor,
-    targets_C: Tensor,
-    normalisers_C: Tensor,
-    a_C: Tensor,
-    b_C: Tensor | None,
-    scale: float,
-    softcap: float | None,
-) -> Tensor:
-    """The gradient of the products W s, in their own dtype."""
-    z_CV = capped(logits_CV, scale, softcap)
-    factor_C = -a_C if b_C is None else 2 * b_C * normalisers_C - a_C
-    hit_CV = torch.arange(z_CV.shape[1], device=z_CV.device) == targets_C[:, None]
-    gradient = factor_C[:, None] * torch.exp(z_CV - normalisers_C[:, None]) + torch.where(hit_CV, a_C[:, None], 0)
-    return through_cap(gradient, z_CV, scale, softcap).to(logits_CV.dtype)
+    return cross_entropy_by(differentiate, enter(states_ND, group), own_VD, copy, targets_N, a_N, b_N)

@@ -1,15 +1,15 @@
-"""Many processes, one run: how they meet, take orders and end.
+"""Many processes, one run: how they find each other, which stages they run together, and how they end.
 
-torchrun (or `ingot run --processes N`, launch.py) starts the same command N times. The processes meet at a store of keys and
-values. The first one leads: it alone locks the run folder, decides what to do, runs the stages that one process does, writes and
-speaks. The others wait for its orders:
+torchrun (or `ingot run --processes N`, launch.py) starts the same command N times. The processes share a store of keys and
+values. The main rank alone locks the run folder, decides what to do, runs the stages of a single process, and writes files and
+progress. The others wait for its orders:
 
-    stage NAME     take part in this stage: all processes form a group, run the stage, and part again
+    stage NAME     take part in this stage: all processes form a group, run the stage, and dissolve the group
     end            there is nothing more to do
 
 Outside such a stage there is no process group, so that whatever a stage of one process does, it does as if it were alone. Every
-wait ends: the leader's heart beats in the store, and whoever finds it silent for SILENCE gives up; collectives of a stage have a
-deadline (TIMEOUT); a process that fails ends at once, and whoever started the processes then ends the others.
+wait ends: the main rank writes a heartbeat to the store, and a process that sees none for SILENCE gives up; a stage's collectives
+have a deadline (TIMEOUT); a process that fails ends at once, and the launcher then ends the others.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ class World:
 
     @contextmanager
     def stage(self, name: str, device: str) -> Iterator[None]:
-        """All processes together inside; the leader calls the others."""
+        """All processes run the body; the main rank calls the others."""
         if self.store is None:
             yield
             return
         if self.leads:
             self._order(STAGE + name)
         backend = "cpu:gloo,cuda:nccl" if choose_device(device).type == "cuda" else "gloo"
-        meeting = PrefixStore(f"stage/{self._orders}", self.store)
-        distributed.init_process_group(backend, store=meeting, rank=self.rank, world_size=self.size, timeout=TIMEOUT)
+        own = PrefixStore(f"stage/{self._orders}", self.store)
+        distributed.init_process_group(backend, store=own, rank=self.rank, world_size=self.size, timeout=TIMEOUT)
         try:
             yield  # after a failure the group stays: leaving it would mean waiting for processes that may hang
-        except Interrupted:  # on which all have agreed: nobody is left in a collective
+        except Interrupted:  # on which all have agreed: no rank is left in a collective
             distributed.destroy_process_group()
             raise
         distributed.destroy_process_group()
 
     def orders(self) -> Iterator[str]:
-        """The stages to take part in, as the leader calls them."""
+        """The stages to take part in, as the main rank calls them."""
         while (order := self._next()) != END:
             yield order.removeprefix(STAGE)
 
     def end(self, patience: float) -> None:
-        """The leader's last order; waits so long for the others to hear it, for the store may end with this process."""
+        """The main rank's last order; waits so long for the others to read it, because the store may end with this process."""
         if self.store is None or not self.leads:
             return
         self._order(END)
@@ -86,7 +86,7 @@ class World:
             time.sleep(POLL_SECONDS)
 
     def leader_ends(self) -> bool:
-        """Whether the leader gives up too, now or in a moment: it then says why."""
+        """Whether the main rank gives up too, now or in a moment: it then says why."""
         assert self.store is not None
         deadline = time.monotonic() + FAREWELL_SECONDS
         while time.monotonic() < deadline:
@@ -101,7 +101,7 @@ class World:
         self.store.set(f"order/{self._orders}", order)
 
     def _next(self) -> str:
-        """The next order, whenever it comes; an error if the leader's heart has stopped."""
+        """The next order, whenever it comes; an error if the main rank's heartbeat has stopped."""
         assert self.store is not None
         key, beats, heard = f"order/{self._orders + 1}", -1, time.monotonic()
         while not self.store.check([key]):
@@ -123,7 +123,7 @@ class World:
 
 @contextmanager
 def join_world(stop: StopSignal) -> Iterator[World]:
-    """Meet the other processes; a process by itself is a world of one. The leader's heart beats while inside."""
+    """Connect to the other processes; a process by itself is a world of one. The main rank sends heartbeats while inside."""
     if not in_world():
         yield World()
         return
@@ -135,7 +135,7 @@ def join_world(stop: StopSignal) -> Iterator[World]:
     left = threading.Event()
     heart = threading.Thread(target=_beat, args=(world, left, stop), daemon=True)
     heart.start()
-    patience = 0.0  # after a failure the others may hang: whoever started us ends them
+    patience = 0.0  # after a failure the others may hang: the launcher ends them
     try:
         yield world
         patience = FAREWELL_SECONDS
@@ -149,7 +149,7 @@ def join_world(stop: StopSignal) -> Iterator[World]:
 
 
 def _beat(world: World, left: threading.Event, stop: StopSignal) -> None:
-    """Tell the others that the leader lives; ask for a stop when the process that started us is gone."""
+    """The main rank's heartbeat; asks for a stop when the launcher is gone."""
     assert world.store is not None
     parent = int(os.environ.get(PARENT, "0"))
     while not left.wait(BEAT_SECONDS):

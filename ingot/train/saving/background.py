@@ -1,4 +1,4 @@
-"""One piece of work at a time in a thread: what it raises is raised by whoever waits for it, never lost."""
+"""One piece of work at a time in a thread: what it raises is raised again at the next wait, never lost."""
 
 from __future__ import annotations
 

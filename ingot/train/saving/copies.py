@@ -1,8 +1,8 @@
-"""Copying checkpoints to a URL in the background, beside training and beside the writing of the next checkpoint.
+"""Copying checkpoints to a URL in the background, while the run trains and writes the next checkpoint.
 
-A turn copies every kept checkpoint that is not there yet and deletes there what the policy does not keep. Checkpoints that come
-while one is under way wait for the next turn, or are passed over if the policy has dropped them by then: a slow URL never makes
-the run wait. A failure is said and tried again in the next turn; nothing that must be kept is deleted here before it is there.
+A round copies every kept checkpoint that the URL lacks and deletes there what the policy does not keep. Checkpoints that come
+during a round wait for the next one, or are passed over if the policy has dropped them by then: a slow URL never makes the run
+wait. A failure is reported and tried again in the next round; nothing that must be kept is deleted here before it is there.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Copier:
         self._background = Background(DEADLINE.total_seconds())
 
     def start(self, ranks: Ranks) -> None:
-        """Begin a turn, unless one is under way; `ranks` is the channel of whoever calls."""
+        """Begin a round, unless one is under way; `ranks` is the caller's channel."""
         if not ranks.once(lambda: self._background.busy):
             self._background.wait()
             self._background.start(self._try)
 
     def wait(self) -> None:
-        """Until the turn under way is over."""
+        """Wait until the round under way is over."""
         self._background.wait()
 
     def finish(self, final: Path) -> None:

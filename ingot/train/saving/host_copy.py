@@ -1,6 +1,6 @@
 """A copy of the state in host memory, from which a checkpoint is written while training changes the original.
 
-On a GPU the copies run on a stream of their own into pinned buffers, beside the next step's passes; only the next *update*
+On a GPU the copies run on a stream of their own into pinned buffers, during the next step's passes; only the next *update*
 waits for them, on the device (a hook of the optimizer). On a CPU they are plain copies, made before `take` returns. Buffers are
 used again by the next checkpoint: pinning, and touching new pages, costs more than the copying.
 

@@ -2,7 +2,7 @@
 
 Saving goes on in the background while the training talks over its own groups, so that it needs a group of its own: gloo, on
 the host. Everything they wait for each other with has its deadline (DEADLINE): a rank that died is an error, not a hang.
-A single process is a world of one and talks to nobody.
+A single process is a world of one and exchanges nothing.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ingot.checkpoints.families.family import Family, Layout
 from ingot.checkpoints.families.table import find_family, read_config, write_config
 from ingot.checkpoints.families.weights import check_names, load_tensor, loading_order, make_tensor
 from ingot.model.config import ModelConfig
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.transformer import Transformer
 
 LOGITS, GRADIENTS = 2e-5, 2e-4  # relative tolerances; the bar of the issue is 2e-4 for logits
@@ -174,7 +174,7 @@ def _check_gradients(peer: PreTrainedModel, model: Transformer, layout: Layout, 
 def _check_decode(model: Transformer, tokens: Tensor, full: Tensor, tolerance: float) -> None:
     """Prefill of unequal lengths with padding, a second piece, then single tokens, in other slots than rows."""
     rows, length = tokens.shape
-    caches = model.make_caches(Room(slots=rows + 1, length=length + 2))
+    caches = model.make_caches(CacheShape(slots=rows + 1, length=length + 2))
     slots = torch.arange(rows, 0, -1)
     lengths = torch.tensor([max(1, length // 2 - 3 * row) for row in range(rows)])
     done = torch.zeros(rows, dtype=torch.int64)

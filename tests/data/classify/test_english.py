@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.classify.config import EnglishStep
+from ingot.data.steps.english import EnglishStep
 
 Rows = Callable[[str], list[dict[str, Any]]]
 MADE_OF_ENGLISH = {"English", "Pidgin, Nigerian", "Scots", "Jamaican Creole English"}

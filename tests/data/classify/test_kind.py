@@ -9,8 +9,7 @@ import pyarrow
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.classify.config import SplitStep
-from ingot.data.classify.kind import code_line_shares
+from ingot.data.steps.split import SplitStep, code_line_shares
 
 Rows = Callable[[str], list[dict[str, Any]]]
 

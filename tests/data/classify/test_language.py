@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.classify.config import LanguageStep
-from ingot.data.classify.language import cut, language_model, line_spans
+from ingot.data.steps.language import LanguageStep, cut, language_model, line_spans
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import ArtifactError
 

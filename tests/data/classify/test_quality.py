@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ingot.data.apply import apply
-from ingot.data.classify.config import QualityStep
+from ingot.data.steps.quality import QualityStep
 
 Rows = Callable[[str], list[dict[str, Any]]]
 

@@ -11,9 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from ingot.data.classify import ventiles
-from ingot.data.classify.config import VentilesStep
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps.ventiles import VentilesStep
 
 
 def shards_of(table: pyarrow.Table, folder: Path, count: int) -> list[Shard]:
@@ -54,9 +54,7 @@ def test_equal_to_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards:
     rows = [{**row, "topic": row["topic"] or ""} for row in rows]
     monkeypatch.setattr(ventiles, "PARTITION_BYTES", 200 * ventiles.RECORD.itemsize)  # several partitions a topic
     step = VentilesStep(topic="topic", tokens="tokens")
-    paths = ventiles.Ventiles(step).annotate(
-        shards_of(pyarrow.Table.from_pylist(rows), tmp_path, shards), Work(tmp_path / "work")
-    )
+    paths = step.annotate(shards_of(pyarrow.Table.from_pylist(rows), tmp_path, shards), Work(tmp_path / "work"))
     found = [value for path in paths for value in pyarrow.parquet.read_table(path).column("quality_bucket").to_pylist()]
     assert found == expected(rows, 20)
 
@@ -67,7 +65,7 @@ def test_weight_is_bytes_and_shares_are_equal(tmp_path: Path) -> None:
         {"text": "x" * int(random.integers(1, 50)), "quality": float(score)} for score in random.random(4000)
     ]
     table = pyarrow.Table.from_pylist(rows)
-    [path] = ventiles.Ventiles(VentilesStep()).annotate(shards_of(table, tmp_path, 1), Work(tmp_path / "work"))
+    [path] = VentilesStep().annotate(shards_of(table, tmp_path, 1), Work(tmp_path / "work"))
     buckets = np.array(pyarrow.parquet.read_table(path).column("quality_bucket").to_pylist())
     weights = np.bincount(buckets, [len(row["text"]) for row in rows])
     assert len(weights) == 20

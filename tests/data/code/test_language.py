@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.code.config import CodeLanguageStep
-from ingot.data.code.language import by_content, languages_of
+from ingot.data.steps.code_language import CodeLanguageStep, by_content, languages_of
 
 CASES = [
     ("src/Makefile", "", "Makefile", "name"),

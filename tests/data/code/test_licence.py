@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.code.config import LicenceStep
-from ingot.data.code.licence import licence_of, parts_of
+from ingot.data.steps.licence import LicenceStep, licence_of, parts_of
 
 APACHE = '# Licensed under the Apache License, Version 2.0 (the "License");\n# you may not use this file'
 GPL = """/* This program is free software; you can redistribute it and/or modify it under the terms of the

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.config import DecontaminateStep
-from ingot.data.decontaminate.decon import Decon
-from ingot.data.decontaminate.decon_index import build_index
+from ingot.data.decontaminate.decon_index import DeconIndex, build_index
 from ingot.data.decontaminate.decon_scan import EVAL, LEFT, RIGHT, clusters
 from ingot.data.decontaminate.score import adjusted, combined, required
 from ingot.data.decontaminate.tokens import tokens_of
 from ingot.data.decontaminate.words import word_list
+from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -185,12 +184,12 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     repeated = {"question": "la " * 30}
     short_question = {"question": "who was it", "answer": words("a", 30)}
     step = config(tmp_path, [row, row, {"question": "too short"}, repeated, short_question])
-    assert step.build().say() == [
+    assert step.say() == [
         "decontaminate: 27 n-grams of 2 evals; left out 1 duplicates and 2 evals that are too short to be searched for",
         "decontaminate: 1 questions are shorter than an n-gram and cannot be found",
     ]
     with pytest.raises(DataError, match=r"none of the 1 evals has 20 tokens and 4 different words"):
-        config(tmp_path, [{"question": "too short"}]).build().say()
+        config(tmp_path, [{"question": "too short"}]).say()
 
 
 def test_weights_of_the_corpus(tmp_path: Path) -> None:
@@ -310,7 +309,8 @@ def test_hot_ngrams_start_no_match(tmp_path: Path) -> None:
     """2,001 evals begin with the same 8 words (4 hot n-grams); a document with only these and one eval's own words."""
     evals = [{"question": f"{words('hot', 8)} {words(f'e{number}x', 14)}"} for number in range(2001)]
     step = config(tmp_path, evals)
-    assert Decon(step).index.questions.hot.sum() == 4
+    assert isinstance(step.index, DeconIndex)
+    assert step.index.questions.hot.sum() == 4
     row = one(step, f"{words('hot', 8)} {words('filler', 30)}")
     assert row["contamination_matches"] is None
     row = one(step, f"{words('hot', 8)} {words('e7x', 14)} {words('filler', 30)}")

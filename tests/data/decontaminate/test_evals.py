@@ -15,13 +15,12 @@ import tiktoken
 from tokenizers import Tokenizer
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.config import DecontaminateStep, EvalFiles
-from ingot.data.decontaminate.decon import Decon
+from ingot.data.decontaminate.config import EvalFiles
 from ingot.data.decontaminate.evals import Eval, eval_texts, evals
-from ingot.data.decontaminate.overlap import Overlap
 from ingot.data.decontaminate.report import eval_report, lines
 from ingot.data.decontaminate.tokens import PATTERNS, tokens_of
 from ingot.data.decontaminate.words import word_list
+from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -190,10 +189,10 @@ def test_the_report(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in one))
     (tmp_path / "two.jsonl").write_text(json.dumps({"question": numbered("qux")}) + '\n{"question": "too short"}\n')
     documents = [f"Before. {numbered('foo')} After.", "nothing to see", numbered("bar"), numbered("foo")]
-    for mode, kind in (("overlap", Overlap), ("decon", Decon)):
+    for mode in ("overlap", "decon"):
         step = DecontaminateStep(mode=mode, against=[str(tmp_path)])
         table = apply(step, documents)
-        report = eval_report(kind(step), [table.slice(0, 2), table.slice(2)])
+        report = eval_report(step, [table.slice(0, 2), table.slice(2)])
         assert (report["documents"], report["removed"]) == (4, 3)
         first, second = (report["sets"][f"{tmp_path.name}/{name}"] for name in ("one", "two"))
         assert {key: first[key] for key in ("evals", "searched", "found", "documents")} == {

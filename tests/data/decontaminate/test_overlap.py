@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.config import DecontaminateStep
 from ingot.data.decontaminate.overlap import build_index, hits_of
 from ingot.data.decontaminate.words import word_list, word_places, words_of
+from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -138,10 +138,10 @@ def test_weights_of_the_corpus_by_hand() -> None:
 
 
 def test_what_cannot_be_found_is_said() -> None:
-    step = DecontaminateStep(texts=[PROMPT, "Too short."]).build()
+    step = DecontaminateStep(texts=[PROMPT, "Too short."])
     assert step.say() == ["decontaminate: 6 n-grams of 1 evals; 1 evals are too short to be searched for"]
     with pytest.raises(DataError, match=r"none of the 1 evals has 5 words, 3 of(.|\n)*fix: give longer"):
-        DecontaminateStep(texts=["Too short."]).build().say()
+        DecontaminateStep(texts=["Too short."]).say()
 
 
 def test_files_of_every_kind(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.stage import StageFolder
 
@@ -32,7 +32,7 @@ def run(folder: Path, corpus: Path, evals: Path, **options: Any) -> tuple[StageF
             "workers": 1,
         }
     )
-    STAGE.run(config, {}, stage)
+    run_stage(config, {}, stage)
     return stage, recorder
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from ingot.data.apply import as_table
 from ingot.data.engine.shard import Shard, shard_and_row
 from ingot.data.engine.work import Work
-from ingot.data.step import AcrossDocuments, StepConfig
+from ingot.data.step import AcrossDocuments, Step
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,13 @@ class Result:
         return {frozenset(cluster) for cluster in found.values()}
 
 
-def run(
-    config: StepConfig, documents: pyarrow.Table | list[dict[str, Any]] | list[str], cuts: Sequence[int] = ()
-) -> Result:
+def run(config: Step, documents: pyarrow.Table | list[dict[str, Any]] | list[str], cuts: Sequence[int] = ()) -> Result:
     """The step on the documents, cut into shards before the given rows.
 
     Shard numbers have gaps, and before every document stands a copy of it that was removed earlier: no step may see it.
     """
     table = as_table(documents)
-    step = config.build()
+    step = config
     assert isinstance(step, AcrossDocuments)
     edges = [0, *cuts, len(table)]
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +61,7 @@ def run(
         for part, path in zip(tables, paths, strict=True):
             columns = pyarrow.parquet.read_table(path)
             assert tuple(sorted(columns.column_names)) == tuple(sorted(config.writes()))
-            [rule] = step.rules(columns)
+            [rule] = step.decide(columns)
             partners = rule.partners if rule.partners is not None else np.full(len(columns), -1)
             for row, (before, after) in enumerate(zip(part.to_pylist()[1::2], columns.to_pylist(), strict=True)):
                 shard_number, at = shard_and_row(np.array([partners[row]]))

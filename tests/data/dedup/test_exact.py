@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.dedup.config import ExactDedupStep
+from ingot.data.steps.exact_dedup import ExactDedupStep
 from ingot.workspace.errors import DataError
 from tests.data.dedup.shards import run
 

@@ -8,7 +8,7 @@ from typing import Literal
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingot.data.dedup.config import ExactDedupStep
+from ingot.data.steps.exact_dedup import ExactDedupStep
 from tests.data.dedup.shards import run
 
 SEPARATORS = {"line": re.compile(r"\n"), "paragraph": re.compile(r"\n[ \t]*\n(?:[ \t]*\n)*")}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.data.dedup.arrays import Hashes
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.dedup.minhash import band_keys, family, signatures_of
 from ingot.data.dedup.shingles import shingles_of, sorted_sets
 from ingot.data.dedup.union_find import components
 from ingot.data.dedup.verify import jaccard
+from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.text.arrays import Hashes
 from ingot.data.text.texts import Texts
 
 STEP = NearDedupStep()
@@ -162,7 +162,7 @@ def test_s_curve_that_is_told() -> None:
     for similarity, stated in values.items():
         assert STEP.probability(similarity) == pytest.approx(stated, rel=0.03)
     assert "92 % at 0.8" in " ".join(str(NearDedupStep.__doc__).split())
-    first, second = STEP.build().say()
+    first, second = STEP.say()
     assert "14 bands x 8 rows" in first and "knee at Jaccard 0.72" in first
     assert "0.5: 5.33 %" in second and "0.8: 92.35 %" in second and "0.9: 99.96 %" in second
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from ingot.data.apply import apply
 from ingot.data.dedup import verify
-from ingot.data.dedup.config import NearDedupStep
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps.near_dedup import NearDedupStep
 from tests.data.dedup.reference import corpus, pair, shingles, similarity, words
 from tests.data.dedup.shards import run
 
@@ -145,7 +145,7 @@ def test_same_bytes_for_the_same_documents(tmp_path: Path) -> None:
     base = tmp_path / "base.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(documents), base)
     shard = Shard(0, "all", base, len(documents), base.stat().st_size)
-    paths = [STEP.build().annotate([shard], Work(tmp_path / name))[0] for name in ("one", "two")]  # type: ignore[attr-defined]
+    paths = [STEP.annotate([shard], Work(tmp_path / name))[0] for name in ("one", "two")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from ingot.data.apply import apply
 from ingot.data.dedup.substring import echo_intervals
 from ingot.data.dedup.substring_anchors import find_anchors
-from ingot.data.dedup.substring_config import SubstringDedupStep
 from ingot.data.dedup.substring_groups import contexts_of, strikes_of
 from ingot.data.dedup.substring_intervals import cover, cut, union
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps.substring_dedup import SubstringDedupStep
 from ingot.data.text.texts import Texts
 from tests.data.dedup_substring.oracle import deduplicated, intervals_of
 
@@ -35,7 +35,7 @@ def dedup_in_shards(texts: list[list[str]], config: SubstringDedupStep, folder: 
         pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(documents, pyarrow.string())}), base)
         size = sum(len(text.encode()) for text in documents)
         shards.append(Shard(number, f"{number}-{hash(tuple(documents))}", base, len(documents), size))
-    paths = config.build().annotate(shards, Work(folder / "work"))  # type: ignore[attr-defined]
+    paths = config.annotate(shards, Work(folder / "work"))
     return [row for path in paths for row in pyarrow.parquet.read_table(path).to_pylist()]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.data.curate import STAGE
+from ingot.data.curate import run as run_stage
 from ingot.data.engine.pool import Pool
 from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.work import Work
@@ -50,11 +50,13 @@ def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: Pool) -> None:
     rows.mkdir()
     for number in range(3):
         write_rows(rows / f"rows-{number}.jsonl", 1, seed=number)
-    steps = [{"step": "split"}, {"step": "exact_dedup"}, {"step": "gopher_quality"}, {"step": "near_dedup"}]
+    mine = tmp_path / "mine.py"
+    mine.write_text("def shorter(text: str, most: int = 400) -> str:\n    return text[:most]\n", encoding="utf-8")
+    steps = [{"step": name} for name in ("split", "exact_dedup", "gopher_quality", f"{mine}:shorter", "near_dedup")]
     options = {"sources": [{"files": f"{rows}/*.jsonl"}], "steps": steps}
     folders = {}
     for engine, workers in (("local", 1), ("ray", 2)):
         folders[engine] = stage_at(tmp_path / engine / "stage")
         config = CurateConfig.model_validate({**options, "engine": engine, "workers": workers})
-        STAGE.run(config, {}, folders[engine])
+        run_stage(config, {}, folders[engine])
     assert results(folders["ray"]) == results(folders["local"])

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.extract.config import FixTextStep, NormaliseStep
 from ingot.data.extract.fix import fix_text, suspects
 from ingot.data.extract.rewrite import rewritten
+from ingot.data.steps.fix_text import FixTextStep
+from ingot.data.steps.normalise import NormaliseStep
 from ingot.data.text.texts import Texts
 
 CLEAN = [

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.extract.config import ExtractHtmlStep
-from ingot.data.extract.html import ExtractHtml, TookTooLong, deadline
+from ingot.data.steps.extract_html import ExtractHtmlStep, TookTooLong, deadline
 from tests.data.extract.metric import f1_score
 
 Rows = Callable[[str], list[dict[str, Any]]]
 
 
-def extracted(step: ExtractHtml, pages: list[str]) -> list[str]:
+def extracted(step: ExtractHtmlStep, pages: list[str]) -> list[str]:
     return [step.extract(page.encode())[0] for page in pages]
 
 
@@ -45,7 +44,7 @@ def test_articles_at_least_as_well_as_the_best_library(rows_of: Rows) -> None:
     scores = {
         name: f1_score(list(zip(truth, map(extract, pages), strict=True))) for name, extract in libraries().items()
     }
-    ours = f1_score(list(zip(truth, extracted(ExtractHtmlStep().build(), pages), strict=True)))
+    ours = f1_score(list(zip(truth, extracted(ExtractHtmlStep(), pages), strict=True)))
     assert ours >= max(scores.values()), scores
     assert ours > 0.968  # trafilatura 2.3: 0.959 at best, resiliparse 1.1: 0.907
 
@@ -60,7 +59,7 @@ def test_other_pages_at_least_as_well_as_the_best_library(rows_of: Rows) -> None
     scores = {
         name: f1_score(list(zip(truth, map(extract, pages), strict=True))) for name, extract in libraries().items()
     }
-    ours = f1_score(list(zip(truth, extracted(ExtractHtmlStep().build(), pages), strict=True)))
+    ours = f1_score(list(zip(truth, extracted(ExtractHtmlStep(), pages), strict=True)))
     assert ours >= max(scores.values()), scores
     assert ours > 0.965  # resiliparse: 0.931, trafilatura: 0.923 at best
 
@@ -68,7 +67,7 @@ def test_other_pages_at_least_as_well_as_the_best_library(rows_of: Rows) -> None
 def test_precise_is_trafilatura(rows_of: Rows) -> None:
     trafilatura = pytest.importorskip("trafilatura", exc_type=ImportError)
     pages = [row["html"] for row in rows_of("article_extraction_benchmark/pages_dev.jsonl.gz")[:8]]
-    ours = extracted(ExtractHtmlStep(method="precise").build(), pages)
+    ours = extracted(ExtractHtmlStep(method="precise"), pages)
     for page, text in zip(pages, ours, strict=True):
         theirs = trafilatura.extract(page, favor_precision=True, include_comments=False)
         assert text.split() == (theirs or "").split()
@@ -78,7 +77,7 @@ def test_fast_is_resiliparse(rows_of: Rows) -> None:
     from resiliparse.extract.html2text import extract_plain_text
 
     pages = [row["html"] for row in rows_of("article_extraction_benchmark/pages_dev.jsonl.gz")[:20]]
-    for page, text in zip(pages, extracted(ExtractHtmlStep(method="fast").build(), pages), strict=True):
+    for page, text in zip(pages, extracted(ExtractHtmlStep(method="fast"), pages), strict=True):
         theirs = extract_plain_text(page, main_content=True, links=False, alt_texts=False, comments=False)
         assert text.split() == theirs.split()
 
@@ -92,7 +91,7 @@ def test_what_stays_and_what_goes() -> None:
       <div id="content"><h1>Heading</h1>{SENTENCES}<ul><li>First point</li><li>Second point</li></ul>{SENTENCES}
       <div><a href="/a">Read this too</a> <a href="/b">And that</a></div><pre>code  block</pre></div>
       <aside>Subscribe to our letter</aside><footer>All rights</footer></body></html>"""
-    text, title = ExtractHtmlStep().build().extract(page.encode())
+    text, title = ExtractHtmlStep().extract(page.encode())
     assert title == "The title"
     for kept in ("Heading", "One sentence of the article", "First point", "code  block"):
         assert kept in text
@@ -103,7 +102,7 @@ def test_what_stays_and_what_goes() -> None:
 def test_a_name_that_lies_is_not_believed() -> None:
     """A whole page in an element called `sidebar-layout`, in a form as some servers do it."""
     page = f'<body><form><div class="with-sidebar"><div>{SENTENCES * 3}</div></div></form></body>'
-    assert "One sentence of the article" in ExtractHtmlStep().build().extract(page.encode())[0]
+    assert "One sentence of the article" in ExtractHtmlStep().extract(page.encode())[0]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_a_name_that_lies_is_not_believed() -> None:
     ids=lambda page: page[:12],
 )
 def test_pages_made_to_hurt(page: str) -> None:
-    step = ExtractHtmlStep().build()
+    step = ExtractHtmlStep()
     step.extract(b"<p>compile the kernel first")
     began = time.process_time()
     text, _ = step.extract(page.encode())
@@ -135,7 +134,7 @@ def test_pages_made_to_hurt(page: str) -> None:
 
 
 def test_a_page_is_cut_at_its_limit() -> None:
-    step = ExtractHtmlStep(max_bytes=500).build()
+    step = ExtractHtmlStep(max_bytes=500)
     text, _ = step.extract(("<p>" + "é" * 1000).encode())
     assert text == "é" * 248
 

@@ -7,8 +7,11 @@ from collections import Counter
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.rules.config import C4Step, FineWebStep, GopherQualityStep, GopherRepetitionStep
-from ingot.data.step import StepConfig
+from ingot.data.step import Step
+from ingot.data.steps.c4 import C4Step
+from ingot.data.steps.fineweb import FineWebStep
+from ingot.data.steps.gopher_quality import GopherQualityStep
+from ingot.data.steps.gopher_repetition import GopherRepetitionStep
 
 from .datatrove_filters import decisions
 
@@ -43,7 +46,7 @@ FINEWEB = {
 C4 = {"lorem_ipsum": "lorem ipsum", "curly_bracket": "curly bracket", "too_few_sentences": "sentences <"}
 
 
-def reasons(step: StepConfig, texts: list[str]) -> tuple[list[str | None], list[str]]:
+def reasons(step: Step, texts: list[str]) -> tuple[list[str | None], list[str]]:
     """The name of the rule and the direction of the comparison, without the numbers; and the texts afterwards."""
     table = apply(step, texts)
     shown = []
@@ -71,7 +74,7 @@ def reasons(step: StepConfig, texts: list[str]) -> tuple[list[str | None], list[
     ids=["gopher_quality", "gopher_repetition", "fineweb"],
 )
 def test_decisions_equal_datatrove(
-    step: StepConfig,
+    step: Step,
     module: str,
     name: str,
     names: dict[str, str],

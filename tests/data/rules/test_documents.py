@@ -12,21 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.rules.config import (
-    BadWordsStep,
-    CompressionRatioStep,
-    GopherQualityStep,
-    GopherRepetitionStep,
-    LengthStep,
-    MadladStep,
-    PiiStep,
-    UrlFilterStep,
-)
-from ingot.data.step import StepConfig
+from ingot.data.step import Step
+from ingot.data.steps.bad_words import BadWordsStep
+from ingot.data.steps.compression_ratio import CompressionRatioStep
+from ingot.data.steps.gopher_quality import GopherQualityStep
+from ingot.data.steps.gopher_repetition import GopherRepetitionStep
+from ingot.data.steps.length import LengthStep
+from ingot.data.steps.madlad import MadladStep
+from ingot.data.steps.pii import PiiStep
+from ingot.data.steps.url_filter import UrlFilterStep
 from ingot.workspace.errors import DataError
 
 
-def removed(step: StepConfig, documents: list[str] | list[dict[str, str]]) -> list[str | None]:
+def removed(step: Step, documents: list[str] | list[dict[str, str]]) -> list[str | None]:
     return apply(step, documents).column("removed_by").to_pylist()
 
 

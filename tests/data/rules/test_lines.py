@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.rules.config import C4Step, LineModifiersStep, NewlinesStep
+from ingot.data.steps.c4 import C4Step
+from ingot.data.steps.line_modifiers import LineModifiersStep
+from ingot.data.steps.newlines import NewlinesStep
 
 from .datatrove_filters import decisions
 

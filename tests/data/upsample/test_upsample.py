@@ -14,7 +14,7 @@ import pytest
 from ingot.data.apply import apply
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
-from ingot.data.upsample.config import UpsampleStep
+from ingot.data.steps.upsample import UpsampleStep
 from ingot.data.upsample.curve import solve
 from ingot.workspace.errors import DataError
 
@@ -47,7 +47,7 @@ def run(rows: list[dict[str, Any]], config: UpsampleStep, folder: Path, shards: 
         base = folder / f"{number}.parquet"
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(piece), base)
         made.append(Shard(number, f"{number} of {shards}", base, len(piece), len(piece)))
-    paths = config.build().annotate(made, Work(folder / "work"))  # type: ignore[attr-defined]
+    paths = config.annotate(made, Work(folder / "work"))
     for piece, path in zip(pieces, paths, strict=True):
         for row, columns in zip(piece, pyarrow.parquet.read_table(path).to_pylist(), strict=True):
             found[row["id"]] = (columns[config.copies], columns["upsample_rate"])

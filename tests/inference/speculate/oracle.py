@@ -11,7 +11,7 @@ from ingot.inference.request import Completion, Request
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.ngram import NgramDrafter
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.transformer import Transformer
 
 TOKENS = 4
@@ -19,10 +19,12 @@ TOKENS = 4
 
 def bytes_of(model: Transformer, pages: int, length: int) -> int:
     """The size of a cache with so many pages."""
-    caches = model.make_caches(Room(slots=1, length=length, pages=1, piece=32))
+    caches = model.make_caches(CacheShape(slots=1, length=length, pages=1, piece=32))
     if model.multi_token is not None:
         weight = model.embedding.weight
-        caches.append(model.multi_token.make_cache(Room(slots=1, length=length, pages=1), weight.dtype, weight.device))
+        caches.append(
+            model.multi_token.make_cache(CacheShape(slots=1, length=length, pages=1), weight.dtype, weight.device)
+        )
     parts = [part for cache in caches for part in simple_caches(cache) if part.in_pages]
     return pages * sum(tensor.numel() * tensor.element_size() for part in parts for tensor in part.tensors())
 

@@ -1,24 +1,26 @@
-"""Masks: for every state the same as trying each token of the vocabulary, byte by byte."""
+"""Masks: for every state the same as trying each token of the vocabulary; and what is kept of grammars and masks."""
 
 from __future__ import annotations
 
 import random
+import sys
 import threading
 
 import numpy as np
 import pytest
 
-from ingot.inference.structure import automaton as automaton_module
 from ingot.inference.structure import constraint as constraint_module
+from ingot.inference.structure import vocabulary as vocabulary_module
+from ingot.inference.structure.cache import Cache
 from ingot.inference.structure.constraint import (
     Constraint,
     State,
     compile_choice,
-    compile_json,
     compile_regex,
     compile_schema,
 )
 from ingot.inference.structure.errors import StructureError
+from ingot.inference.structure.vocabulary import Vocabulary, vocabulary_of
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
 from tests.inference.structure.conftest import byte_level
@@ -36,6 +38,17 @@ def brute_force(state: State, tokenizer: Tokenizer) -> np.ndarray:
             continue
         mask[token] = 1
     return mask
+
+
+def check(state: State, tokenizer: Tokenizer) -> None:
+    """The mask is that of trying every token. Where only one text can follow, it has the token that begins it best."""
+    mask, tried = state.mask(), brute_force(state, tokenizer)
+    if mask.sum() == 1:
+        pieces = [tokenizer.decode_bytes((int(id),)) for id in np.flatnonzero(tried)]
+        longest = max(pieces, key=len)
+        assert tried[mask == 1].all() and all(longest.startswith(piece) for piece in pieces)
+    else:
+        assert np.array_equal(mask, tried)
 
 
 def states_on_the_way(constraint: Constraint, text: str, tokenizer: Tokenizer) -> list[State]:
@@ -64,7 +77,7 @@ REGEXES = {
 @pytest.mark.parametrize("pattern", REGEXES)
 def test_small_vocabulary_regex(pattern: str, small: Tokenizer) -> None:
     for state in states_on_the_way(compile_regex(pattern, small), REGEXES[pattern], small):
-        assert np.array_equal(state.mask(), brute_force(state, small))
+        check(state, small)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,14 +86,14 @@ def test_small_vocabulary_schema(name: str, small: Tokenizer) -> None:
     written = write(constraint, small, random.Random(7), patience=10)
     assert written is not None
     for state in states_on_the_way(constraint, written.decode(), small)[:60]:
-        assert np.array_equal(state.mask(), brute_force(state, small))
+        check(state, small)
 
 
 def test_real_vocabulary(smollm2: Tokenizer) -> None:
     person = states_on_the_way(compile_schema(PERSON, smollm2), '{"name": "Zoë", "age": 3', smollm2)
     counted = states_on_the_way(compile_regex(r'"[^"]{2,90}"', smollm2), '"ab', smollm2)
     for state in (person[10], person[13], person[-1], counted[-1]):
-        assert np.array_equal(state.mask(), brute_force(state, smollm2))
+        check(state, smollm2)
 
 
 def test_special_tokens_are_never_text(small: Tokenizer) -> None:
@@ -140,10 +153,10 @@ def test_choices(single_bytes: Tokenizer) -> None:
 
 def test_bytes_that_the_vocabulary_lacks() -> None:
     lacking = byte_level([bytes([byte]) for byte in range(256) if byte != 0xA9] + ["ué".encode()])
-    # é is C3 A9, and A9 alone is no token: "ué" could be written, but after C3 there would be no way on
+    # é is C3 A9, and A9 alone is no token: after C3 only è can follow
     constraint = compile_regex("[uéè]+", lacking)
     written = {write(constraint, lacking, random.Random(seed)) for seed in range(30)}
-    assert all(text is not None and set(text.decode()) <= set("uè") for text in written)
+    assert all(text is not None and "é" not in text.decode().replace("ué", "") for text in written)
     with pytest.raises(StructureError, match="no text satisfies it"):
         compile_regex("é", lacking)
 
@@ -156,56 +169,108 @@ def test_vocabulary_of_whole_characters(whole_characters: Tokenizer) -> None:
     assert not any("ü" in (text or b"").decode() for text in written)
 
 
-def test_a_new_automaton_when_one_is_full(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of many states gives the same masks as with room for all of them."""
-    text = '{"a": [[[1, {"b": "日本"}], "x"], {"c": {"d": [true]}}], "e": "f"}'
-    roomy = states_on_the_way(compile_json(small), text, small)
-    monkeypatch.setattr(automaton_module, "STATES_AT_MOST", 30)
-    constraint_module._kept.clear()
-    narrow = states_on_the_way(compile_json(small), text, small)
-    assert len({id(state._automaton) for state in narrow}) >= 3
-    for left, right in zip(roomy, narrow, strict=True):
-        assert np.array_equal(left.mask(), right.mask()) and left.complete == right.complete
-    assert narrow[-1].complete
+def test_states_do_not_change(small: Tokenizer) -> None:
+    """A state may be advanced again, after another text has gone on from it."""
+    start = compile_regex("(ab|cd|ce)+", small).start()
+    state = start
+    for letter in "cdabce":
+        state = state.advance(ord(letter))
+    assert state.complete and not start.complete
+    other = start.advance(ord("c")).advance(ord("e"))
+    assert other.complete and not start.advance(ord("a")).complete
+    again = state.advance(ord("a"))
+    with pytest.raises(StructureError, match="not allowed"):
+        again.advance(ord("a"))
+    assert again.advance(ord("b")).complete and state.complete
 
 
-def test_kept_and_shared(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constraint_module, "CONSTRAINTS_KEPT", 2)
-    constraint_module._kept.clear()
+@pytest.fixture
+def fresh(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
+    """The small vocabulary with nothing kept yet."""
+    vocabulary = Vocabulary(small)
+    monkeypatch.setitem(vocabulary_module._vocabularies, small, vocabulary)
+    return vocabulary
+
+
+def test_kept_and_shared(small: Tokenizer, fresh: Vocabulary) -> None:
     first = compile_regex("a+", small)
     assert compile_regex("a+", small) is first
     assert compile_choice(["a+"], small) is not first
-    compile_regex("b", small)
-    assert compile_regex("a+", small) is not first  # two others were asked for since
     state, other = first.start(), first.start()
-    assert state == other and hash(state) == hash(other) and state.mask() is other.mask()
+    assert state.mask() is other.mask() and state.advance(97).mask() is other.advance(97).mask()
     assert not state.mask().flags.writeable
+    with pytest.raises(StructureError, match="unclosed group"):
+        compile_regex("(", small)
+    compiled = constraint_module.Constraint
+    constraint_module.Constraint = None  # type: ignore[assignment, misc]
+    try:
+        with pytest.raises(StructureError, match="unclosed group"):  # without compiling it again
+            compile_regex("(", small)
+    finally:
+        constraint_module.Constraint = compiled  # type: ignore[misc]
 
 
-def test_equal_texts_are_equal_states(small: Tokenizer) -> None:
-    constraint = compile_json(small)
-    pieces = [[b'{"', b"a", b'"', b":", b'"'], [b"{", b'"a"', b":", b'"']]
-    ends = []
-    for cut in pieces:
-        state = constraint.start()
-        for piece in cut:
-            state = state.advance(next(id for id in range(small.vocabulary_size) if small.decode_bytes((id,)) == piece))
-        ends.append(state)
-    assert ends[0] == ends[1]
+def test_what_is_kept_is_bounded(small: Tokenizer, fresh: Vocabulary) -> None:
+    fresh.grammars.limit, fresh.masks.limit = 1 << 20, 1 << 14
+    properties = {f"p{number}": {"type": "string"} for number in range(50)}
+    first = compile_schema({"type": "object", "properties": properties}, small)
+    for number in range(40):
+        compile_schema({"type": "object", "properties": properties | {f"q{number}": {}}}, small)
+        assert 0 < fresh.grammars.bytes <= 1 << 20 and 0 < fresh.masks.bytes <= 1 << 14
+    assert len(fresh.grammars) < 20
+    assert compile_schema({"type": "object", "properties": properties}, small) is not first
 
 
-def test_too_many_readings_is_an_error(single_bytes: Tokenizer) -> None:
-    state = compile_regex("(a{0,400}){0,400}b", single_bytes).start()
-    with pytest.raises(IngotError, match="ways"):
-        for _ in range(400):
-            state = state.advance(ord("a"))
+def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
+    cache: Cache[str] = Cache(10)
+    cache.put("a", "A", 4)
+    cache.put("b", "B", 4)
+    assert cache.get("a") == "A"
+    cache.put("c", "C", 4)
+    assert (cache.get("a"), cache.get("b"), cache.get("c"), cache.bytes) == ("A", None, "C", 8)
+    cache.put("a", "larger", 6)
+    assert (cache.get("a"), cache.get("c"), cache.bytes) == ("larger", "C", 10)
+    cache.put("d", "too large", 11)
+    assert cache.get("d") is None and len(cache) == 2
+
+
+def test_a_grammar_that_reached_a_limit_is_compiled_anew(smollm2: Tokenizer) -> None:
+    """Its lexer, which all texts share, keeps the states that it met: nobody else should inherit them."""
+    pattern = "([a-z]{1,30}[0-9]{0,30}){1,50}x"
+    constraint = compile_regex(pattern, smollm2)
+    with pytest.raises(IngotError, match="too many expressions"):
+        for seed in range(20):
+            write(constraint, smollm2, random.Random(seed))
+    assert compile_regex(pattern, smollm2) is not constraint
+
+
+def test_a_grammar_that_made_many_masks_is_compiled_anew(
+    small: Tokenizer, fresh: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraint_module, "MASKS_AT_MOST", 100)
+    constraint = compile_regex("[ab]+", small)
+    state = constraint.start()
+    for _ in range(200):
+        state = state.advance(97)
+        state.mask()
+    assert state.complete and compile_regex("[ab]+", small) is not constraint
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    vocabulary_module.library.cache_clear()
+    try:
+        with pytest.raises(IngotError, match=r"ingot\[serve\]"):
+            vocabulary_module.library()
+    finally:
+        vocabulary_module.library.cache_clear()
 
 
 def test_threads(smollm2: Tokenizer) -> None:
     """Eight threads compile and walk at once; each sees the masks that one thread sees alone."""
     names = ["person", "tree", "expression", "open", "long", "date-time", "any of", "list"]
     alone = {name: write(compile_schema(CASES[name][0], smollm2), smollm2, random.Random(1)) for name in names}
-    constraint_module._kept.clear()
+    vocabulary_of(smollm2).grammars = Cache(1 << 26)
     together: dict[str, bytes | None] = {}
 
     def work(name: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ingot.inference.weight_only.scheme import Packed, group_for, pack_4, pack_8, unpack
+from ingot.inference.weight_only.scheme import group_for, pack_4, pack_8
+from ingot.kernels.packed_linear import Packed, unpack
 
 
 def normal(*shape: int, seed: int) -> Tensor:

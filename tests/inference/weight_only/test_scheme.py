@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ingot.inference.weight_only.scheme import Packed, group_for, pack_4, pack_8, pack_symmetric, unpack
+from ingot.inference.weight_only.scheme import group_for, pack_4, pack_8, pack_symmetric
+from ingot.kernels.packed_linear import Packed, unpack
 from ingot.model.quantise import quantise, rounded
 from tests.inference.weight_only.cases import normal
 

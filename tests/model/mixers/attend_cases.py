@@ -8,6 +8,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend import Backend, attend, use_backend
 from ingot.model.mixers.mask import PADDING
@@ -106,11 +107,7 @@ def run(
             inputs["key"],
             inputs["value"],
             context,
-            scale=0.3,
-            window=case.window,
-            chunk=case.chunk,
-            softcap=case.softcap,
-            sinks_H=inputs.get("sinks"),
+            AttentionOptions(0.3, case.window, case.chunk, case.softcap, inputs.get("sinks")),
         )
 
     if backend is None:

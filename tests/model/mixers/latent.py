@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ingot.model.context import Context
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mixer import Site
 from ingot.model.mixers.mla import Mla, MlaConfig
 from ingot.model.norm import NormConfig
@@ -84,13 +84,16 @@ def packed(*lengths: int, padding: int = 0) -> Context:
     return Context(torch.tensor([positions + [0] * padding]), documents)
 
 
-def decode(layers: list[Mla], x_BTD: Tensor, pieces: list[list[int]], slots: list[int], room: int) -> Tensor:
+def decode(layers: list[Mla], x_BTD: Tensor, pieces: list[list[int]], slots: list[int], cache_shape: int) -> Tensor:
     """All layers' summed outputs when the rows of x arrive in pieces; piece p brings pieces[p][b] tokens of row b.
 
     Shorter rows are padded at their end. Layers do not feed each other: each reads x.
     """
     rows = x_BTD.shape[0]
-    caches = [layer.make_cache(Room(slots=max(slots) + 1, length=room), x_BTD.dtype, x_BTD.device) for layer in layers]
+    caches = [
+        layer.make_cache(CacheShape(slots=max(slots) + 1, length=cache_shape), x_BTD.dtype, x_BTD.device)
+        for layer in layers
+    ]
     done, outputs = [0] * rows, torch.zeros_like(x_BTD)
     for piece in pieces:
         longest = max(piece)

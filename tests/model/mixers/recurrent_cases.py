@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ingot.model.context import Context
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mixer import Mixer, Site
 from ingot.model.norm import NormConfig
 
@@ -108,7 +108,7 @@ def check_cache(mixer: Mixer) -> None:
     x = random_input(rows, longest, WIDTH)
     lengths = [a + b + decoded for a, b in zip(first, second, strict=True)]
     full = mixer(x, plain_context(rows, longest))
-    cache = mixer.make_cache(Room(slots=5, length=longest), torch.float64, torch.device("cpu"))
+    cache = mixer.make_cache(CacheShape(slots=5, length=longest), torch.float64, torch.device("cpu"))
     with torch.no_grad():  # what an earlier sequence left behind must not matter
         mixer(random_input(5, 3, WIDTH, seed=9), cached_context(torch.arange(5), [0] * 5, 3), cache)
 

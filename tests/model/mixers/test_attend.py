@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers import attend_blocks, attend_sdpa
 from ingot.model.mixers.attend import Backend, attend, choose_backend, use_backend
@@ -85,16 +86,16 @@ def test_padding_gives_zeros_and_takes_no_gradient(backend: Backend, sinks: bool
 def test_the_automatic_choice() -> None:
     query, value = torch.zeros(1, 2, 8, 16), torch.zeros(1, 2, 8, 16)
     context = Context(torch.arange(8)[None])
-    assert choose_backend(query, value, context, Mask(3, 4), extras=False) == "sdpa"
-    assert choose_backend(query, value, context, Mask(), extras=True) == "blocks"
+    assert choose_backend(query, value, context, Mask(3, 4), AttentionOptions(1.0, 3, 4)) == "sdpa"
+    assert choose_backend(query, value, context, Mask(), AttentionOptions(1.0, softcap=1.0)) == "blocks"
     for case in (Case(window=18), Case(sinks=True), Case(chunk=32, softcap=2.0)):
         assert largest_difference(run(None, case), definition(case)) < 1e-12
 
 
 def test_a_backend_that_lacks_a_part_says_so() -> None:
     x = torch.zeros(1, 1, 4, 8)
-    with use_backend("sdpa"), pytest.raises(ValueError, match="neither softcap nor sinks"):
-        attend(x, x, x, Context(torch.arange(4)[None]), scale=1.0, softcap=1.0)
+    with use_backend("sdpa"), pytest.raises(ValueError, match="sdpa attention has no softcap"):
+        attend(x, x, x, Context(torch.arange(4)[None]), AttentionOptions(1.0, softcap=1.0))
 
 
 def test_layers_with_one_mask_share_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def test_layers_with_one_mask_share_its_plan(monkeypatch: pytest.MonkeyPatch) ->
     context = Context(torch.arange(8)[None], torch.tensor([[0] * 5 + [1] * 3]))
     x = torch.zeros(1, 1, 8, 4)
     for window in (3, 3, 2, 3):
-        attend(x, x, x, context, scale=1.0, window=window)
+        attend(x, x, x, context, AttentionOptions(1.0, window))
     assert made == [Mask(3), Mask(2)]
 
 
@@ -142,9 +143,7 @@ def test_nothing_is_as_large_as_the_square_of_the_length(
     sinks = torch.zeros(heads, requires_grad=True) if extras else None
     with Largest() as largest:
         softcap = 5.0 if extras else None
-        output = attend(
-            query, key, value, context, scale=1.0, window=window, chunk=chunk, softcap=softcap, sinks_H=sinks
-        )
+        output = attend(query, key, value, context, AttentionOptions(1.0, window, chunk, softcap, sinks))
         output.sum().backward()
     assert largest.numbers < length * length / 4
 
@@ -152,5 +151,5 @@ def test_nothing_is_as_large_as_the_square_of_the_length(
 def test_the_largest_tensor_is_noticed() -> None:
     x = torch.randn(1, 2, 512, 8)
     with Largest() as largest, use_backend("plain"):
-        attend(x, x, x, Context(torch.arange(512)[None]), scale=1.0)
+        attend(x, x, x, Context(torch.arange(512)[None]), AttentionOptions(1.0))
     assert largest.numbers >= 512 * 512

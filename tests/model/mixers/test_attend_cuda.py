@@ -8,9 +8,10 @@ from functools import cache
 import pytest
 import torch
 
+from ingot.kernels.attend_paged import attend_past, visible_past
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend import Backend, attend
-from ingot.model.mixers.attend_paged import attend_past, visible_past
 from tests.model.mixers.attend_cases import Case, Result, cases, largest_difference, run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -79,11 +80,11 @@ def test_the_past_with_grouped_heads() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(3, heads, n, 16, generator=generator) for heads, n in ((6, 5), (2, 40), (2, 40)))
     positions = torch.tensor([[0], [9], [35]]) + torch.arange(5)
-    results = []
+    results, options = [], AttentionOptions(0.3, window=20)
     for device in ("cpu", "cuda"):
-        visible = visible_past(positions.to(device), torch.arange(40, device=device)[None], window=20)
+        visible = visible_past(positions.to(device), torch.arange(40, device=device)[None], options)
         inputs = [x.to(device) for x in (query, key, value)]
-        results.append(attend_past(inputs[0], inputs[1], inputs[2], visible, scale=0.3).cpu())
+        results.append(attend_past(inputs[0], inputs[1], inputs[2], visible, options).cpu())
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-5)
 
 
@@ -98,7 +99,11 @@ def test_no_mask_waits_for_the_device() -> None:
     torch.cuda.set_sync_debug_mode("error")
     try:
         output = attend(
-            query, query, query, Context(positions, documents), scale=0.3, window=18, softcap=2.0, sinks_H=sinks
+            query,
+            query,
+            query,
+            Context(positions, documents),
+            AttentionOptions(0.3, window=18, softcap=2.0, sinks_H=sinks),
         )
         output.sum().backward()
     finally:

@@ -32,7 +32,7 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextAttentio
 
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention, AttentionConfig
-from ingot.model.mixers.cache import Room, TokenCache
+from ingot.model.mixers.cache import CacheShape, TokenCache
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import NormConfig
@@ -273,7 +273,7 @@ def test_a_cache_continues_the_full_pass(name: str) -> None:
     layer = random_layer(**OPTIONS[name])
     texts = {2: torch.randn(1, 19, WIDTH), 0: torch.randn(1, 14, WIDTH)}
     expected = {slot: whole(layer, text)[0] for slot, text in texts.items()}
-    cache = layer.make_cache(Room(slots=4, length=32), torch.float32, torch.device("cpu"))
+    cache = layer.make_cache(CacheShape(slots=4, length=32), torch.float32, torch.device("cpu"))
     for stream in cache.streams.values():
         stream.fill_(50.0)
     found: dict[int, list[Tensor]] = {slot: [] for slot in texts}
@@ -393,8 +393,8 @@ def test_the_key_multiplier_scales_the_keys() -> None:
 
 
 def test_the_cache_holds_keys_and_values_of_the_key_heads() -> None:
-    room = Room(slots=3, length=10, page=4)
-    cache = random_layer().make_cache(room, torch.bfloat16, torch.device("cpu"))
+    cache_shape = CacheShape(slots=3, length=10, page=4)
+    cache = random_layer().make_cache(cache_shape, torch.bfloat16, torch.device("cpu"))
     assert isinstance(cache, TokenCache) and not cache.in_pages
     assert {name: tuple(stream.shape) for name, stream in cache.streams.items()} == {
         "keys": (1 + 3 * 3, 2, 4, HEAD),

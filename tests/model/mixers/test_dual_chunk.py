@@ -10,16 +10,17 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.autograd import grad
 
+from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
 from ingot.model.mixers.attention import Attention, AttentionConfig
-from ingot.model.mixers.cache import Room, TokenCache
-from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, turn_keys
+from ingot.model.mixers.cache import CacheShape, TokenCache
+from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import NormConfig
 from ingot.model.positions.config import RopeConfig
-from ingot.model.positions.rope import rotate, rotation
+from ingot.model.positions.rope import rotation
 from tests.model.mixers.latent import packed, whole
 
 HEADS, KEY_HEADS, WIDTH, VALUE_WIDTH, SCALE = 6, 2, 8, 10, 0.4
@@ -39,7 +40,9 @@ def inputs(rows: int, length: int) -> list[Tensor]:
 
 def run(parts: list[Tensor], context: Context, rope: RopeConfig, config: DualChunkConfig) -> Tensor:
     query, key, value = parts
-    return dual_chunk_attention(query, turn_keys(key, context, rope, config), value, context, rope, config, scale=SCALE)
+    return dual_chunk_attention(
+        query, rotate_keys(key, context, rope, config), value, context, rope, config, scale=SCALE
+    )
 
 
 def turned(x: Tensor, position: int, rope: RopeConfig) -> Tensor:
@@ -129,7 +132,7 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, block: int) -> Non
     parts = inputs(2, 15)
     expected = run(parts, whole(2, 15), rope, config)
     streams = {"key": (KEY_HEADS, WIDTH), "value": (KEY_HEADS, VALUE_WIDTH)}
-    cache = TokenCache(streams, Room(slots=3, length=30), torch.float64, torch.device("cpu"))
+    cache = TokenCache(streams, CacheShape(slots=3, length=30), torch.float64, torch.device("cpu"))
     slots, done = torch.tensor([2, 0]), [0, 0]
     for piece in ([3, 7], [6, 1], [1, 1], [5, 6]):
         longest = max(piece)
@@ -138,7 +141,7 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, block: int) -> Non
         query, key, value = (
             torch.stack([part[row][:, positions[row].clamp_max(14)] for row in range(2)]) for part in parts
         )
-        cache.write(context, key=turn_keys(key, context, rope, config), value=value)
+        cache.write(context, key=rotate_keys(key, context, rope, config), value=value)
         result = dual_chunk_attention(
             query,
             cache.read("key", context),
@@ -166,7 +169,7 @@ def test_inside_an_attention_layer() -> None:
     expected = layer(x, whole(2, 17))
     assert (expected[:, :5] - plain(x, whole(2, 17))[:, :5]).abs().max() < 1e-12
     assert (expected[:, 5:] - plain(x, whole(2, 17))[:, 5:]).abs().max() > 1e-6
-    cache, slots = layer.make_cache(Room(slots=2, length=17), torch.float64, torch.device("cpu")), torch.arange(2)
+    cache, slots = layer.make_cache(CacheShape(slots=2, length=17), torch.float64, torch.device("cpu")), torch.arange(2)
     for start, end in ((0, 7), (7, 8), (8, 17)):
         context = Context(torch.arange(start, end).expand(2, -1), slots_B=slots, reach=end)
         assert (layer(x[:, start:end], context, cache) - expected[:, start:end]).abs().max() < 1e-12

@@ -7,7 +7,7 @@ import torch
 from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
 
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.gated_delta import GatedDelta, GatedDeltaConfig
 from tests.model.mixers.recurrent_cases import (
     SITE,
@@ -87,7 +87,7 @@ def test_first_values() -> None:
 
 
 def test_the_dtypes_of_its_states() -> None:
-    cache = gated_delta().make_cache(Room(slots=2, length=8), torch.bfloat16, torch.device("cpu"))
+    cache = gated_delta().make_cache(CacheShape(slots=2, length=8), torch.bfloat16, torch.device("cpu"))
     assert {name: state.dtype for name, state in cache.states.items()} == {
         "recurrent": torch.float32,
         "convolution": torch.bfloat16,

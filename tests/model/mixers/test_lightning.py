@@ -7,7 +7,7 @@ import torch
 from transformers.models.minimax.configuration_minimax import MiniMaxConfig
 from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
 
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.lightning import Lightning, LightningConfig
 from ingot.model.mixers.mixer import Site
 from tests.model.mixers.recurrent_cases import (
@@ -68,5 +68,5 @@ def test_cache() -> None:
 
 
 def test_the_state_is_kept_in_float32() -> None:
-    cache = lightning().make_cache(Room(slots=2, length=8), torch.bfloat16, torch.device("cpu"))
+    cache = lightning().make_cache(CacheShape(slots=2, length=8), torch.bfloat16, torch.device("cpu"))
     assert {name: state.dtype for name, state in cache.states.items()} == {"recurrent": torch.float32}

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ingot.kernels.attend_paged import visible_past
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend_flex import block_mask
-from ingot.model.mixers.attend_paged import visible_past
 from ingot.model.mixers.mask import PADDING, Mask, Span, document_spans
 
 NUMBERS = st.integers(PADDING, 2)
@@ -94,7 +95,8 @@ def test_pieces_are_documents_cut_into_chunks(documents: Tensor, mask: Mask) -> 
 @given(st.integers(1, 12), MASKS, st.integers(0, 6))
 def test_the_past_is_the_row_of_the_definition_at_that_position(length: int, mask: Mask, skipped: int) -> None:
     first = min(skipped, length - 1)
-    past = visible_past(torch.arange(first, length)[None], torch.arange(length)[None], mask.window, mask.chunk)
+    options = AttentionOptions(1.0, mask.window, mask.chunk)
+    past = visible_past(torch.arange(first, length)[None], torch.arange(length)[None], options)
     assert past[0, 0].tolist() == visible([0] * length, mask)[first:]
 
 

@@ -16,7 +16,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Atten
 from transformers.models.kimi_linear.configuration_kimi_linear import KimiLinearConfig
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearAttention
 
-from ingot.model.mixers.cache import Room
+from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mla import Mla, softmax_scale
 from tests.model.mixers.latent import (
     WIDTH,
@@ -162,16 +162,16 @@ def test_cached_equals_whole(monkeypatch: pytest.MonkeyPatch, absorbed: bool | N
     expected = layer(x, whole(3, 14))
     pieces = [[5, 1, 9], [4, 6, 1], [1, 1, 1], [4, 6, 3]]
     with torch.no_grad():
-        got = decode([layer], x, pieces, slots=[2, 0, 3], room=20)
-        single = decode([layer], x, [[14] * 3], slots=[0, 1, 2], room=14)
-        one_by_one = decode([layer], x, [[1] * 3] * 14, slots=[0, 1, 2], room=14)
+        got = decode([layer], x, pieces, slots=[2, 0, 3], cache_shape=20)
+        single = decode([layer], x, [[14] * 3], slots=[0, 1, 2], cache_shape=14)
+        one_by_one = decode([layer], x, [[1] * 3] * 14, slots=[0, 1, 2], cache_shape=14)
     for result in (got, single, one_by_one):
         assert (result - expected).abs().max() < 1e-10
 
 
 def test_the_cache_holds_one_latent_and_one_key_per_token() -> None:
     layer = mla()
-    cache = layer.make_cache(Room(slots=2, length=10, page=10), torch.float64, torch.device("cpu"))
+    cache = layer.make_cache(CacheShape(slots=2, length=10, page=10), torch.float64, torch.device("cpu"))
     assert {name: tuple(stream.shape) for name, stream in cache.streams.items()} == {"entry": (1 + 2, 1, 10, 16 + 6)}
 
 

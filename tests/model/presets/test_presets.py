@@ -17,8 +17,8 @@ from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.model.initialise import initialise
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.mla import MlaConfig
-from ingot.model.presets.data import entries, merged
-from ingot.model.presets.preset import Preset, load_preset, names, preset, presets
+from ingot.model.presets.data import entries, merged, names
+from ingot.model.presets.preset import Preset, load_preset, preset, presets
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 
@@ -187,7 +187,7 @@ def test_names_are_unique_and_need_no_torch() -> None:
         for name in one[part]
     ]
     assert sorted(written) == sorted(names())
-    code = "import sys; from ingot.model.presets.preset import names; names(); print('torch' in sys.modules)"
+    code = "import sys; from ingot.model.presets.data import names; names(); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from ingot.inference.engine import Engine
-from ingot.serve.openai.wire import (
+from ingot.serve.hosts import Hosts
+from ingot.serve.openai.requests import (
     MOST_BIASES,
     ChatRequest,
     CompletionRequest,
@@ -242,6 +243,24 @@ def test_a_public_address_needs_a_key() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.5", "example.org"):
         with pytest.raises(IngotError, match="--api-key"):
             check_bind(host, None)
+
+
+def test_a_server_on_loopback_answers_only_to_names_of_this_machine(tokenizer: Tokenizer) -> None:
+    """A site whose name was made to point here sends its own name."""
+    with serving(Engine(untrained(tokenizer, 64), slots=2), hosts=Hosts("127.0.0.1", ["box.example"])) as running:
+        for path in ("/v1/models", "/health", "/metrics"):
+            for host in ("attacker.example", "127.0.0.1.attacker.example:80", "localhost.attacker.example", ""):
+                response = http.get(running.url + path, headers={"Host": host})
+                assert response.status_code == 403 and error_of(response)["code"] == "host_not_allowed"
+                assert "--allow-host" in error_of(response)["message"]
+            for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "127.8.8.8", "box.example", "BOX.example:80"):
+                assert http.get(running.url + path, headers={"Host": host}).status_code == 200
+
+
+def test_which_names_a_server_answers_to() -> None:
+    assert Hosts("0.0.0.0").answers_to("any.example") and Hosts("127.0.0.1", ["*"]).answers_to("any.example")
+    assert not Hosts("0.0.0.0", ["box.example"]).answers_to("any.example")
+    assert not Hosts("localhost").answers_to("any.example")
 
 
 MANY = 3000

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from typing import Any
 
 import jsonschema
 import pytest
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError, OpenAI, RateLimitError
 from pydantic import BaseModel
 
+from ingot.inference.structure.errors import StructureError
 from ingot.tokens.tokenizer import TOOL_CALL_END, TOOL_CALL_START, Tokenizer
 from tests.serve.openai.harness import Running
 from tests.serve.openai.test_chat import NO_THINKING, TOOLS, ask, stream
@@ -209,9 +211,10 @@ def test_no_call_when_calls_are_forbidden(client: OpenAI) -> None:
     ],
 )
 def test_a_structure_that_cannot_be_compiled_is_a_400(client: OpenAI, options: Any, param: str) -> None:
-    with pytest.raises(BadRequestError) as caught:
-        ask(client, GREETING, **options)
-    assert caught.value.code == "invalid_schema" and caught.value.param == param
+    for _ in range(2):  # compiled, then remembered
+        with pytest.raises(BadRequestError) as caught:
+            ask(client, GREETING, **options)
+        assert caught.value.code == "invalid_schema" and caught.value.param == param
 
 
 @pytest.mark.parametrize("thinking", [True, False])
@@ -227,3 +230,64 @@ def test_at_most_one_call_where_only_one_is_wanted(babbler: Running, tokenizer: 
     assert many.choices[0].finish_reason == "length"
     assert one.choices[0].finish_reason == "stop" and one.choices[0].message.content == call
     assert one.usage.completion_tokens == 3  # the call's two marks and the end of the turn
+
+
+def test_which_of_two_structures_is_wrong(babbler: Running) -> None:
+    """An answer or a call: the error names the field, and says what llguidance says and what to do."""
+    wrong = schema_format({"type": "object", "not": {}})
+    for _ in range(2):
+        with pytest.raises(BadRequestError) as caught:
+            ask(babbler.client, GREETING, tools=TWO, response_format=wrong)
+        assert caught.value.param == "response_format"
+        assert 'Unimplemented keys: ["not"]; leave them out' in caught.value.message
+    function = {"name": "f", "parameters": {"type": "object", "not": {}}}
+    with pytest.raises(BadRequestError) as caught:
+        ask(
+            babbler.client,
+            GREETING,
+            tools=[{"type": "function", "function": function}],
+            response_format=schema_format(PERSON),
+        )
+    assert caught.value.param == "tools"
+
+
+def test_a_structure_that_takes_too_long_to_compile(babbler: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has begun is the client's fault; what never had its turn is not. Other requests go on meanwhile."""
+    begun, release = threading.Event(), threading.Event()
+
+    def slow(grammar: str, tokenizer: Tokenizer) -> Any:
+        begun.set()
+        release.wait(20)
+        raise StructureError("refused", place="structure")
+
+    monkeypatch.setattr("ingot.serve.openai.service.compile_grammar", slow)
+    monkeypatch.setattr(babbler.service, "compile_limit", 1.0)
+    found: dict[str, list[Any]] = {"codes": [], "messages": []}
+
+    def send(number: int) -> None:
+        try:
+            ask(babbler.client, GREETING, tools=[], response_format=schema_format({"const": f"slow {number}"}))
+        except (BadRequestError, RateLimitError) as error:
+            found["codes"].append(error.status_code)
+            found["messages"].append(error.message)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(20)
+    assert ask(babbler.client, GREETING, tools=[], max_tokens=2).choices[0].message is not None
+    for thread in threads:
+        thread.join(30)
+    release.set()
+    assert sorted(found["codes"]) == [400, 400, 429, 429], found
+    assert any("takes more than 1 s to compile" in message for message in found["messages"])
+
+
+def test_a_structure_that_becomes_too_complex_is_a_400(babbler: Running) -> None:
+    """It compiles, but following it would take too long: no server error."""
+    body = {"structured_outputs": {"regex": "([a-z]{1,30}[0-9]{0,30}){1,50}x"}, **NO_THINKING}
+    try:
+        answer = ask(babbler.client, GREETING, tools=[], temperature=1, seed=0, max_tokens=200, extra_body=body)
+        assert answer.choices[0].finish_reason in ("stop", "length")
+    except BadRequestError as error:
+        assert error.code == "invalid_schema" and "too many expressions" in error.message

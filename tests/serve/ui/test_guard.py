@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from ingot.inference.client import Client
-from ingot.serve.ui.guard import is_local
+from ingot.serve.hosts import is_local
 from ingot.serve.ui.proxy import make_proxy
-from ingot.serve.ui.serve import add_page
+from ingot.serve.ui.serve import add_page, page_key
 from tests.inference.fake_server import MODEL, FakeServer
 from tests.serve.ui.conftest import TOOLS, running
 
@@ -113,3 +115,33 @@ def test_with_a_key_everything_but_the_page_needs_it(with_key: str) -> None:
 )
 def test_local_addresses(host: str, local: bool) -> None:
     assert is_local(host) == local
+
+
+def test_tools_that_run_code_need_a_key_also_on_this_machine(behind: FakeServer) -> None:
+    """The page's address carries it, as with a public server; a calculator needs none."""
+    assert page_key(None, {"calculator": TOOLS["calculator"]}) is None
+    key = page_key(None, TOOLS)
+    assert key is not None and len(key) > 20 and key != page_key(None, TOOLS)
+    assert page_key("own", TOOLS) == "own"
+
+
+@pytest.mark.parametrize(("tools", "keyed"), [("calculator", False), ("calculator,python", True)])
+def test_the_command_prints_a_key_where_code_can_run(behind: FakeServer, tools: str, keyed: bool) -> None:
+    command = [sys.executable, "-m", "ingot", "ui", "--server", behind.url, "--port", "0", "--tools", tools]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            assert ("#key=" in line) == keyed, line
+            url = line.split()[2]
+            call = {"name": "python", "arguments": {"code": "print(6 * 7)"}}
+            answered = ask(url, "POST", "/ui/tools", call)
+            assert answered[0] == (401 if keyed else 200)
+            if keyed:
+                key = url.partition("#key=")[2]
+                assert ask(url, "POST", "/ui/tools", CALL, Authorization=f"Bearer {key}")[:2] == (
+                    200,
+                    {"content": "42"},
+                )
+        finally:
+            process.terminate()

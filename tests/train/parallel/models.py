@@ -10,7 +10,7 @@ import torch
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
-from ingot.tokens.batch import Batch, Sequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 
 VOCABULARY = 96
@@ -62,12 +62,12 @@ def fresh(config: ModelConfig, seed: int = 3) -> Transformer:
 def uneven(step: int, rows: int = 8, length: int = 32) -> Batch:
     """Rows of documents of very different lengths; some tokens have no weight."""
     rng = random.Random(step)
-    texts: list[Sequence] = []
+    texts: list[TokenSequence] = []
     batch = None
     while batch is None or len(batch.tokens) < rows:
         for _ in range(10):
             tokens = [rng.randrange(VOCABULARY) for _ in range(rng.choice([2, 3, 7, 19, 33]))]
-            texts.append(Sequence(tokens, {"weight": [float(rng.random() < 0.8) for _ in tokens]}))
+            texts.append(TokenSequence(tokens, {"weight": [float(rng.random() < 0.8) for _ in tokens]}))
         batch = make_batch(texts, length)
     return Batch(
         batch.tokens[:rows],

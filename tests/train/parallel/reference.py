@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ingot.model.across import Across
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
@@ -21,31 +21,33 @@ def loss_of(
     model: Transformer,
     batch: Batch,
     rows: slice = slice(None),
-    across: Across | None = None,
+    context_parallel: ContextParallel | None = None,
     record: Record | None = None,
 ) -> Tensor:
     """Σ w (−log p) / Σ w, also of multi-token prediction, + Σ losses of the parts / tokens.
 
-    With `rows` or `across`: this rank's share of the batch's loss.
+    With `rows` or `context_parallel`: this rank's share of the batch's loss.
     """
     record = Record() if record is None else record
     weights, tokens, positions = batch.streams["weight"][rows], batch.tokens[rows], batch.positions[rows]
     documents, targets = batch.documents[rows], batch.targets[rows]
-    states = model.hidden(tokens, positions, documents, record=record, across=across)
-    loss = _share(model, states, targets, weights, across)
+    states = model.hidden(tokens, positions, documents, record=record, context_parallel=context_parallel)
+    loss = _share(model, states, targets, weights, context_parallel)
     if model.multi_token is not None:
-        passed = model.multi_token(states, tokens, positions, documents, model.embed, record, across)
+        passed = model.multi_token(states, tokens, positions, documents, model.embed, record, context_parallel)
         for ahead, (further, valid) in enumerate(passed, 1):
-            there = valid if across is None else across.gather(valid.float()).bool()
+            there = valid if context_parallel is None else context_parallel.gather(valid.float()).bool()
             moved = torch.roll(weights, -ahead, 1) * there
-            loss = loss + _share(model, further, torch.roll(targets, -ahead, 1), moved, across)
+            loss = loss + _share(model, further, torch.roll(targets, -ahead, 1), moved, context_parallel)
     total = sum(record.losses.values(), torch.zeros(()))
     return loss / batch.streams["weight"].sum() + total / batch.token_count
 
 
-def _share(model: Transformer, states: Tensor, targets: Tensor, weights: Tensor, across: Across | None) -> Tensor:
-    if across is not None:
-        targets, weights = across.own(targets), across.own(weights)
+def _share(
+    model: Transformer, states: Tensor, targets: Tensor, weights: Tensor, context_parallel: ContextParallel | None
+) -> Tensor:
+    if context_parallel is not None:
+        targets, weights = context_parallel.own(targets), context_parallel.own(weights)
     losses = cross_entropy(model.head(states).flatten(0, 1), targets.flatten(), reduction="none")
     return (losses * weights.flatten()).sum()
 

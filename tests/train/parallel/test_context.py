@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch import Tensor, distributed
 
-from ingot.model.across import Across
+from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
+from ingot.model.context_parallel import ContextParallel
 from ingot.model.mixers.attend import Backend, attend, use_backend
 from ingot.model.mixers.attend_flex import block_mask
 from ingot.model.mixers.mask import Mask
 from ingot.model.order import orders, whole
 from ingot.model.record import Record
 from ingot.train.parallel.config import MeshConfig
-from ingot.train.parallel.context import make_across
+from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
@@ -80,11 +81,11 @@ def by_context(names: list[str], mesh: MeshConfig, batch_seed: int = 0) -> list[
     for name in names:
         model = varied(MODELS[name])
         apply_tensor_parallel(model, layout)
-        across = make_across(model, layout)
+        context_parallel = make_context_parallel(model, layout)
         if layout.size("shard") > 1:
             shard_model(model, layout, torch.float32)
         rows = slice(layout.data_rank, None, layout.data_world)
-        loss = loss_of(model, uneven(batch_seed), rows, across)
+        loss = loss_of(model, uneven(batch_seed), rows, context_parallel)
         loss.backward()
         order, gradients = orders(model), {}
         for each_name, each in model.named_parameters():
@@ -137,14 +138,16 @@ def test_backends_agree_on_a_part_of_the_rows(window: int | None, chunk: int | N
     query = torch.randn(2, 4, length, 16, generator=generator)
     key, value = (torch.randn(2, 2, length, 16, generator=generator) for _ in range(2))
     for rank in range(ranks):
-        across = Across(None, rank, ranks)  # type: ignore[arg-type]
+        context_parallel = ContextParallel(None, rank, ranks)  # type: ignore[arg-type]
         found = {}
         backends: tuple[Backend, ...] = ("plain", "blocks", "flex")
         for backend in backends:
-            context = rows.part(across)
-            inputs = [x.detach().requires_grad_(backend != "flex") for x in (across.own(query, 2), key, value)]
+            context = rows.part(context_parallel)
+            inputs = [
+                x.detach().requires_grad_(backend != "flex") for x in (context_parallel.own(query, 2), key, value)
+            ]
             with use_backend(backend):
-                mixed = attend(inputs[0], inputs[1], inputs[2], context, scale=0.25, window=window, chunk=chunk)
+                mixed = attend(inputs[0], inputs[1], inputs[2], context, AttentionOptions(0.25, window, chunk))
             found[backend] = [mixed.detach()]
             if backend != "flex":  # it has no gradients on a CPU
                 weights = torch.randn(mixed.shape, generator=torch.Generator().manual_seed(rank))
@@ -158,7 +161,7 @@ def test_flex_leaves_out_blocks_that_a_rank_cannot_see() -> None:
     """One document of 2,048 tokens on two ranks: the first has the pieces 0 and 3, the second 1 and 2, of 4 blocks each."""
     rows = Context(torch.arange(2048)[None], torch.zeros(1, 2048, dtype=torch.int64))
     for rank, seen in ((0, [1, 2, 3, 4, 13, 14, 15, 16]), (1, [5, 6, 7, 8, 9, 10, 11, 12])):
-        part = rows.part(Across(None, rank, 2))  # type: ignore[arg-type]
+        part = rows.part(ContextParallel(None, rank, 2))  # type: ignore[arg-type]
         mask = block_mask(Mask().first(part), part.index_T, 2048)
         counts = (mask.kv_num_blocks + mask.full_kv_num_blocks)[0, 0].tolist()
         assert counts == seen
@@ -170,15 +173,15 @@ def refusals() -> list[str]:
     learning = {**MLA, "mixer": {**MLA["mixer"], "sparse": {"heads": 2, "head_width": 8, "keep": 4, "loss": 0.1}}}
     messages = []
     with pytest.raises(RecipeError) as caught:
-        make_across(varied(shape(learning, 2)), layout)
+        make_context_parallel(varied(shape(learning, 2)), layout)
     messages.append(str(caught.value))
     model = varied(MODELS["dense"])
     with pytest.raises(RecipeError) as caught:
-        make_across(model, layout, [CrossEntropy(), Preference()])
+        make_context_parallel(model, layout, [CrossEntropy(), Preference()])
     messages.append(str(caught.value))
-    across = make_across(model, layout, [CrossEntropy()])
+    context_parallel = make_context_parallel(model, layout, [CrossEntropy()])
     with pytest.raises(RecipeError) as caught:
-        model.hidden(torch.zeros(1, 30, dtype=torch.int64), across=across)
+        model.hidden(torch.zeros(1, 30, dtype=torch.int64), context_parallel=context_parallel)
     return [*messages, str(caught.value)]
 
 
@@ -196,12 +199,12 @@ def states_and_peaks(names: list[str], method: Literal["gather", "ring"]) -> lis
     results = []
     for name in names:
         model, record = varied(MODELS[name]), Record(want_logits=True)
-        across = make_across(model, layout)
-        assert across is not None
-        states = model.hidden(uneven(0).tokens, record=record, across=across)
+        context_parallel = make_context_parallel(model, layout)
+        assert context_parallel is not None
+        states = model.hidden(uneven(0).tokens, record=record, context_parallel=context_parallel)
         for maxima in record.max_logits.values():
             distributed.all_reduce(maxima, distributed.ReduceOp.MAX)
-        results.append((across.gather(states), record.max_logits))
+        results.append((context_parallel.gather(states), record.max_logits))
     return results
 
 

@@ -25,8 +25,8 @@ from torch._C._distributed_c10d import FileStore
 from ingot.checkpoints.checkpoint import load_model
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 from ingot.train import pretrain
-from ingot.train.config import PretrainConfig
 from ingot.train.loop import Pending, Trainer
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.forking import forking, freeze

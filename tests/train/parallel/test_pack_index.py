@@ -11,8 +11,8 @@ from ingot.tokens import packed
 from ingot.tokens.pack_index import PackIndex
 from ingot.tokens.packed import PackedRows
 from ingot.tokens.shards import Shards
-from ingot.train.config import PretrainConfig
 from ingot.train.pretrain import pack_index, run
+from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.tokens.sources import write_lengths

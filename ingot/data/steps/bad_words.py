@@ -1,0 +1,88 @@
+r"""Pages with a word of a list go, as C4 does with the "List of Dirty, Naughty, Obscene and Otherwise Bad Words".
+
+A phrase counts where it stands between characters that are not \w (or the ends of the text); in Japanese, Thai and
+Chinese anywhere. Letters match in either case. Of the documents with such words `keep_share` stays, picked by a hash of the
+text, so that the words are not unknown to a model altogether.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from ingot.data.step import PerDocument, Rule, numbers
+from ingot.workspace.files import fingerprint
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.compute
+
+    from ingot.data.text.phrases import Phrases
+
+
+class BadWordsStep(PerDocument):
+    """Remove documents with a word of the user's list, as C4 does with the LDNOOBW lists."""
+
+    rate = 169
+    decides: ClassVar[frozenset[str]] = frozenset({"keep_share"})
+
+    file: str = Field(description="the list: one word or phrase a line, .gz allowed, `#` begins a comment")
+    language: str = Field(
+        default="en", description="language of the list; in ja, th and zh words need not stand between spaces or signs"
+    )
+    keep_share: float = Field(
+        default=0.0, ge=0, le=1, description="share of the documents with such words that stays, by a hash of the text"
+    )
+
+    def writes(self) -> tuple[str, ...]:
+        return ("_bad_words", "_bad_words_draw")
+
+    def outside(self) -> dict[str, str]:
+        return {self.file: fingerprint(Path(self.file))}
+
+    @cached_property
+    def _listed(self) -> list[str]:
+        from ingot.data.rules.lists import read_list
+
+        return [phrase for phrase in read_list(self.file) if len(phrase.encode()) > 1]
+
+    @cached_property
+    def _phrases(self) -> Phrases:
+        from ingot.data.text.phrases import Phrases
+
+        return Phrases.of([phrase.lower() for phrase in self._listed], ignore_case=True)
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import numpy as np
+        import pyarrow
+        import pyarrow.compute
+
+        from ingot.data.native import hash_span
+        from ingot.data.rules.kernels import DRAW_SEED, WITHOUT_SPACES, find
+        from ingot.data.text.characters import character_flags
+        from ingot.data.text.texts import Texts
+
+        texts = original = Texts.of(documents.column("text"))
+        if any(not sign.isascii() and sign.lower() != sign.upper() for phrase in self._listed for sign in phrase):
+            texts = Texts.of(pyarrow.compute.utf8_lower(texts.column()))
+        counts = np.zeros(len(texts), np.int64)
+        separated = self.language not in WITHOUT_SPACES
+        find(texts.data, texts.offsets, character_flags(), self._phrases, separated, counts)
+        draws = np.full(len(texts), np.nan)
+        for text in np.flatnonzero(counts):
+            start, end = original.offsets[text], original.offsets[text + 1]
+            draws[text] = float(hash_span(original.data, start, end, DRAW_SEED)) / 2**64
+        return {
+            "_bad_words": pyarrow.array(counts),
+            "_bad_words_draw": pyarrow.array(draws, mask=np.isnan(draws)),
+        }
+
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        counts, draws = numbers(columns, "_bad_words"), numbers(columns, "_bad_words_draw")
+        return [Rule("bad words", (counts > 0) & ~(draws < self.keep_share), counts)]
+
+    def say(self) -> list[str]:
+        return [f"bad_words: {len(self._listed)} phrases from {self.file}"]

@@ -1,0 +1,93 @@
+"""The rules that FineWeb adds to those of Gopher and C4 (Penedo et al. 2024, section 3.6).
+
+Lines are what text.split("\n") gives, without the blank ones.
+
+    punctuated lines             lines whose last character ends a sentence (any script) / lines
+    short lines                  lines of at most 30 characters / lines
+    duplicate line characters    characters of lines seen before / characters without newlines
+    newlines per word            newlines / words
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from ingot.data.rules.word_option import WORDS, Words
+from ingot.data.step import PerDocument, Rule, at_least, at_most, numbers
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class FineWebStep(PerDocument):
+    """The rules that FineWeb adds (Penedo et al. 2024, section 3.6), counted as datatrove does."""
+
+    rate = 70
+    decides: ClassVar[frozenset[str]] = frozenset(
+        {"min_punctuated_lines", "max_short_lines", "max_duplicate_line_characters", "max_newlines_per_word"}
+    )
+
+    words: Words = Field(default="whitespace", description=WORDS)
+    short_line: int = Field(default=30, ge=0, description="a line of at most so many characters is short")
+    min_punctuated_lines: float = Field(
+        default=0.12, ge=0, le=1, description="smallest share of lines that end in terminal punctuation"
+    )
+    max_short_lines: float = Field(default=0.67, ge=0, le=1, description="largest share of short lines")
+    max_duplicate_line_characters: float = Field(
+        default=0.01, ge=0, le=1, description="largest share of characters in lines seen before"
+    )
+    max_newlines_per_word: float = Field(default=0.3, ge=0, description="most newlines per word")
+
+    def writes(self) -> tuple[str, ...]:
+        return (
+            "_fineweb_lines",
+            "_fineweb_punctuated_lines",
+            "_fineweb_short_lines",
+            "_fineweb_duplicate_line_characters",
+            "_fineweb_newlines_per_word",
+        )
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import numpy as np
+        import pyarrow
+
+        from ingot.data.rules.gopher_quality import per
+        from ingot.data.rules.kernels import look_at_lines
+        from ingot.data.rules.repeats import seen_before
+        from ingot.data.text.characters import character_flags
+        from ingot.data.text.lines import lines_of
+        from ingot.data.text.texts import Texts
+        from ingot.data.text.words import words_of
+
+        texts = Texts.of(documents.column("text"))
+        every = lines_of(texts)
+        blanks, punctuated = np.zeros((2, len(every)), bool)
+        look_at_lines(texts.data, every.starts, every.ends, character_flags(), blanks, punctuated)
+        lines = every.select(~blanks)
+        columns = {
+            "_fineweb_lines": lines.per_text(),
+            "_fineweb_punctuated_lines": per(every.sums(punctuated), lines.per_text()),
+            "_fineweb_short_lines": per(lines.sums(lines.characters <= self.short_line), lines.per_text()),
+            "_fineweb_duplicate_line_characters": per(seen_before(lines)[1], every.sums(every.characters)),
+            "_fineweb_newlines_per_word": per(every.per_text() - 1, words_of(texts, self.words).per_text()),
+        }
+        return {name: pyarrow.array(values) for name, values in columns.items()}
+
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        return [
+            Rule("empty text", numbers(columns, "_fineweb_lines") == 0),
+            at_least(
+                "lines ending in punctuation",
+                numbers(columns, "_fineweb_punctuated_lines"),
+                self.min_punctuated_lines,
+            ),
+            at_most("short lines", numbers(columns, "_fineweb_short_lines"), self.max_short_lines),
+            at_most(
+                "characters in duplicate lines",
+                numbers(columns, "_fineweb_duplicate_line_characters"),
+                self.max_duplicate_line_characters,
+            ),
+            at_most("newlines per word", numbers(columns, "_fineweb_newlines_per_word"), self.max_newlines_per_word),
+        ]

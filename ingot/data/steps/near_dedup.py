@@ -1,0 +1,162 @@
+"""Near duplicates by MinHash: the phases in order, and the rule.
+
+    band keys -> buckets -> components      bands.py: which documents may be alike
+    shingle sets -> clusters                verify.py: which are, and which stays
+    columns                                 clusters.py: a file for each shard
+
+Invariant: the clusters do not depend on how the documents are cut into shards; no phase joins the whole corpus in
+memory except the union-find, which holds two numbers for each document that met another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from ingot.data.dedup.config import KeepConfig
+from ingot.data.step import Report, Rule, numbers
+from ingot.workspace.files import fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow
+
+    from ingot.data.engine.shard import Shard
+    from ingot.data.engine.work import Work
+
+COLUMNS = {
+    "cluster": "duplicate_cluster",
+    "size": "duplicate_count",
+    "similarity": "duplicate_similarity",
+    "place": "_duplicate_place",
+}
+BINS = 50  # of the histogram of similarities between 0 and 1
+
+
+class NearDedupStep(KeepConfig):
+    """Remove near duplicates: MinHash with banded locality-sensitive hashing, then verified (FineWeb: 14 x 8).
+
+    Two documents whose sets of shingles have the Jaccard similarity s meet in at least one band with probability
+    1 - (1 - s^rows)^bands. With 14 x 8 that is 0.09 % at s = 0.3, 5.3 % at 0.5, 56 % at 0.7, 92 % at 0.8, 99.96 % at
+    0.9; Olmo 3 has 26 x 11 for the web. Documents that meet are compared by their true Jaccard similarity, and those
+    that reach `min_jaccard` are joined to clusters. Joining is transitive: two members of a cluster may be less alike
+    than any pair that built it.
+    """
+
+    rate = 42
+
+    bands: int = Field(default=14, ge=1, le=256, description="number of bands; more find more pairs")
+    rows: int = Field(
+        default=8, ge=1, le=64, description="hashes in a band; more make a meeting of unlike documents rarer"
+    )
+    shingles: Literal["words", "tokens", "characters"] = Field(
+        default="words",
+        description="what the sets are made of. `words`: lower case, without punctuation and diacritics, numbers as 0 "
+        "(a character of a script without spaces is a word); `characters`: of the same normalised text; `tokens` of "
+        "`tokenizer`",
+    )
+    shingle_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="how many in a row make a shingle; null: 5 words (FineWeb), 5 tokens (Olmo 3), 24 characters (NeMo "
+        "Curator). A shorter document is one shingle",
+    )
+    tokenizer: Path | None = Field(default=None, description="tokenizer.json for `shingles: tokens`")
+    min_jaccard: float | None = Field(
+        default=0.7,
+        ge=0,
+        le=1,
+        description="true similarity of the shingle sets that makes a pair; null: not verified, documents that meet are joined",
+    )
+    text_cap: int | None = Field(
+        default=None,
+        ge=1,
+        description="bytes of a document that are looked at, from its beginning; null: all. Very long documents have "
+        "so many shingles that they resemble one another",
+    )
+
+    @model_validator(mode="after")
+    def _tokenizer_is_named(self) -> NearDedupStep:
+        if (self.shingles == "tokens") != (self.tokenizer is not None):
+            raise ValueError("`shingles: tokens` and `tokenizer` go together: give both or neither")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Elements in a shingle."""
+        return self.shingle_size or (24 if self.shingles == "characters" else 5)
+
+    def probability(self, similarity: float) -> float:
+        """The chance that a pair of this Jaccard similarity meets: the S-curve of the banding."""
+        return float(1 - (1 - similarity**self.rows) ** self.bands)
+
+    def knee(self) -> float:
+        """(1/bands)^(1/rows), where the S-curve is steepest (about); the usual name for `the threshold`."""
+        return float((1 / self.bands) ** (1 / self.rows))
+
+    def writes(self) -> tuple[str, ...]:
+        return ("duplicate_cluster", "duplicate_count", "duplicate_similarity", "_duplicate_place")
+
+    def outside(self) -> dict[str, str]:
+        return {str(self.tokenizer): fingerprint(self.tokenizer)} if self.tokenizer else {}
+
+    def say(self) -> list[str]:
+        verified = "not verified" if self.min_jaccard is None else f"verified at Jaccard {self.min_jaccard:g}"
+        curve = ", ".join(f"{s:.1f}: {100 * self.probability(s):.2f} %" for s in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9))
+        return [
+            f"{self.bands} bands x {self.rows} rows, shingles of {self.size} {self.shingles}, knee at Jaccard "
+            f"{self.knee():.2f}, {verified}",
+            f"share of pairs that meet, by similarity: {curve}",
+        ]
+
+    def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
+        from ingot.data.dedup.bands import BAND, find_components, link_buckets, write_band_keys
+        from ingot.data.dedup.between import outputs_of, parts_of, task_options
+        from ingot.data.dedup.clusters import write_member_columns
+        from ingot.data.dedup.verify import SETS, Batch, verify_batch, write_sets
+        from ingot.data.engine.exchange import partitions_for
+
+        count = partitions_for(sum(shard.rows for shard in shards) * self.bands * BAND.itemsize)
+        config = task_options(self)
+
+        keys = work.run("near_keys", write_band_keys, shards, config | {"partitions": count})
+        buckets = work.run("near_buckets", link_buckets, parts_of(keys, count, shards))
+        [everything] = parts_of(buckets, 1, shards)
+        [found] = work.run("near_components", find_components, [everything])
+
+        candidates = outputs_of([found], shards)
+        batches = found.report["batches"]
+        sets = work.run("near_sets", write_sets, candidates, config | {"batches": batches})
+        files = tuple(task.file(SETS) for task in sets)
+        verified = work.run(
+            "near_verified", verify_batch, [Batch(part, files) for part in parts_of(sets, batches, shards)], config
+        )
+        members = outputs_of(verified, shards)
+        return [
+            done.file("columns.parquet") for done in work.run("near_columns", write_member_columns, members, COLUMNS)
+        ]
+
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        kept = columns.column("_duplicate_place").combine_chunks().fill_null(-1).to_numpy()
+        if self.min_jaccard is None:
+            values, limit = numbers(columns, "duplicate_count"), "alike by their signatures"
+        else:
+            values, limit = numbers(columns, "duplicate_similarity"), "Jaccard similarity"
+        return [Rule("near duplicate of another document", kept >= 0, values, limit, partners=kept)]
+
+    def report(self, tables: Iterable[pyarrow.Table]) -> Report:
+        """The S-curve's numbers, and how alike the removed are to what stayed: counts in `BINS` equal parts of 0 to 1."""
+        import numpy as np
+
+        counts = np.zeros(BINS, np.int64)
+        for table in tables:
+            found = numbers(table, "duplicate_similarity")
+            counts += np.histogram(found[~np.isnan(found)], BINS, (0.0, 1.0))[0]
+        content = {"bands": self.bands, "rows": self.rows, "shingles": self.shingles, "size": self.size}
+        return Report(
+            content | {"min_jaccard": self.min_jaccard, "knee": self.knee(), "similarities": counts.tolist()}, []
+        )

@@ -1,0 +1,53 @@
+"""The same few words over and over, without a pause: what a broken page or a looping generator writes.
+
+    repetitions  =  the largest r such that some sequence of k words (1 <= k <= 13) stands r times one after the other
+
+OLMo 3 removes texts with 32 repetitions or more (of tokenizer tokens; words here). A sequence of k words stands r times in a
+row exactly if (r - 1) · k words one after the other equal the word k places before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from ingot.data.rules.word_option import WORDS, Words
+from ingot.data.step import PerDocument, Rule, numbers
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class RepeatedNgramsStep(PerDocument):
+    """The same few words many times in a row (OLMo 3: 32 times, 1 to 13 tokens)."""
+
+    rate = 97
+    decides: ClassVar[frozenset[str]] = frozenset({"min_repetitions"})
+
+    words: Words = Field(default="whitespace", description=WORDS)
+    longest_ngram: int = Field(default=13, ge=1, le=100, description="sequences of up to so many words are looked for")
+    min_repetitions: int = Field(
+        default=32, ge=2, description="a document is removed if a sequence stands so many times in a row, or more"
+    )
+
+    def writes(self) -> tuple[str, ...]:
+        return ("_repetitions",)
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import numpy as np
+        import pyarrow
+
+        from ingot.data.rules.kernels import repetitions
+        from ingot.data.text.texts import Texts
+        from ingot.data.text.words import words_of
+
+        words = words_of(Texts.of(documents.column("text")), self.words)
+        result = np.zeros(len(documents), np.int64)
+        repetitions(words.hashes, words.offsets, self.longest_ngram, result)
+        return {"_repetitions": pyarrow.array(result)}
+
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        repetitions = numbers(columns, "_repetitions")
+        limit = self.min_repetitions
+        return [Rule("repetitions in a row", repetitions >= limit, repetitions, f">= {limit}")]

@@ -1,0 +1,162 @@
+"""The step `safety`: counts by list, a weighted sum, a classifier's probability; then remove or mark.
+
+    safety = sum over lists of  weight × hits
+
+Meant for filters of dangerous knowledge (chemical, biological, radiological, nuclear): a list of terms finds candidates,
+a classifier tells an encyclopaedia from instructions. Ingot ships no list; the counts by list are in the funnel's
+columns, so that what a list removes can be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from ingot.data.classify.config import fingerprint_of, model_fingerprints
+from ingot.data.step import PerDocument, Rule, at_most, numbers
+from ingot.workspace.config import Config
+from ingot.workspace.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow
+    from numpy.typing import NDArray
+
+
+class TermList(Config):
+    """A list of terms that a safety filter looks for."""
+
+    name: str = Field(pattern=r"[a-z0-9_]+", description="its hits are in the column `safety_NAME`")
+    file: str = Field(description="one entry a line; empty lines and lines that begin with `#` are skipped")
+    form: Literal["terms", "hashed", "regex"] = Field(
+        default="terms",
+        description="`terms`: words in a row, case and punctuation aside; `hashed`: such terms as 16 hexadecimal digits "
+        "(`ingot classifier hash-terms`); `regex`: RE2 expressions, case aside",
+    )
+    weight: float = Field(default=1.0, ge=0, description="what one hit adds to the column `safety`")
+
+
+def entries_of(entry: TermList) -> list[str]:
+    """The entries of a list's file."""
+    lines = Path(entry.file).read_text(encoding="utf-8").splitlines()
+    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not found:
+        raise DataError("the list is empty", place=entry.file, fix="one term a line")
+    return found
+
+
+def hashes_of(entry: TermList) -> NDArray[np.uint64]:
+    """The hashes of a list's terms."""
+    import numpy as np
+
+    from ingot.data.classify.terms import MAX_WORDS, term_hashes
+
+    entries = entries_of(entry)
+    if entry.form == "hashed":
+        for number, line in enumerate(entries, start=1):
+            if not re.fullmatch(r"[0-9a-f]{16}", line):
+                raise DataError(
+                    f"{line!r} is no hash", place=f"{entry.file}, entry {number}", fix="make it with hash-terms"
+                )
+        return np.array([int(line, 16) for line in entries], np.uint64)
+    for line in entries:
+        if not 1 <= len(re.findall(r"\w+", line)) <= MAX_WORDS:
+            raise DataError(f"{line!r} has not 1 to {MAX_WORDS} words", place=entry.file, fix="shorten or remove it")
+    return term_hashes(entries)
+
+
+def count_regex(texts: pyarrow.ChunkedArray, entry: TermList) -> NDArray[np.int64]:
+    """Matches of any expression of a list; RE2, so that no expression can run away."""
+    import numpy as np
+    import pyarrow
+    import pyarrow.compute
+
+    pattern = "(?i)(?:" + "|".join(f"(?:{line})" for line in entries_of(entry)) + ")"
+    try:
+        return np.asarray(pyarrow.compute.count_substring_regex(texts, pattern=pattern).to_numpy(), np.int64)
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"not a regular expression of RE2: {error}", place=entry.file, fix="correct the line") from None
+
+
+class SafetyStep(PerDocument):
+    """Count hits of term lists and ask a classifier: a hook for CBRN-style filters. The lists are yours to bring."""
+
+    decides = frozenset({"action", "maximum", "max_probability"})
+
+    lists: list[TermList] = Field(default=[], description="term lists, counted one by one")
+    model: str | None = Field(default=None, description="a classifier whose probability goes to `safety_model`")
+    label: str | None = Field(default=None, description="its class that means unsafe; needed with `model`")
+    action: Literal["remove", "mark"] = Field(
+        default="remove", description="`remove` documents above a limit, or only `mark` them by the columns"
+    )
+    maximum: float = Field(default=0.0, ge=0, description="more weighted hits than this remove a document")
+    max_probability: float = Field(default=0.5, ge=0, le=1, description="a higher probability removes a document")
+
+    @model_validator(mode="after")
+    def _has_something(self) -> SafetyStep:
+        if not self.lists and self.model is None:
+            raise ValueError("nothing to look for: give term `lists` or a `model`")
+        if (self.model is None) != (self.label is None):
+            raise ValueError("`model` and `label` go together: which class means unsafe?")
+        names = [entry.name for entry in self.lists]
+        if len(set(names)) < len(names) or "model" in names:
+            raise ValueError("the lists need names of their own, other than `model`")
+        return self
+
+    def writes(self) -> tuple[str, ...]:
+        return ("safety", *(f"safety_{entry.name}" for entry in self.lists), *(["safety_model"] if self.model else []))
+
+    def outside(self) -> dict[str, str]:
+        found = {entry.file: fingerprint_of(entry.file, self.step) for entry in self.lists}
+        return found | (model_fingerprints(self.model, self.step) if self.model else {})
+
+    @cached_property
+    def hashes(self) -> list[NDArray[np.uint64]]:
+        """The term lists, read once."""
+        return [hashes_of(entry) for entry in self.lists if entry.form != "regex"]
+
+    @cached_property
+    def longest(self) -> int:
+        """Words of the longest term; of hashed ones it is not known."""
+        from ingot.data.classify.terms import MAX_WORDS
+
+        if any(entry.form == "hashed" for entry in self.lists):
+            return MAX_WORDS
+        plain = [entry for entry in self.lists if entry.form == "terms"]
+        return max((len(re.findall(r"\w+", line)) for entry in plain for line in entries_of(entry)), default=1)
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import numpy as np
+        import pyarrow
+
+        from ingot.data.classify.store import load_model
+        from ingot.data.classify.terms import count_terms
+        from ingot.data.steps.classify import label_number
+        from ingot.data.text.texts import Texts
+
+        texts = documents.column("text").fill_null("")
+        terms = iter(count_terms(texts, self.hashes, self.longest).T)
+        total = np.zeros(len(documents))
+        columns: dict[str, pyarrow.Array] = {}
+        for entry in self.lists:
+            counts = count_regex(texts, entry) if entry.form == "regex" else next(terms)
+            columns[f"safety_{entry.name}"] = pyarrow.array(counts, pyarrow.int64())
+            total += entry.weight * counts
+        columns = {"safety": pyarrow.array(total), **columns}
+        if self.model is not None and self.label is not None:
+            model = load_model(self.model)
+            number = label_number(model.labels, self.label, "step safety: label")
+            columns["safety_model"] = pyarrow.array(model.score(Texts.of(texts))[:, number], pyarrow.float32())
+        return columns
+
+    def decide(self, columns: pyarrow.Table) -> list[Rule]:
+        if self.action == "mark":
+            return []
+        found = [at_most("safety terms", numbers(columns, "safety"), self.maximum)]
+        if self.model is not None:
+            found.append(at_most("safety model", numbers(columns, "safety_model"), self.max_probability))
+        return found

@@ -1,0 +1,79 @@
+"""Scaled float8: casts, and products of what was cast.
+
+    s = max|x| / largest float8        x₈ = round(x / s)        left · rightᵀ ≈ s_left s_right left₈ · right₈ᵀ
+
+A scale is one number for a tensor, or one for each row [M, 1]. Products sum over the last dimension of both factors, and training
+sums over every dimension of every factor once: `cast_both` makes x₈ as it lies and transposed, on CUDA in one pass over x.
+Without float8 hardware the same rounding is computed with ordinary products.
+
+Shapes: M rows, K columns, N rows of the right factor.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Scaling = Literal["tensor", "row"]
+TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches are small, and need their own
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def product(
+    left_MK: Tensor, right_NK: Tensor, scaling: Scaling, left: torch.dtype, right: torch.dtype, *, fast: bool
+) -> Tensor:
+    """left · rightᵀ in the dtype of `left`, both cast to float8; `fast` adds up with less than full float32."""
+    left_8, left_scale = to_float8(left_MK, left, scaling)
+    right_8, right_scale = to_float8(right_NK, right, scaling)
+    return multiply_cast(left_8.contiguous(), left_scale, right_8.contiguous(), right_scale, left_MK.dtype, fast=fast)
+
+
+def multiply_cast(
+    left_MK: Tensor, left_scale: Tensor, right_NK: Tensor, right_scale: Tensor, dtype: torch.dtype, *, fast: bool
+) -> Tensor:
+    """left · rightᵀ of tensors that are in float8 already, contiguous, with one scale each or one a row [·, 1]."""
+    if left_MK.device.type != "cuda":
+        exact = torch.promote_types(dtype, torch.float32)
+        out = (left_MK.to(exact) * left_scale.to(exact)) @ (right_NK.to(exact) * right_scale.to(exact)).T
+        return out.to(dtype)
+    return torch._scaled_mm(
+        left_MK,
+        right_NK.T,
+        scale_a=left_scale,
+        scale_b=right_scale if right_scale.dim() == 0 else right_scale.T,
+        out_dtype=dtype,
+        use_fast_accum=fast,
+    )
+
+
+def to_float8(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling) -> tuple[Tensor, Tensor]:
+    """The cast tensor and its scale, one number or one per row [M, 1]: x ≈ cast · scale."""
+    scale = scale_of(x_MK, dtype, scaling)
+    limit = torch.finfo(dtype).max
+    return (x_MK.float() * (1 / scale)).clamp(-limit, limit).to(dtype), scale
+
+
+def scale_of(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling = "tensor") -> Tensor:
+    """What the largest value, or the largest of each row [M, 1], is of the largest float8."""
+    size = x_MK.abs()
+    largest = size.amax(dim=1, keepdim=True) if scaling == "row" else size.amax()
+    return (largest.float() / torch.finfo(dtype).max).clamp(min=TINY)
+
+
+def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x / scale in float8 as it lies [M, K], and transposed [K, M], both contiguous; one scale for the tensor."""
+    if kernel_allowed(x_MK, scale, dtype):
+        from ingot.kernels.float8_kernel import cast_both_triton
+
+        return cast_both_triton(x_MK, scale, dtype)
+    limit = torch.finfo(dtype).max
+    cast = (x_MK.float() * (1 / scale)).clamp(-limit, limit).to(dtype)
+    return cast, cast.T.contiguous()
+
+
+def kernel_allowed(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
+    """What the kernel of `cast_both` takes."""
+    return x_MK.is_cuda and x_MK.dtype in DTYPES and scale.dim() == 0 and dtype in FLOAT8

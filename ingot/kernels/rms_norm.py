@@ -1,0 +1,75 @@
+"""Root-mean-square norm, and a residual sum with the norm of it (Zhang and Sennrich, arXiv 1910.07467).
+
+    rms_norm        h = x / sqrt(mean(x²) + ε) · g
+    add_rms_norm    t = x + y,    h = rms_norm(t)
+
+The mean is taken in float32 whatever the dtype. `round_first` says where 16-bit results are rounded: before the gain (Llama) or
+after it (OLMo, Gemma).
+
+The kernels (rms_norm_kernel.py) do each in one pass over memory, forward and backward:
+
+    ∂x = ∂y = ∂t + s·(g·∂h − t̂·mean(g·∂h·t̂))      ∂g = Σ ∂h·t̂         t̂ = t·s,  s = (mean(t²) + ε)^-½
+
+They compute in float32 and round only results; partial sums of ∂g are added in a fixed order, so equal inputs give equal bits.
+
+Shapes: […, D] with D the width; the gain is [D].
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ingot.kernels.launch import has_triton
+
+WIDEST = 8192  # a row is in the registers of one program
+TRAINS_IN = (torch.bfloat16, torch.float16)  # dtypes of the stream
+SAMPLES_IN = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def rms_norm_definition(x: Tensor, gain: Tensor | None, epsilon: float, round_first: bool) -> Tensor:
+    """The norm of x."""
+    shape = (x.shape[-1],)
+    if gain is None:
+        return functional.rms_norm(x, shape, None, epsilon)
+    if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):
+        return functional.rms_norm(x, shape, gain, epsilon)  # where nothing is rounded the order makes no difference
+    if round_first:
+        return functional.rms_norm(x, shape, None, epsilon) * gain.to(x.dtype)
+    return functional.rms_norm(x.float(), shape, gain.float(), epsilon).to(x.dtype)
+
+
+def add_rms_norm_definition(
+    x: Tensor, y: Tensor, gain: Tensor | None, epsilon: float, round_first: bool
+) -> tuple[Tensor, Tensor]:
+    """The sum and its norm."""
+    total = x + y
+    return total, rms_norm_definition(total, gain, epsilon, round_first)
+
+
+def kernel_allowed(x: Tensor, gain: Tensor | None) -> bool:
+    """The kernels take: CUDA, a gain, at most WIDEST channels, 16 bits (without gradients also float32)."""
+    if not x.is_cuda or gain is None or x.shape[-1] > WIDEST or not has_triton():
+        return False
+    return x.dtype in (TRAINS_IN if torch.is_grad_enabled() else SAMPLES_IN)
+
+
+def rms_norm(x: Tensor, gain: Tensor | None, epsilon: float, round_first: bool, *, kernel: bool = True) -> Tensor:
+    """The norm of x; with `kernel` false always by the definition, which a compiler can fuse with what follows."""
+    if gain is None or not kernel or not kernel_allowed(x, gain):
+        return rms_norm_definition(x, gain, epsilon, round_first)
+    from ingot.kernels.rms_norm_kernel import run
+
+    return run(x, gain, epsilon, round_first)
+
+
+def add_rms_norm(
+    x: Tensor, y: Tensor, gain: Tensor | None, epsilon: float, round_first: bool, *, kernel: bool = True
+) -> tuple[Tensor, Tensor]:
+    """x + y, and its norm."""
+    if gain is None or not kernel or x.dtype != y.dtype or not kernel_allowed(x, gain):
+        return add_rms_norm_definition(x, y, gain, epsilon, round_first)
+    from ingot.kernels.rms_norm_kernel import run_add
+
+    return run_add(x, y, gain, epsilon, round_first)

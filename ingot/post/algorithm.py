@@ -1,0 +1,116 @@
+"""What an algorithm of post-training is: it stamps numbers on tokens and names the loss terms that read them.
+
+The trainer knows no algorithms. An algorithm is one file in post/algorithms/, or a class in a file of the user's own
+(`algorithm: my_algo.py:Cispo`). Of what it stamps, by the stage that names it:
+
+    sft       conversations        `weight` on the assistant's tokens
+    prefer    pairs of answers     `chosen`, `rejected`, `weight` on the chosen one, `reference_logprob`
+    rl        scored samples       `advantage`, `response_mask`, `sampled_logprob`, and `reference_logprob` if it wants one
+    distill   samples              the same, with a teacher
+
+Files of algorithms import torch inside their methods: a recipe that names one is read without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from ingot.envs.trajectory import Trajectory
+from ingot.workspace.kinds import Kind, Kinds, Of
+
+if TYPE_CHECKING:
+    from ingot.model.transformer import Transformer
+    from ingot.train.terms import LossTerm
+
+
+class Algorithm(Kind):
+    """The base of every algorithm."""
+
+    key: ClassVar[str] = "algorithm"
+    package: ClassVar[str] = "ingot.post.algorithms"
+    algorithm: str = Field("", description="the algorithm: a name, or file.py:Name")
+
+    @abstractmethod
+    def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
+        """The terms of the loss (train/terms.py), which read the streams; `config` is the stage's."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the policy sampled in a step: `group` samples of each task, one task after the other."""
+
+    trajectories: Sequence[Trajectory]
+    group: int
+    frozen_logprobs: Callable[[], list[list[float]]]
+    """The log-probability of every token by the frozen model: the teacher, or the reference if the algorithm wants one."""
+
+
+Stamped = tuple[list[list[float]], dict[str, float]]
+"""A number for every token of every trajectory (on tokens that were not sampled it is ignored), and metrics."""
+
+
+class SampledAlgorithm(Algorithm):
+    """An algorithm that learns from the policy's own samples."""
+
+    rewarded: ClassVar[bool] = True  # it learns from rewards: a task that can never earn one is an error
+
+    @property
+    def wants_reference(self) -> bool:
+        """Whether a term reads `reference_logprob`: then the input checkpoint is kept in memory beside the policy."""
+        return False
+
+    @abstractmethod
+    def advantages(self, samples: Samples) -> Stamped:
+        """The advantage of every token. Called in every process with all samples of the step; must give the same in each."""
+
+    def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
+        """The clipped policy gradient."""
+        from ingot.train.terms import PolicyGradient
+
+        return [PolicyGradient()]
+
+
+class RlAlgorithm(SampledAlgorithm):
+    """An algorithm of an `rl` stage."""
+
+    def reward(self, trajectory: Trajectory) -> float:
+        """What an answer earns: by default what its task's verifier says."""
+        return trajectory.score.reward
+
+
+class DistillAlgorithm(SampledAlgorithm):
+    """An algorithm of a `distill` stage; the frozen model is the teacher."""
+
+    rewarded: ClassVar[bool] = False
+
+
+class PairAlgorithm(Algorithm):
+    """An algorithm of a `prefer` stage."""
+
+
+class SftAlgorithm(Algorithm):
+    """An algorithm of an `sft` stage."""
+
+
+class Algorithms(Kinds[Of]):
+    """The algorithms of one kind of stage, which share a package with those of others."""
+
+    def names(self) -> list[str]:
+        """Those that the stage can run."""
+        return [name for name in super().names() if self._is_here(name)]
+
+    def _is_here(self, name: str) -> bool:
+        module = importlib.import_module(f"{self.base.package}.{name}")
+        return any(self._is_kind(one) and one.__module__ == module.__name__ for one in vars(module).values())
+
+
+RL = Algorithms(RlAlgorithm, "RL algorithm")
+DISTILL = Algorithms(DistillAlgorithm, "distillation algorithm")
+PREFER = Algorithms(PairAlgorithm, "preference algorithm")
+SFT = Algorithms(SftAlgorithm, "SFT algorithm")

@@ -1,0 +1,139 @@
+"""What the lines that begin with / do in a chat: one function each, named in `COMMANDS` with its help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from ingot.envs.tools.tool import Tool
+from ingot.serve.terminal.conversation import Conversation, Piece
+from ingot.serve.terminal.messages import from_openai, to_openai
+from ingot.tokens.chat import Message
+from ingot.workspace.errors import IngotError
+from ingot.workspace.files import read_json, write_json
+
+Show = Callable[[Generator[Piece | Message, None, None], Conversation, Console], None]
+
+
+@dataclass
+class Place:
+    """What a command can see and change. `tools` are those of the start, also while they are off."""
+
+    conversation: Conversation
+    tools: Mapping[str, Tool]
+    console: Console
+    show: Show
+
+    def note(self, text: str) -> None:
+        """Say what a command did."""
+        self.console.print(f"({text})", style="dim", markup=False, highlight=False)
+
+
+def run_command(line: str, conversation: Conversation, tools: Mapping[str, Tool], console: Console, show: Show) -> bool:
+    """Do what a line asks for; false to leave."""
+    name, _, rest = line.partition(" ")
+    if name == "/exit":
+        return False
+    if name not in COMMANDS:
+        raise IngotError(f"there is no command {name}", fix="/help lists them; a message must not begin with /")
+    COMMANDS[name][1](Place(conversation, tools, console, show), rest.strip())
+    return True
+
+
+def _help(place: Place, _: str) -> None:
+    lines = [*((f"{name} {parameter}", text) for name, (parameter, _, text) in COMMANDS.items()), ("/exit", "leave")]
+    for usage, text in lines:
+        place.console.print(f"{usage:<16}{text}", markup=False, highlight=False)
+    place.console.print('Ctrl-C stops an answer, Ctrl-D leaves; """ begins and ends a message of several lines')
+
+
+def _reset(place: Place, _: str) -> None:
+    place.conversation.reset()
+    place.note("the conversation begins again")
+
+
+def _think(place: Place, _: str) -> None:
+    place.conversation.thinking = not place.conversation.thinking
+    place.note(f"thinking is {'on' if place.conversation.thinking else 'off'}")
+
+
+def _tools(place: Place, _: str) -> None:
+    if not place.tools:
+        able = place.conversation.model.calls_tools
+        fix = "start with --tools calculator,python,FILE.py" if able else "this model has no tokens to call tools with"
+        raise IngotError("there are no tools", place="/tools", fix=fix)
+    place.conversation.tools = None if place.conversation.tools else place.tools
+    place.note(f"tools are {'on' if place.conversation.tools else 'off'}: {', '.join(place.tools)}")
+
+
+def _system(place: Place, text: str) -> None:
+    place.conversation.system = text
+    place.note("the system prompt is set" if text else "there is no system prompt")
+
+
+def _temperature(place: Place, text: str) -> None:
+    try:
+        changed = replace(place.conversation.sampling, temperature=float(text))
+    except ValueError:
+        raise IngotError(f"{text!r} is not a number", place="/temperature", fix="write /temperature 0.7") from None
+    place.conversation.sampling = changed
+    place.note(f"the temperature is {changed.temperature:g}")
+
+
+def _retry(place: Place, _: str) -> None:
+    place.show(place.conversation.retry(), place.conversation, place.console)
+
+
+def _save(place: Place, text: str) -> None:
+    path = _path(text, "/save")
+    value = {"messages": to_openai(place.conversation.messages)}
+    try:
+        write_json(path, value)
+    except (OSError, ValueError) as error:
+        _refuse(error, "/save")
+    place.note(f"{len(place.conversation.messages)} messages are in {path}")
+
+
+def _load(place: Place, text: str) -> None:
+    path = _path(text, "/load")
+    try:
+        messages = from_openai(read_json(path), str(path))
+    except (OSError, ValueError) as error:
+        _refuse(error, "/load")
+    place.conversation.load(messages)
+    waits = messages[-1:] and messages[-1].role == "user"
+    place.note(f"{len(messages)} messages" + ("; /retry answers the last" if waits else ""))
+
+
+def _tokens(place: Place, _: str) -> None:
+    used, limit = place.conversation.model.tokens()
+    room = f" of {limit:,} ({used / limit:.0%})" if limit else ""
+    place.note(f"{used:,}{room} tokens after the last answer")
+
+
+def _path(text: str, place: str) -> Path:
+    if not text:
+        raise IngotError("no file", place=place, fix=f"write {place} FILE")
+    return Path(text).expanduser()
+
+
+def _refuse(error: Exception, place: str) -> NoReturn:
+    raise IngotError(str(error), place=place, fix="give the path of another file") from None
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Place, str], None], str]] = {
+    "/help": ("", _help, "this list"),
+    "/reset": ("", _reset, "forget the conversation, not the system prompt"),
+    "/retry": ("", _retry, "another answer to the last message; or send again what could not be sent"),
+    "/think": ("", _think, "let the model think first, or not any more"),
+    "/tools": ("", _tools, "let the model call tools, or not any more"),
+    "/system": ("TEXT", _system, "set the system prompt; without TEXT, none"),
+    "/temperature": ("X", _temperature, "0 takes the likeliest token"),
+    "/tokens": ("", _tokens, "how full the context is"),
+    "/save": ("FILE", _save, "write the conversation as JSON, in OpenAI's shape"),
+    "/load": ("FILE", _load, "go on with a conversation from such a file"),
+}

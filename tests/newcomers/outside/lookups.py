@@ -1,0 +1,29 @@
+"""A task with a tool of my own: the model calls `lookup` and repeats what it says."""
+
+from __future__ import annotations
+
+import random
+
+from ingot.envs.task import Task, TaskKind, make_task
+from ingot.tokens.chat import Message, ToolCall
+
+COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white", "blood": "red", "sun": "yellow"}
+SCHEMA = {"name": "lookup", "parameters": {"type": "object", "properties": {"thing": {"type": "string"}}}}
+
+
+def lookup(thing: str) -> str:
+    """The colour of a thing."""
+    return COLOURS.get(thing, "error: no such thing")
+
+
+class Colours(TaskKind):
+    """The colour of a thing, by a tool."""
+
+    def draw(self, rng: random.Random) -> Task:
+        thing, number = rng.choice(sorted(COLOURS)), rng.randint(1, 99)
+        return make_task(self.kind, f"{number}. Colour of {thing}?", COLOURS[thing], tools=(SCHEMA,), thinking=False)
+
+    def solution(self, task: Task) -> list[Message]:
+        call = ToolCall("lookup", {"thing": task.question.split()[-1].strip("?")})
+        answer = lookup(**call.arguments)
+        return [Message("assistant", "", tool_calls=[call]), Message("tool", answer), Message("assistant", answer)]

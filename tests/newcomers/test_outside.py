@@ -1,0 +1,177 @@
+"""What a newcomer adds, from outside the package: each thing one file of few lines, in a real run, with errors that help.
+
+The files are in `outside/`; docs/guides/task-kind.md shows them.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
+from ingot.evals.scores import load_scores
+from ingot.recipe.flow import RunResult, run_recipe
+from ingot.recipe.load import load_recipe
+from ingot.recipe.single import load_stage
+from ingot.recipe.work import list_work
+from ingot.train.terms import PolicyGradient, Scored
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.files import read_jsonl
+from ingot.workspace.outside import load_outside
+from tests.evals.conftest import World
+
+OUTSIDE = Path(__file__).parent / "outside"
+COMMON = "sequence_length: 128, device: cpu, precision: float32"
+TASKS = "{weights: {squares.py:Squares: 1}, squares.py:Squares: {largest: 60}}"
+RECIPE = f"""
+name: mine
+inputs: {{checkpoint: CHECKPOINT, shards: SHARDS}}
+stages:
+  sft: {{{COMMON}, steps: 2, tasks: {TASKS}, task_conversations: 8, batch_conversations: 2}}
+  rl:
+    {{{COMMON}, steps: 2, tasks: {TASKS}, prompts_per_step: 2, group: 2, max_new_tokens: 3, algorithm: cispo.py:Cispo,
+     record_every: 1}}
+  eval:
+    device: cpu
+    suites:
+      - {{suite: tasks, kinds: [{{kind: squares.py:Squares, count: 4}}], difficulty: {{squares.py:Squares: {{largest: 60}}}}}}
+      - {{suite: echoes.py:Echoes, times: 3}}
+"""
+
+
+@pytest.mark.parametrize(("name", "limit"), [("squares", 40), ("lookups", 40), ("echoes", 40), ("cispo", 40)])
+def test_each_thing_is_one_file_of_few_lines(name: str, limit: int) -> None:
+    assert len((OUTSIDE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= limit
+
+
+@pytest.fixture
+def recipe(world: World, tmp_path: Path) -> Path:
+    """A recipe, with the files beside it."""
+    shutil.copytree(OUTSIDE, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
+    path = tmp_path / "mine" / "recipe.yaml"
+    text = RECIPE.replace("CHECKPOINT", str(world.checkpoint)).replace("SHARDS", str(world.shards))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def statuses(result: RunResult) -> list[str]:
+    return [stage.status for stage in result.stages]
+
+
+def test_task_suite_and_algorithm_in_a_real_run(recipe: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    result = run_recipe(load_recipe(recipe), runs)
+    assert statuses(result) == ["done"] * 3
+    sampled = read_jsonl(result.stages[1].folder / "trajectories.jsonl")
+    assert {row["kind"] for row in sampled} == {"squares"}
+    scores = load_scores(result.stages[2].folder)
+    assert scores["accuracy/squares"].estimate.count == 4
+    assert scores["echoes"].estimate.count == 3 and scores["echoes"].label == "Words repeated after 3"
+    again, _ = load_stage(result.stages[0].folder / "recipe.yaml", "sft")  # a stage's own recipe is in another folder
+    assert again.stages[0].config == load_recipe(recipe).stages[0].config
+    # nothing is done again, unless a file has changed: then what names it, and what follows
+    assert [work.status for work in list_work(load_recipe(recipe), runs)] == ["done"] * 3
+    with (recipe.parent / "echoes.py").open("a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    assert [work.status for work in list_work(load_recipe(recipe), runs)] == ["done", "done", "to do"]
+    with (recipe.parent / "squares.py").open("a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    assert [work.status for work in list_work(load_recipe(recipe), runs)] == ["to do"] * 3
+
+
+def test_a_task_with_a_tool_of_its_own(world: World, recipe: Path, tmp_path: Path) -> None:
+    """SFT reads its solutions, RL offers its tool."""
+    text = recipe.read_text(encoding="utf-8").replace(TASKS, "{weights: {lookups.py:Colours: 1}}")
+    recipe.write_text(text, encoding="utf-8")
+    changes = {"rl.tools": [f"{recipe.parent}/lookups.py:lookup"], "eval": None}
+    assert statuses(run_recipe(load_recipe(recipe, changes), tmp_path / "runs")) == ["done"] * 2
+    mix = TaskMix(TaskMixConfig(weights={f"{recipe.parent}/lookups.py:Colours": 1.0}))
+    for task in mix.generate(0, 8, "train"):
+        assert mix.score(task, mix.solution(task)).reward == 1
+        assert mix.score(task, mix.weaker(task, random.Random(0))).reward == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "{largest: 60}}, task_conv",
+            "{largets: 60}}, task_conv",
+            "sft.tasks.MINE/squares.py:Squares.largets\n  fix: did you mean largest?",
+        ),
+        (
+            "{largest: 60}}, task_conv",
+            "{largest: 1}}, task_conv",
+            "input should be greater than or equal to 2, given the number 1",
+        ),
+        (
+            "squares.py:Squares: 1",
+            "squares.py:Sqares: 1",
+            "MINE/squares.py has no Sqares\n  fix: did you mean Squares?",
+        ),
+        (
+            "suite: echoes.py:Echoes, times: 3",
+            "suite: echoes.py:Echoes, tmes: 3",
+            "eval.suites.1.tmes\n  fix: did you mean times?",
+        ),
+        (
+            "suite: echoes.py:Echoes",
+            "suite: squares.py:Squares",
+            "is no eval suite: it does not derive from Suite\n  fix: write class ",
+        ),
+        (
+            "suite: echoes.py:Echoes, times: 3",
+            "suite: neddle",
+            "eval.suites.1.suite: there is no eval suite neddle\n  fix: did you mean needle?",
+        ),
+        (
+            "algorithm: cispo.py:Cispo",
+            "algorithm: cispos.py:Cispo",
+            "there is no file MINE/cispos.py\n  fix: write the path from",
+        ),
+        ("algorithm: cispo.py:Cispo", "algorithm: dpo", "rl.algorithm: there is no RL algorithm dpo"),
+        (
+            "algorithm: cispo.py:Cispo",
+            "clip_high: 0.3",
+            "unknown key rl.clip_high\n  fix: write algorithm: {algorithm: grpo, clip_high: ...}",
+        ),
+        (
+            "algorithm: cispo.py:Cispo",
+            "tools: [calculater]",
+            "rl.tools.0: there is no tool calculater\n  fix: did you mean calculator?",
+        ),
+        (
+            "    suites:\n",
+            "    needle: null\n    suites:\n",
+            "unknown key eval.needle\n  fix: write suites: [{suite: needle, lengths: [256, 512]}]",
+        ),
+    ],
+)
+def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
+    text = recipe.read_text(encoding="utf-8")
+    assert old in text
+    recipe.write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(recipe)
+    assert said.replace("MINE", str(recipe.parent)) in str(caught.value)
+    assert f"{recipe}:" in str(caught.value)  # the place in the YAML
+
+
+def test_the_algorithm_is_cispo() -> None:
+    """Its gradient, by hand: −clip(r) A on each token; where PPO's clip cuts a token off, this does not."""
+    term = load_outside(f"{OUTSIDE}/cispo.py:ClippedWeights")(0.2, 0.28)
+    logprobs = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    streams = {
+        "response_mask": torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64),
+        "advantage": torch.tensor([2.0, -1.0, 5.0], dtype=torch.float64),
+        "sampled_logprob": torch.tensor([-2.0, -1.0, -1.0], dtype=torch.float64),
+    }
+    (gradient,) = torch.autograd.grad(term.numerator(Scored(logprobs, streams))[0], logprobs)
+    assert gradient.tolist() == pytest.approx([-1.28 * 2.0, 1.0, 0.0])
+    (clipped,) = torch.autograd.grad(PolicyGradient(0.2, 0.28).numerator(Scored(logprobs, streams))[0], logprobs)
+    assert clipped[0] == 0
