@@ -1,10 +1,10 @@
-"""Checkpoints on disk: everything needed to use a model, and to go on training it.
+"""Checkpoints on disk: everything needed to use a model, and to continue its training.
 
     checkpoint/
       config.json       the model's configuration
       state/            weights, and while training the optimizer's state (torch distributed checkpoint: loads at any world size)
       tokenizer/        tokenizer.json, chat_template.jinja, and whatever else an imported model's tokenizer came with
-      training.json     step, data position and so on of a run in progress (train/saving/); a finished stage has weights only
+      training.json     step, data position and so on of an unfinished run (train/saving/); a finished stage has weights only
       manifest.json     sha256 of every other file
 
 A checkpoint is written under a temporary name and renamed, so one with its final name is complete; the manifest finds a
@@ -22,7 +22,7 @@ import torch
 from ingot.checkpoints.gguf.read import open_gguf
 from ingot.checkpoints.huggingface import is_huggingface, open_huggingface
 from ingot.checkpoints.state_files import StateFiles, save_state, write_state
-from ingot.checkpoints.stored import StoredModel, tokenizer_files
+from ingot.checkpoints.stored_model import StoredModel, tokenizer_files
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
@@ -46,7 +46,7 @@ def write_checkpoint(stored: StoredModel, folder: Path, wrote: Callable[[int], N
 
 
 def _finish(folder: Path, config: ModelConfig, files: Mapping[str, bytes]) -> None:
-    """The files beside the state, the manifest last."""
+    """Write the other files, the manifest last."""
     write_description(folder, config, files)
     write_json(folder / MANIFEST, digests(folder, (file for file in folder.rglob("*") if file.is_file())))
 

@@ -3,7 +3,7 @@
     import   Hugging Face folder, GGUF file or checkpoint   →   checkpoint (checkpoint.py)
     export   checkpoint, Hugging Face folder, GGUF file or a model in memory   →   Hugging Face folder (huggingface.py)
 
-Weights flow in pieces of a few megabytes: read, put together (translate.py), written. Everything that can be wrong with the
+Weights are read, translated (translate.py) and written in chunks of a few megabytes. Everything that can be wrong with the
 source is found before the first byte is written, and the result appears under its name only when it is complete.
 """
 
@@ -19,7 +19,7 @@ import torch
 from ingot.checkpoints.checkpoint import CONFIG, open_model, write_checkpoint
 from ingot.checkpoints.families.table import find_family
 from ingot.checkpoints.huggingface import HuggingFacePlan
-from ingot.checkpoints.stored import StoredModel, in_memory
+from ingot.checkpoints.stored_model import StoredModel, in_memory
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import PARTIAL, atomic_folder
@@ -28,7 +28,7 @@ from ingot.workspace.progress import Progress
 
 LARGEST_SHARD = 5_000_000_000
 MEGABYTE = 1_000_000
-RESERVE = 1.01  # of the disk: headers, tokenizer and manifest beside the weights
+RESERVE = 1.01  # of the disk: for headers, tokenizer and manifest
 
 
 def import_model(

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.dequantise import dequantised
-from ingot.checkpoints.families.family import Family, Piece, Place
+from ingot.checkpoints.families.family import Family, TensorMap, ViewPair
 from ingot.checkpoints.families.table import find_family, read_config, write_config
 from ingot.checkpoints.families.weights import check_names
 from ingot.checkpoints.safetensors_file import SafetensorsFile, shard, write_safetensors
-from ingot.checkpoints.stored import StoredModel, shapes
+from ingot.checkpoints.stored_model import StoredModel, shapes
 from ingot.checkpoints.tensors import Tensors
 from ingot.checkpoints.translate import to_parameters, to_tensors
 from ingot.tokens.tokenizer import FILES, GENERATION_CONFIG, PAD, TOKENIZER_CONFIG, TURN_END, Tokenizer
@@ -56,7 +56,7 @@ def open_huggingface(folder: Path) -> StoredModel:
     family, config = read_config(values, place, names)
     layout = family.layout(config)
     if HEAD in names and HEAD not in layout:  # some store a tied head all the same
-        layout[HEAD] = Place((Piece("embedding.weight"),), duplicate=True)
+        layout[HEAD] = TensorMap((ViewPair("embedding.weight"),), duplicate=True)
     check_names(names, layout, family, str(folder))
     parameters = to_parameters(theirs, layout, shapes(config), str(folder))
     notes = _left_out(names, family)
@@ -116,7 +116,7 @@ class FolderTensors(Tensors):
             if not isinstance(shards, dict) or not shards:
                 raise ArtifactError("no weight_map", place=str(folder / INDEX), fix="copy the model's folder again")
             paths = sorted({inside(folder, name, folder / INDEX) for name in shards.values()})
-        self.entries, self._homes = {}, dict[str, tuple[SafetensorsFile, str]]()
+        self.entries, self._locations = {}, dict[str, tuple[SafetensorsFile, str]]()
         for file in map(SafetensorsFile, paths):
             for name, entry in file.entries.items():
                 known = canonical(name)
@@ -124,10 +124,10 @@ class FolderTensors(Tensors):
                     raise ArtifactError(
                         f"{known} comes twice", place=str(file.path), fix="copy the model's folder again"
                     )
-                self.entries[known], self._homes[known] = entry, (file, name)
+                self.entries[known], self._locations[known] = entry, (file, name)
 
     def rows(self, name: str, start: int, end: int) -> Tensor:
-        file, stored = self._homes[name]
+        file, stored = self._locations[name]
         return file.rows(stored, start, end)
 
 

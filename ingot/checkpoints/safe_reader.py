@@ -124,18 +124,18 @@ def _checked(metadata: object, path: Path) -> Metadata:
     """The metadata if every part has the type that torch's reader expects and every file lies in the folder."""
     if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_meta, StorageMeta | None):
         raise _refused(path, "it holds something else")
-    stored, homes = metadata.state_dict_metadata, metadata.storage_data
-    if not isinstance(stored, dict) or not isinstance(homes, dict):
+    stored, locations = metadata.state_dict_metadata, metadata.storage_data
+    if not isinstance(stored, dict) or not isinstance(locations, dict):
         raise _refused(path, "it has no table of tensors")
     for name, value in stored.items():
         if not isinstance(name, str) or not (isinstance(value, BytesStorageMetadata) or _is_tensor(value)):
             raise _refused(path, f"{name!r} is not described as a tensor")
-    for index, home in homes.items():
-        if not isinstance(index, MetadataIndex) or not isinstance(home, _StorageInfo):
+    for index, location in locations.items():
+        if not isinstance(index, MetadataIndex) or not isinstance(location, _StorageInfo):
             raise _refused(path, f"{index!r} is not a part of a file")
-        if home.transform_descriptors:
-            raise _refused(path, f"{index.fqn} is stored with {home.transform_descriptors}")
-        inside(path.parent, home.relative_path, path)
+        if location.transform_descriptors:
+            raise _refused(path, f"{index.fqn} is stored with {location.transform_descriptors}")
+        inside(path.parent, location.relative_path, path)
     return metadata
 
 

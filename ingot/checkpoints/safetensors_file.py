@@ -3,7 +3,7 @@
     length:u64   header: JSON {name: {dtype, shape, data_offsets: [begin, end]}}, padded with blanks   the tensors' bytes
 
 The safetensors library maps a whole file into memory to read it and takes whole tensors to write it; here the file is read
-with ordinary reads and written piece by piece, so that the memory needed is that of one piece. The bytes are the same.
+with ordinary reads and written chunk by chunk, so that the memory needed is that of one chunk. The bytes are the same.
 
 Invariant: whatever the bytes are, `SafetensorsFile` gives a file whose every tensor lies inside it, or raises ArtifactError.
 """
@@ -87,7 +87,7 @@ class SafetensorsFile(Tensors):
 
 
 def write_safetensors(path: Path, names: Sequence[str], source: Tensors) -> Iterator[int]:
-    """Write these tensors to a file, yielding the bytes of each piece; the values are read when their turn comes."""
+    """Write these tensors to a file, yielding the size of each chunk; a chunk is read just before it is written."""
     entries = {name: source.entries[name] for name in names}
     order = list(NAMES)
     ordered = sorted(names, key=lambda name: (order.index(entries[name].dtype), name))
@@ -102,7 +102,7 @@ def write_safetensors(path: Path, names: Sequence[str], source: Tensors) -> Iter
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in ordered:
-            for _, _, values in source.pieces(name):
+            for _, _, values in source.chunks(name):
                 data = values.contiguous().reshape(-1).view(torch.uint8).numpy()
                 file.write(data.data)
                 yield len(data)

@@ -1,4 +1,4 @@
-"""The `state/` of a checkpoint (torch distributed checkpoint), written and read in pieces.
+"""The `state/` of a checkpoint (torch distributed checkpoint), written and read in chunks.
 
 Every tensor is stored in chunks of rows (`tensors.CHUNK` bytes), whether it comes from memory or from another file, so that
 any reader can take a few rows without reading a stacked weight of many gigabytes. torch puts chunks together when it loads.
@@ -39,12 +39,12 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from ingot.checkpoints.runs import Run, runs
+from ingot.checkpoints.row_ranges import RowRange, row_ranges
 from ingot.checkpoints.safe_reader import SafeLoadPlanner, SafeReader
 from ingot.checkpoints.tensors import Entry, MemoryTensors, Tensors
 from ingot.model.order import Order, local
 
-MODEL = "model."  # what the names of weights begin with; the optimizer's state is beside it
+MODEL = "model."  # the prefix of weight names; the optimizer's state has another
 
 
 def save_state(
@@ -71,7 +71,7 @@ def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, O
     """Fill the tensors in `state` from the folder, in place; of a distributed tensor every rank reads its own shard."""
     _expect_one_process()
     with _unwrapped():
-        load_distributed(state, storage_reader=SafeReader(folder), planner=RunPlanner(orders or {}), no_dist=True)
+        load_distributed(state, storage_reader=SafeReader(folder), planner=RowRangePlanner(orders or {}), no_dist=True)
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
@@ -83,7 +83,7 @@ def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
 
 
 def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = lambda size: None) -> None:
-    """Write a model's weights as `save_state({"model": …})` does, reading each chunk when its turn comes.
+    """Write a model's weights as `save_state({"model": …})` does, reading each chunk just before it is written.
 
     `wrote` is told the bytes of every chunk.
     """
@@ -110,7 +110,7 @@ def _unwrapped() -> Iterator[None]:
 
 
 class ChunkPlanner(DefaultSavePlanner):
-    """Plans a chunk per range of rows of a tensor that one rank holds whole, and one per run of a distributed tensor's shard.
+    """Plans chunks of rows for a tensor that one rank holds whole, and a chunk per row range for a distributed tensor's shard.
 
     The values are those of the state dict, or of `source` where there is one; it holds this rank's part of each tensor.
     """
@@ -119,7 +119,7 @@ class ChunkPlanner(DefaultSavePlanner):
         super().__init__()
         self.source, self.orders = source, orders or {}
         self._own: set[MetadataIndex] = set()  # the chunks of rows that are planned here
-        self._runs: dict[MetadataIndex, Run] = {}  # and those of tensors in the ranks' order
+        self._ranges: dict[MetadataIndex, RowRange] = {}  # and those of tensors in the ranks' order
 
     def create_local_plan(self) -> SavePlan:
         plan = super().create_local_plan()
@@ -131,10 +131,10 @@ class ChunkPlanner(DefaultSavePlanner):
         if data is not None and offset is not None and write_item.index in self._own:
             start = offset[0] if offset else 0
             return self._tensors(name).rows(name, start, start + (data.chunk.sizes[0] if offset else 1))
-        if data is None or (self.source is None and write_item.index not in self._runs):
+        if data is None or (self.source is None and write_item.index not in self._ranges):
             return super().resolve_data(write_item)
         shard = local(self.state_dict[name]).detach() if self.source is None else self._whole(self.source, name)
-        return self._runs[write_item.index].of(shard) if write_item.index in self._runs else shard
+        return self._ranges[write_item.index].of(shard) if write_item.index in self._ranges else shard
 
     def _whole(self, source: Tensors, name: str) -> Tensor:
         return source.rows(name, 0, source.entries[name].rows)
@@ -142,16 +142,16 @@ class ChunkPlanner(DefaultSavePlanner):
     def _split(self, item: WriteItem) -> Iterator[WriteItem]:
         data = item.tensor_data
         if data is not None and item.index.fqn in self.orders:
-            for run in runs(self.state_dict[item.index.fqn], self.orders[item.index.fqn]):
-                index = MetadataIndex(item.index.fqn, run.chunk.offsets)
-                self._runs[index] = run
-                chunk = TensorWriteData(run.chunk, data.properties, data.size)
+            for part in row_ranges(self.state_dict[item.index.fqn], self.orders[item.index.fqn]):
+                index = MetadataIndex(item.index.fqn, part.chunk.offsets)
+                self._ranges[index] = part
+                chunk = TensorWriteData(part.chunk, data.properties, data.size)
                 yield WriteItem(index, WriteItemType.SHARD, tensor_data=chunk)
             return
         if item.type != WriteItemType.TENSOR or data is None:  # a shard of a distributed tensor, or no tensor
             yield item
             return
-        for start, end in self._tensors(item.index.fqn).cuts(item.index.fqn):
+        for start, end in self._tensors(item.index.fqn).ranges(item.index.fqn):
             offsets = torch.Size((start, *(0 for _ in data.size[1:]))) if data.size else torch.Size()
             sizes = torch.Size((end - start, *data.size[1:])) if data.size else torch.Size()
             chunk = TensorWriteData(ChunkStorageMetadata(offsets, sizes), data.properties, data.size)
@@ -163,28 +163,28 @@ class ChunkPlanner(DefaultSavePlanner):
         return MemoryTensors({name: self.state_dict[name]}) if self.source is None else self.source
 
 
-class RunPlanner(SafeLoadPlanner):
-    """Reads a shard of a tensor in the ranks' order run by run, and all others as torch does."""
+class RowRangePlanner(SafeLoadPlanner):
+    """Reads a shard of a tensor in the ranks' order one range of rows at a time, and all others as torch does."""
 
     def __init__(self, orders: Mapping[str, Order]) -> None:
         super().__init__()
         self.orders = orders
-        self._runs: dict[MetadataIndex, Run] = {}
+        self._ranges: dict[MetadataIndex, RowRange] = {}
 
     def create_local_plan(self) -> LoadPlan:
         plan = super().create_local_plan()
         items = [item for item in plan.items if item.dest_index.fqn not in self.orders]
         for name in self.orders:
-            found = runs(self.state_dict[name], self.orders[name])
-            self._runs |= {MetadataIndex(name, run.chunk.offsets): run for run in found}
+            found = row_ranges(self.state_dict[name], self.orders[name])
+            self._ranges |= {MetadataIndex(name, part.chunk.offsets): part for part in found}
             stored = self.metadata.state_dict_metadata[name] if self.metadata is not None else None
             assert isinstance(stored, TensorStorageMetadata)
-            items += create_read_items_for_chunk_list(name, stored, [run.chunk for run in found])
+            items += create_read_items_for_chunk_list(name, stored, [part.chunk for part in found])
         return dataclasses.replace(plan, items=items)
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        run = self._runs.get(MetadataIndex(index.fqn, index.offset))
-        return super().lookup_tensor(index) if run is None else run.of(local(self.state_dict[index.fqn]).detach())
+        part = self._ranges.get(MetadataIndex(index.fqn, index.offset))
+        return super().lookup_tensor(index) if part is None else part.of(local(self.state_dict[index.fqn]).detach())
 
 
 class _Prefixed(Tensors):
@@ -194,8 +194,8 @@ class _Prefixed(Tensors):
         self.source = source
         self.entries = {MODEL + name: entry for name, entry in source.entries.items()}
 
-    def cuts(self, name: str) -> Iterator[tuple[int, int]]:
-        return self.source.cuts(name.removeprefix(MODEL))
+    def ranges(self, name: str) -> Iterator[tuple[int, int]]:
+        return self.source.ranges(name.removeprefix(MODEL))
 
     def rows(self, name: str, start: int, end: int) -> Tensor:
         return self.source.rows(name.removeprefix(MODEL), start, end)
@@ -282,7 +282,7 @@ class _Into(SafeLoadPlanner):
 def _expect_one_process() -> None:
     """torch warns that no process group exists: one process is what is meant here.
 
-    The filter stays: taking it away again (`warnings.catch_warnings`) is not safe beside other threads, and runs are saved
+    The filter stays: taking it away again (`warnings.catch_warnings`) is not safe with other threads, and runs are saved
     in one.
     """
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -1,7 +1,7 @@
 """Weights that are read a few rows at a time, wherever they lie.
 
 A row is one index of a tensor's first axis: a row of a matrix, or one expert of a stacked weight [E, …]. Everything that
-reads or writes whole models goes through `Tensors.rows`, in pieces of at most `CHUNK` bytes, so that a model far larger than
+reads or writes whole models goes through `Tensors.rows`, in chunks of at most `CHUNK` bytes, so that a model far larger than
 the memory can be converted.
 """
 
@@ -54,15 +54,15 @@ class Tensors(ABC):
     def rows(self, name: str, start: int, end: int) -> Tensor:
         """Rows `start` to `end` of a tensor, on the CPU."""
 
-    def cuts(self, name: str) -> Iterator[tuple[int, int]]:
-        """The pieces in which a tensor is read: ranges of rows, each of at most CHUNK bytes if a row is not more."""
+    def ranges(self, name: str) -> Iterator[tuple[int, int]]:
+        """The ranges of rows in which a tensor is read, each of at most CHUNK bytes if a row is not more."""
         entry = self.entries[name]
         step = max(1, CHUNK // max(1, entry.row * entry.dtype.itemsize))
         yield from ((start, min(start + step, entry.rows)) for start in range(0, entry.rows, step))
 
-    def pieces(self, name: str) -> Iterator[tuple[int, int, Tensor]]:
-        """The tensor, piece after piece: start, end, values."""
-        for start, end in self.cuts(name):
+    def chunks(self, name: str) -> Iterator[tuple[int, int, Tensor]]:
+        """The tensor, chunk after chunk: start, end, values."""
+        for start, end in self.ranges(name):
             yield start, end, self.rows(name, start, end)
 
     @property
@@ -92,8 +92,8 @@ class CastTensors(Tensors):
             name: Entry(entry.shape, dtype if name in names else entry.dtype) for name, entry in source.entries.items()
         }
 
-    def cuts(self, name: str) -> Iterator[tuple[int, int]]:
-        return self.source.cuts(name)
+    def ranges(self, name: str) -> Iterator[tuple[int, int]]:
+        return self.source.ranges(name)
 
     def rows(self, name: str, start: int, end: int) -> Tensor:
         return self.source.rows(name, start, end).to(self.entries[name].dtype)
@@ -103,5 +103,5 @@ def fill(state: Mapping[str, Tensor], source: Tensors) -> None:
     """Copy tensors of the same names and shapes into those of `state`, which may have another dtype or device."""
     with torch.no_grad():
         for name, tensor in state.items():
-            for start, end, values in source.pieces(name):
+            for start, end, values in source.chunks(name):
                 (tensor[start:end] if tensor.dim() else tensor).copy_(values)

@@ -89,12 +89,12 @@ class Translated(Tensors):
             self.entries[name] = entry
             self._copies[name] = [(*copy.target.span(entry.row), copy) for copy in copies[name]]
 
-    def cuts(self, name: str) -> Iterator[tuple[int, int]]:
+    def ranges(self, name: str) -> Iterator[tuple[int, int]]:
         entry = self.entries[name]
         for first, last, copy in self._copies[name]:
             if last - first > 1 and copy.target.row_axis(entry.row) is None:  # rows that are interleaved
                 return iter([(0, entry.rows)])
-        return super().cuts(name)
+        return super().ranges(name)
 
     def rows(self, name: str, start: int, end: int) -> Tensor:
         entry = self.entries[name]
@@ -107,7 +107,7 @@ class Translated(Tensors):
                 part = copy
                 if (low, high) != (first, last):
                     axis = copy.target.row_axis(entry.row)
-                    assert axis is not None, "cuts() keeps such a tensor in one piece"
+                    assert axis is not None, "ranges() keeps such a tensor in one chunk"
                     part = copy.narrow(axis, low - first, high - low)
                 row = self.source.entries[part.name].row
                 begin, until = part.source.span(row)
@@ -132,9 +132,9 @@ def to_parameters(theirs: Tensors, layout: Layout, state: Mapping[str, Tensor], 
                 place=place,
                 fix="config.json and the weights must come from the same model",
             )
-        for piece in at.pieces if not at.duplicate else ():
-            source, target = _numbers(piece.theirs, shape), _numbers(piece.ours, tuple(state[piece.parameter].shape))
-            copies[piece.parameter].append(Copy(name, source, target))
+        for pair in at.pairs if not at.duplicate else ():
+            source, target = _numbers(pair.theirs, shape), _numbers(pair.ours, tuple(state[pair.parameter].shape))
+            copies[pair.parameter].append(Copy(name, source, target))
     _check_complete(copies, state, place)
     ours = Translated(theirs, {name: tuple(tensor.shape) for name, tensor in state.items()}, copies)
     _check_duplicates(theirs, ours, layout, state, place)
@@ -147,12 +147,12 @@ def to_tensors(ours: Tensors, layout: Layout, state: Mapping[str, Tensor], place
     copies: dict[str, list[Copy]] = {name: [] for name in layout}
     covered: dict[str, list[Copy]] = {name: [] for name in state}
     for name, at in layout.items():
-        for piece in at.pieces:
-            shape = tuple(state[piece.parameter].shape)
-            copy = Copy(piece.parameter, _numbers(piece.ours, shape), _numbers(piece.theirs, shapes[name]))
+        for pair in at.pairs:
+            shape = tuple(state[pair.parameter].shape)
+            copy = Copy(pair.parameter, _numbers(pair.ours, shape), _numbers(pair.theirs, shapes[name]))
             copies[name].append(copy)
             if not at.duplicate:
-                covered[piece.parameter].append(copy)
+                covered[pair.parameter].append(copy)
     _check_complete(covered, state, place)
     computed = {name: at.computed for name, at in layout.items() if at.computed is not None}
     return Translated(ours, shapes, copies, computed)
@@ -172,17 +172,17 @@ def _check_duplicates(theirs: Tensors, ours: Tensors, layout: Layout, state: Map
     copies = {
         name: [
             Copy(
-                piece.parameter,
-                _numbers(piece.ours, tuple(state[piece.parameter].shape)),
-                _numbers(piece.theirs, shape),
+                pair.parameter,
+                _numbers(pair.ours, tuple(state[pair.parameter].shape)),
+                _numbers(pair.theirs, shape),
             )
-            for piece in duplicates[name].pieces
+            for pair in duplicates[name].pairs
         ]
         for name, shape in shapes.items()
     }
     expected = Translated(ours, shapes, copies)
     for name in duplicates:
-        for start, end, values in expected.pieces(name):
+        for start, end, values in expected.chunks(name):
             if not torch.equal(values, theirs.rows(name, start, end).to(values.dtype)):
                 raise ArtifactError(
                     f"{name} should be a copy of {copies[name][0].name}, but it is another matrix",
@@ -202,7 +202,7 @@ def _check_complete(copies: Mapping[str, list[Copy]], state: Mapping[str, Tensor
     if wrong:
         more = f" and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
         raise ArtifactError(
-            f"the model type has no place for these parameters: {', '.join(wrong[:LISTED])}{more}",
+            f"the model type cannot store these parameters: {', '.join(wrong[:LISTED])}{more}",
             place=place,
             fix="such a model stays in Ingot's own checkpoint format",
         )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.checkpoints import tensors as pieces
-from ingot.checkpoints.families.family import Layout, Piece, Place, place, rows
+from ingot.checkpoints.families.family import Layout, TensorMap, ViewPair, maps_to, rows
 from ingot.checkpoints.families.weights import load_tensor, make_tensor
 from ingot.checkpoints.tensors import MemoryTensors, fill
 from ingot.checkpoints.translate import to_parameters, to_tensors
@@ -24,28 +24,28 @@ SHAPES = {
     "scale": (),
 }
 LAYOUT: Layout = {
-    "embed": place("embedding.weight"),
-    "copy": Place((Piece("embedding.weight"),), duplicate=True),
-    "q": place("query_key_value.weight", rows(0, 6)),
-    "k": place(  # rows of two heads, in pairs instead of halves
+    "embed": maps_to("embedding.weight"),
+    "copy": TensorMap((ViewPair("embedding.weight"),), duplicate=True),
+    "q": maps_to("query_key_value.weight", rows(0, 6)),
+    "k": maps_to(  # rows of two heads, in pairs instead of halves
         "query_key_value.weight",
         lambda t: t[6:10].unflatten(0, (2, 2, 1)),
         lambda t: t.unflatten(0, (2, 1, 2)).transpose(1, 2),
         shape=(4, WIDTH),
     ),
-    "v": place("query_key_value.weight", rows(10, 12)),
+    "v": maps_to("query_key_value.weight", rows(10, 12)),
     # Stacked, transposed, gate and up interleaved, as gpt-oss has them.
-    "gate_up": Place(
+    "gate_up": TensorMap(
         (
-            Piece("experts.gate_up", lambda t: t[:, :INNER], lambda t: t[..., ::2].transpose(1, 2)),
-            Piece("experts.gate_up", lambda t: t[:, INNER:], lambda t: t[..., 1::2].transpose(1, 2)),
+            ViewPair("experts.gate_up", lambda t: t[:, :INNER], lambda t: t[..., ::2].transpose(1, 2)),
+            ViewPair("experts.gate_up", lambda t: t[:, INNER:], lambda t: t[..., 1::2].transpose(1, 2)),
         ),
         (EXPERTS, WIDTH, 2 * INNER),
     ),
-    **{f"down.{n}": place("experts.down", lambda t, n=n: t[n]) for n in range(EXPERTS)},  # type: ignore[misc]
-    "conv": place("convolution", lambda t: t[:, None]),
-    "scale": place("scale"),
-    "made": Place((), (4, 2), computed=lambda: torch.arange(8.0).reshape(4, 2)),
+    **{f"down.{n}": maps_to("experts.down", lambda t, n=n: t[n]) for n in range(EXPERTS)},  # type: ignore[misc]
+    "conv": maps_to("convolution", lambda t: t[:, None]),
+    "scale": maps_to("scale"),
+    "made": TensorMap((), (4, 2), computed=lambda: torch.arange(8.0).reshape(4, 2)),
 }
 
 
@@ -135,7 +135,7 @@ def test_no_parameter_is_left_out() -> None:
     state["momentum"] = torch.ones(3)  # a buffer of training: zero in a model that was just imported
     tensors = reference(state)
     for convert in (to_parameters, to_tensors):
-        with pytest.raises(ArtifactError, match="here: the model type has no place for these parameters: extra"):
+        with pytest.raises(ArtifactError, match="here: the model type cannot store these parameters: extra"):
             convert(MemoryTensors(tensors if convert is to_parameters else state), LAYOUT, state, "here")
     del state["extra"]
     ours = to_parameters(MemoryTensors(tensors), LAYOUT, state, "here")

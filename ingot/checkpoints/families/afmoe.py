@@ -25,7 +25,7 @@ from ingot.checkpoints.families.common import (
     write_attention,
     write_layer_types,
 )
-from ingot.checkpoints.families.family import Family, Layout, place
+from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import V3_EPSILON, mixture_layout, sparse_layers, write_mixture
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
@@ -96,7 +96,7 @@ def write_afmoe(config: ModelConfig) -> Mapping[str, Any]:
 
 
 def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """Norms before and after both parts; `post_attention_layernorm` is not the place that it is in Llama."""
+    """Norms before and after both parts; `post_attention_layernorm` is another norm than in Llama."""
     assert isinstance(block.mixer, AttentionConfig) and block.feed_forward is not None
     layout = norm_layout(
         ours,
@@ -107,7 +107,7 @@ def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
         feed_forward_post_norm="post_mlp_layernorm",
     )
     layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
-    layout[f"{theirs}self_attn.gate_proj.weight"] = place(f"{ours}mixer.gate.weight")
+    layout[f"{theirs}self_attn.gate_proj.weight"] = maps_to(f"{ours}mixer.gate.weight")
     ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
     if isinstance(block.feed_forward, MoeConfig):
         return layout | mixture_layout(ours, theirs, block.feed_forward, router="router.gate", selection="expert_bias")

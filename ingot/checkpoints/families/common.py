@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ingot.checkpoints.families.family import Layout, View, place, rows
+from ingot.checkpoints.families.family import Layout, View, maps_to, rows
 from ingot.checkpoints.families.keys import Keys
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
@@ -195,17 +195,17 @@ def stack_layout(config: ModelConfig, block_layout: Callable[[str, str, BlockCon
 def embedding_layout(config: ModelConfig, stem: str = "model.", norm: str = "norm") -> Layout:
     """Embedding, last norm, and the head if it is a matrix of its own."""
     layout = {
-        f"{stem}embed_tokens.weight": place("embedding.weight"),
-        f"{stem}{norm}.weight": place("norm.gain"),
+        f"{stem}embed_tokens.weight": maps_to("embedding.weight"),
+        f"{stem}{norm}.weight": maps_to("norm.gain"),
     }
     if not config.tied_embeddings:
-        layout["lm_head.weight"] = place("output.weight")
+        layout["lm_head.weight"] = maps_to("output.weight")
     return layout
 
 
 def norm_layout(ours: str, theirs: str, **names: str) -> Layout:
     """Norms: `mixer_norm="input_layernorm"` says that blocks.N.mixer_norm.gain is …input_layernorm.weight."""
-    return {f"{theirs}{name}.weight": place(f"{ours}{part}.gain") for part, name in names.items()}
+    return {f"{theirs}{name}.weight": maps_to(f"{ours}{part}.gain") for part, name in names.items()}
 
 
 def attention_layout(ours: str, theirs: str, attention: AttentionConfig, output: str = "o_proj") -> Layout:
@@ -215,13 +215,13 @@ def attention_layout(ours: str, theirs: str, attention: AttentionConfig, output:
     layout: Layout = {}
     for kind in ("weight", "bias") if attention.query_key_value_bias else ("weight",):
         for name, cut in cuts.items():
-            layout[f"{theirs}{name}.{kind}"] = place(f"{ours}query_key_value.{kind}", cut)
-    layout[f"{theirs}{output}.weight"] = place(f"{ours}output.weight")
+            layout[f"{theirs}{name}.{kind}"] = maps_to(f"{ours}query_key_value.{kind}", cut)
+    layout[f"{theirs}{output}.weight"] = maps_to(f"{ours}output.weight")
     if attention.output_bias:
-        layout[f"{theirs}{output}.bias"] = place(f"{ours}output.bias")
+        layout[f"{theirs}{output}.bias"] = maps_to(f"{ours}output.bias")
     if attention.query_key_norm in ("head", "full"):
-        layout[f"{theirs}q_norm.weight"] = place(f"{ours}query_norm.gain")
-        layout[f"{theirs}k_norm.weight"] = place(f"{ours}key_norm.gain")
+        layout[f"{theirs}q_norm.weight"] = maps_to(f"{ours}query_norm.gain")
+        layout[f"{theirs}k_norm.weight"] = maps_to(f"{ours}key_norm.gain")
     return layout
 
 
@@ -236,11 +236,11 @@ def feed_forward_layout(
     layout: Layout = {}
     for kind in ("weight", "bias") if config.bias else ("weight",):
         if config.gated:
-            layout[f"{theirs}{gate}.{kind}"] = place(f"{ours}gate_up.{kind}", rows(0, config.width))
-            layout[f"{theirs}{up}.{kind}"] = place(f"{ours}gate_up.{kind}", rows(config.width, 2 * config.width))
+            layout[f"{theirs}{gate}.{kind}"] = maps_to(f"{ours}gate_up.{kind}", rows(0, config.width))
+            layout[f"{theirs}{up}.{kind}"] = maps_to(f"{ours}gate_up.{kind}", rows(config.width, 2 * config.width))
         else:
-            layout[f"{theirs}{up}.{kind}"] = place(f"{ours}up.{kind}")
-        layout[f"{theirs}{down}.{kind}"] = place(f"{ours}down.{kind}")
+            layout[f"{theirs}{up}.{kind}"] = maps_to(f"{ours}up.{kind}")
+        layout[f"{theirs}{down}.{kind}"] = maps_to(f"{ours}down.{kind}")
     return layout
 
 
@@ -257,11 +257,11 @@ def experts_layout(
     for expert in range(experts):
         stem = f"{theirs}{expert}."
         if config.gated:
-            layout[f"{stem}{gate}.weight"] = place(f"{ours}gate_up", _expert(expert, slice(0, config.width)))
-            layout[f"{stem}{up}.weight"] = place(f"{ours}gate_up", _expert(expert, slice(config.width, None)))
+            layout[f"{stem}{gate}.weight"] = maps_to(f"{ours}gate_up", _expert(expert, slice(0, config.width)))
+            layout[f"{stem}{up}.weight"] = maps_to(f"{ours}gate_up", _expert(expert, slice(config.width, None)))
         else:
-            layout[f"{stem}{up}.weight"] = place(f"{ours}up", _expert(expert, slice(None)))
-        layout[f"{stem}{down}.weight"] = place(f"{ours}down", _expert(expert, slice(None)))
+            layout[f"{stem}{up}.weight"] = maps_to(f"{ours}up", _expert(expert, slice(None)))
+        layout[f"{stem}{down}.weight"] = maps_to(f"{ours}down", _expert(expert, slice(None)))
     return layout
 
 

@@ -19,7 +19,7 @@ from ingot.checkpoints.families.common import (
     read_activation,
     stack_layout,
 )
-from ingot.checkpoints.families.family import Family, Layout, place
+from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import (
     mixture_layout,
@@ -79,26 +79,26 @@ def mla_layout(ours: str, theirs: str, mixer: MlaConfig) -> Layout:
     """The projections of latent attention, and of its indexer if it has one of its own."""
     names = {"kv_a_proj_with_mqa": "key_value_down", "kv_b_proj": "key_value_up", "o_proj": "output"}
     biased = {"kv_a_proj_with_mqa": "key_value_down", "o_proj": "output"}
-    layout = {f"{theirs}kv_a_layernorm.weight": place(f"{ours}key_value_norm.gain")}
+    layout = {f"{theirs}kv_a_layernorm.weight": maps_to(f"{ours}key_value_norm.gain")}
     if mixer.query_latent is None:
         names["q_proj"] = "query"
     else:
         names |= {"q_a_proj": "query_down", "q_b_proj": "query_up"}
         biased["q_a_proj"] = "query_down"
-        layout[f"{theirs}q_a_layernorm.weight"] = place(f"{ours}query_norm.gain")
-    layout |= {f"{theirs}{name}.weight": place(f"{ours}{part}.weight") for name, part in names.items()}
+        layout[f"{theirs}q_a_layernorm.weight"] = maps_to(f"{ours}query_norm.gain")
+    layout |= {f"{theirs}{name}.weight": maps_to(f"{ours}{part}.weight") for name, part in names.items()}
     if mixer.bias:
-        layout |= {f"{theirs}{name}.bias": place(f"{ours}{part}.bias") for name, part in biased.items()}
+        layout |= {f"{theirs}{name}.bias": maps_to(f"{ours}{part}.bias") for name, part in biased.items()}
     if mixer.sparse is not None and not mixer.sparse.shared:
         for name, part in {"wq_b": "query", "wk": "key", "weights_proj": "head_weight"}.items():
-            layout[f"{theirs}indexer.{name}.weight"] = place(f"{ours}indexer.{part}.weight")
+            layout[f"{theirs}indexer.{name}.weight"] = maps_to(f"{ours}indexer.{part}.weight")
         for kind in ("weight", "bias"):
-            layout[f"{theirs}indexer.k_norm.{kind}"] = place(f"{ours}indexer.key_norm.{kind}")
+            layout[f"{theirs}indexer.k_norm.{kind}"] = maps_to(f"{ours}indexer.key_norm.{kind}")
     return layout
 
 
 def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """The names of Llama around latent attention, with a mixture in the place of most feed-forwards."""
+    """The names of Llama around latent attention, with a mixture instead of most feed-forwards."""
     assert isinstance(block.mixer, MlaConfig) and block.feed_forward is not None
     layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
     layout |= mla_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)

@@ -1,4 +1,4 @@
-"""Falcon-H1: softmax attention beside Mamba-2 in every layer, with tuned multipliers (muP) all over the model."""
+"""Falcon-H1: softmax attention in parallel with Mamba-2 in every layer, with tuned multipliers (muP) all over the model."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a Hugging Face model type is to Ingot: a translation of its config.json, and a place for each of its tensors.
+"""What a Hugging Face model type is to Ingot: a translation of its config.json and of its tensors.
 
 Three functions make a family. `read` turns the keys of config.json into a ModelConfig; `write` does the reverse; `layout`
 names every tensor and says which part of which parameter it is. Nothing else in Ingot knows of families.
 
-`write` is only asked whether it *can*: a model is expressible in a family exactly if reading what was written gives the same
-architecture again (table.py checks it), so a family needs no list of what it does not support.
+A family needs no list of what it does not support: it can express a model exactly if reading what `write` gave returns the
+same architecture (table.py checks it).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rows(start: int, end: int) -> View:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ViewPair:
     """A part of a Hugging Face tensor and the part of our parameter that holds the same numbers.
 
     Both are views (slices, transposes, unflattened axes), so copying works in both directions; their shapes are equal.
@@ -45,25 +45,27 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a Hugging Face tensor lies. `shape` is needed only where it is not the shape of the one piece's view.
+class TensorMap:
+    """What a Hugging Face tensor consists of. `shape` is needed only where it is not the shape of the first pair's view.
 
     A `duplicate` is a second copy of what another tensor holds: always written, optional when reading, and it must be equal.
-    A `computed` tensor follows from the configuration: it has no pieces, is written, and is not looked at when reading.
+    A `computed` tensor follows from the configuration: it has no pairs, is written, and is not read.
     """
 
-    pieces: tuple[Piece, ...]
+    pairs: tuple[ViewPair, ...]
     shape: tuple[int, ...] | None = None
     duplicate: bool = False
     computed: Callable[[], Tensor] | None = None
 
 
-Layout = dict[str, Place]
+Layout = dict[str, TensorMap]
 
 
-def place(parameter: str, ours: View = whole, theirs: View = whole, shape: tuple[int, ...] | None = None) -> Place:
-    """A tensor that is one piece."""
-    return Place((Piece(parameter, ours, theirs),), shape)
+def maps_to(
+    parameter: str, ours: View = whole, theirs: View = whole, shape: tuple[int, ...] | None = None
+) -> TensorMap:
+    """A tensor that is one view of one parameter."""
+    return TensorMap((ViewPair(parameter, ours, theirs),), shape)
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Family:
     """A model type. The first of `types` is the one that is written; the others are spellings of the same thing.
 
     `ignored` are tensors (regular expressions) that hold nothing: buffers which follow from the configuration. `left_out` are
-    tensors of parts that Ingot does not have (an image encoder): whoever reads the model is told. `renames` are patterns and
+    tensors of parts that Ingot does not have (an image encoder); a note names them. `renames` are patterns and
     replacements that bring other spellings of tensor names to those of the layout.
     """
 

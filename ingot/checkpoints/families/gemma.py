@@ -125,7 +125,7 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 
 
 def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """Norms before and after both parts; `post_attention_layernorm` is not the place that it is in Llama."""
+    """Norms before and after both parts; `post_attention_layernorm` is another norm than in Llama."""
     assert isinstance(block.mixer, AttentionConfig) and isinstance(block.feed_forward, FeedForwardConfig)
     layout = norm_layout(
         ours,

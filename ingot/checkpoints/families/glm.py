@@ -1,4 +1,4 @@
-"""GLM-4.5, 4.6 and models built on them (INTELLECT-3): half of each head turns, dense layers first, then mixtures.
+"""GLM-4.5, 4.6 and models built on them (INTELLECT-3): half of each head is rotated, dense layers first, then mixtures.
 
 The router is that of DeepSeek-V3; a multi-token prediction module may follow the last layer.
 """

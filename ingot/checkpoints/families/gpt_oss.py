@@ -26,7 +26,7 @@ from ingot.checkpoints.families.common import (
     write_attention,
     write_layer_types,
 )
-from ingot.checkpoints.families.family import Family, Layout, Piece, Place, place
+from ingot.checkpoints.families.family import Family, Layout, TensorMap, ViewPair, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
@@ -107,25 +107,25 @@ def block_layout(ours: str, theirs: str, block: BlockConfig, width: int) -> Layo
     assert isinstance(block.mixer, AttentionConfig) and isinstance(block.feed_forward, MoeConfig)
     layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
     layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
-    layout[f"{theirs}self_attn.sinks"] = place(f"{ours}mixer.sinks")
+    layout[f"{theirs}self_attn.sinks"] = maps_to(f"{ours}mixer.sinks")
     count, inner = block.feed_forward.experts, block.feed_forward.expert.width
     ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
     return layout | {
-        f"{theirs}router.weight": place(f"{ours}router.weight"),
-        f"{theirs}router.bias": place(f"{ours}router.bias"),
+        f"{theirs}router.weight": maps_to(f"{ours}router.weight"),
+        f"{theirs}router.bias": maps_to(f"{ours}router.bias"),
         f"{theirs}experts.gate_up_proj": alternating(f"{ours}experts.gate_up", (count, width, 2 * inner)),
         f"{theirs}experts.gate_up_proj_bias": alternating(f"{ours}experts.gate_up_bias", (count, 2 * inner)),
-        f"{theirs}experts.down_proj": place(f"{ours}experts.down", in_then_out),
-        f"{theirs}experts.down_proj_bias": place(f"{ours}experts.down_bias"),
+        f"{theirs}experts.down_proj": maps_to(f"{ours}experts.down", in_then_out),
+        f"{theirs}experts.down_proj_bias": maps_to(f"{ours}experts.down_bias"),
     }
 
 
-def alternating(parameter: str, shape: tuple[int, ...]) -> Place:
+def alternating(parameter: str, shape: tuple[int, ...]) -> TensorMap:
     """Their last axis is g₀ u₀ g₁ u₁ …; ours is [gate | up], the rows of each expert's matrix."""
     inner = shape[-1] // 2
-    gate = Piece(parameter, lambda x: in_then_out(x[:, :inner]), lambda x: x[..., 0::2])
-    up = Piece(parameter, lambda x: in_then_out(x[:, inner:]), lambda x: x[..., 1::2])
-    return Place((gate, up), shape)
+    gate = ViewPair(parameter, lambda x: in_then_out(x[:, :inner]), lambda x: x[..., 0::2])
+    up = ViewPair(parameter, lambda x: in_then_out(x[:, inner:]), lambda x: x[..., 1::2])
+    return TensorMap((gate, up), shape)
 
 
 def in_then_out(tensor: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ INERT = frozenset(
 class Keys:
     """The keys of a config.json, with a memory of which were asked for.
 
-    `tensors` are the names of the tensors beside it, None where only the configuration is known: some checkpoints leave out
+    `tensors` are the names of the model's tensors, None where only the configuration is known: some checkpoints leave out
     optional parts that their configuration mentions (multi_token.py).
     """
 

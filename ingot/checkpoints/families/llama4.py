@@ -29,7 +29,7 @@ from ingot.checkpoints.families.common import (
     stack_layout,
     write_attention,
 )
-from ingot.checkpoints.families.family import Family, Layout, place
+from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import sparse_layers
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
@@ -117,9 +117,9 @@ def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
     ours, theirs = f"{ours}feed_forward.", f"{theirs}feed_forward."
     if isinstance(block.feed_forward, FeedForwardConfig):
         return layout | feed_forward_layout(ours, theirs, block.feed_forward)
-    layout[f"{theirs}router.weight"] = place(f"{ours}router.weight")
-    layout[f"{theirs}experts.gate_up_proj"] = place(f"{ours}experts.gate_up", in_then_out)
-    layout[f"{theirs}experts.down_proj"] = place(f"{ours}experts.down", in_then_out)
+    layout[f"{theirs}router.weight"] = maps_to(f"{ours}router.weight")
+    layout[f"{theirs}experts.gate_up_proj"] = maps_to(f"{ours}experts.gate_up", in_then_out)
+    layout[f"{theirs}experts.down_proj"] = maps_to(f"{ours}experts.down", in_then_out)
     assert block.feed_forward.shared is not None
     return layout | feed_forward_layout(f"{ours}shared.", f"{theirs}shared_expert.", block.feed_forward.shared)
 

@@ -16,7 +16,7 @@ from ingot.checkpoints.families.common import (
     norm_layout,
     read_activation,
 )
-from ingot.checkpoints.families.family import Layout, place
+from ingot.checkpoints.families.family import Layout, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
@@ -37,19 +37,19 @@ def mixture_layout(
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
 ) -> Layout:
     """Router, selection bias, experts one by one, shared expert and its gate; the arguments are their names."""
-    layout = {f"{theirs}{router}.weight": place(f"{ours}router.weight")}
+    layout = {f"{theirs}{router}.weight": maps_to(f"{ours}router.weight")}
     if mixture.router.selection_bias:
-        layout[f"{theirs}{selection}"] = place(f"{ours}router.selection_bias")
+        layout[f"{theirs}{selection}"] = maps_to(f"{ours}router.selection_bias")
     layout |= experts_layout(f"{ours}experts.", f"{theirs}experts.", mixture.experts, mixture.expert, names)
     if mixture.shared is not None:
         layout |= feed_forward_layout(f"{ours}shared.", f"{theirs}{shared}.", mixture.shared)
     if mixture.shared_gate:
-        layout[f"{theirs}{shared}_gate.weight"] = place(f"{ours}shared_gate.weight")
+        layout[f"{theirs}{shared}_gate.weight"] = maps_to(f"{ours}shared_gate.weight")
     return layout
 
 
 def block_layout(ours: str, theirs: str, block: BlockConfig, *, shared: str = "shared_experts") -> Layout:
-    """The names of Llama, with a mixture in the place of some feed-forwards."""
+    """The names of Llama, with a mixture instead of some feed-forwards."""
     assert isinstance(block.mixer, AttentionConfig) and block.feed_forward is not None
     layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
     layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ingot.checkpoints.families.family import Layout, Piece, Place, place
+from ingot.checkpoints.families.family import Layout, TensorMap, ViewPair, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
 
@@ -52,10 +52,10 @@ def multi_token_layout(config: ModelConfig, block_layout: Callable[[str, str, Bl
     for step in range(_count(config)):
         assert config.multi_token is not None
         ours, theirs = f"multi_token.parts.{step}.", f"model.layers.{config.depth + step}."
-        layout |= {f"{theirs}{name}": place(f"{ours}{part}") for name, part in NAMES.items()}
+        layout |= {f"{theirs}{name}": maps_to(f"{ours}{part}") for name, part in NAMES.items()}
         layout |= block_layout(f"{ours}block.", theirs, config.blocks[config.multi_token.block])
-        layout[f"{theirs}embed_tokens.weight"] = Place((Piece("embedding.weight"),), duplicate=True)
-        layout[f"{theirs}shared_head.head.weight"] = Place((Piece(head),), duplicate=True)
+        layout[f"{theirs}embed_tokens.weight"] = TensorMap((ViewPair("embedding.weight"),), duplicate=True)
+        layout[f"{theirs}shared_head.head.weight"] = TensorMap((ViewPair(head),), duplicate=True)
     return layout
 
 

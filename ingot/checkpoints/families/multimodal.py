@@ -1,6 +1,6 @@
 """Models that also read images: their language model is one of the other families, inside `text_config`.
 
-Ingot takes the language model and leaves the image encoder out, which whoever reads the folder is told. Such a model is
+Ingot takes the language model and leaves the image encoder out, and says so in a note. Such a model is
 exported as the text family.
 """
 

@@ -18,7 +18,7 @@ from ingot.checkpoints.families.common import (
     read_attention,
     write_attention,
 )
-from ingot.checkpoints.families.family import Family, Layout, place
+from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import mixture_layout, read_v3_router, write_v3_router
 from ingot.checkpoints.families.recurrent import mamba_layout
@@ -157,7 +157,7 @@ def _kind(block: BlockConfig) -> str:
 def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
     """Everything is called `mixer`, with one norm before it."""
     part = "mixer" if block.mixer is not None else "feed_forward"
-    layout = {f"{theirs}norm.weight": place(f"{ours}{part}_norm.gain")}
+    layout = {f"{theirs}norm.weight": maps_to(f"{ours}{part}_norm.gain")}
     ours, theirs = f"{ours}{part}.", f"{theirs}mixer."
     if isinstance(block.mixer, Mamba2Config):
         return layout | mamba_layout(ours, theirs, block.mixer)
@@ -167,15 +167,15 @@ def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
         return layout | feed_forward_layout(ours, theirs, block.feed_forward)
     assert isinstance(block.feed_forward, MoeConfig)
     if block.feed_forward.latent is not None:
-        layout[f"{theirs}fc1_latent_proj.weight"] = place(f"{ours}latent_down.weight")
-        layout[f"{theirs}fc2_latent_proj.weight"] = place(f"{ours}latent_up.weight")
+        layout[f"{theirs}fc1_latent_proj.weight"] = maps_to(f"{ours}latent_down.weight")
+        layout[f"{theirs}fc2_latent_proj.weight"] = maps_to(f"{ours}latent_up.weight")
     return layout | mixture_layout(ours, theirs, block.feed_forward)
 
 
 def nemotron_layout(config: ModelConfig) -> Layout:
-    layout = {"backbone.embeddings.weight": place("embedding.weight"), "backbone.norm_f.weight": place("norm.gain")}
+    layout = {"backbone.embeddings.weight": maps_to("embedding.weight"), "backbone.norm_f.weight": maps_to("norm.gain")}
     if not config.tied_embeddings:
-        layout["lm_head.weight"] = place("output.weight")
+        layout["lm_head.weight"] = maps_to("output.weight")
     for layer, block in enumerate(blocks_of(config)):
         layout |= block_layout(f"blocks.{layer}.", f"backbone.layers.{layer}.", block)
     return layout

@@ -84,7 +84,7 @@ def _write(config: ModelConfig) -> dict[str, Any]:
 
 
 def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """A norm after each of the two parts; `post_attention_layernorm` is not the place that it is in Llama."""
+    """A norm after each of the two parts; `post_attention_layernorm` is another norm than in Llama."""
     assert isinstance(block.mixer, AttentionConfig) and isinstance(block.feed_forward, FeedForwardConfig)
     names = {"mixer_post_norm": "post_attention_layernorm", "feed_forward_post_norm": "post_feedforward_layernorm"}
     layout = norm_layout(ours, theirs, **names)

@@ -17,7 +17,7 @@ from ingot.checkpoints.families.common import (
     stack_layout,
     write_attention,
 )
-from ingot.checkpoints.families.family import Family, Layout, place
+from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
@@ -61,7 +61,7 @@ def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
         "mlp.down_proj": "feed_forward.down",
     }
     layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
-    return layout | {f"{theirs}{name}.weight": place(f"{ours}{part}.weight") for name, part in names.items()}
+    return layout | {f"{theirs}{name}.weight": maps_to(f"{ours}{part}.weight") for name, part in names.items()}
 
 
 def phi_layout(config: ModelConfig) -> Layout:

@@ -21,7 +21,7 @@ from ingot.checkpoints.families.common import (
     stack_layout,
     write_attention,
 )
-from ingot.checkpoints.families.family import Family, Layout, Piece, Place, place
+from ingot.checkpoints.families.family import Family, Layout, TensorMap, ViewPair, maps_to
 from ingot.checkpoints.families.keys import Keys
 from ingot.checkpoints.families.mixture import mixture_layout, sparse_layers, write_mixture
 from ingot.checkpoints.families.recurrent import gated_delta_layout, grouped, within
@@ -131,11 +131,11 @@ def block_layout(ours: str, theirs: str, block: BlockConfig, width: int) -> Layo
     return layout | feed_forward_layout(ours, theirs, block.feed_forward)
 
 
-def _query_and_gate(ours: str, mixer: AttentionConfig, width: int) -> Place:
+def _query_and_gate(ours: str, mixer: AttentionConfig, width: int) -> TensorMap:
     heads, size = mixer.heads, mixer.head_width
-    query = Piece(f"{ours}query_key_value.weight", grouped(0, heads * size, heads), within(heads, 0, size))
-    gate = Piece(f"{ours}gate.weight", grouped(0, heads * size, heads), within(heads, size, 2 * size))
-    return Place((query, gate), (2 * heads * size, width))
+    query = ViewPair(f"{ours}query_key_value.weight", grouped(0, heads * size, heads), within(heads, 0, size))
+    gate = ViewPair(f"{ours}gate.weight", grouped(0, heads * size, heads), within(heads, size, 2 * size))
+    return TensorMap((query, gate), (2 * heads * size, width))
 
 
 def qwen3_next_layout(config: ModelConfig) -> Layout:
@@ -147,10 +147,10 @@ def qwen3_next_layout(config: ModelConfig) -> Layout:
         ours = "multi_token.parts.0."
         layout |= layer(f"{ours}block.", "mtp.layers.0.", config.blocks[config.multi_token.block])
         layout |= {
-            "mtp.fc.weight": place(f"{ours}input.weight"),
-            "mtp.pre_fc_norm_embedding.weight": place(f"{ours}embedding_norm.gain"),
-            "mtp.pre_fc_norm_hidden.weight": place(f"{ours}state_norm.gain"),
-            "mtp.norm.weight": place(f"{ours}norm.gain"),
+            "mtp.fc.weight": maps_to(f"{ours}input.weight"),
+            "mtp.pre_fc_norm_embedding.weight": maps_to(f"{ours}embedding_norm.gain"),
+            "mtp.pre_fc_norm_hidden.weight": maps_to(f"{ours}state_norm.gain"),
+            "mtp.norm.weight": maps_to(f"{ours}norm.gain"),
         }
     return layout
 

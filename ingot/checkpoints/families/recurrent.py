@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ingot.checkpoints.families.family import Layout, Piece, Place, View, place, rows
+from ingot.checkpoints.families.family import Layout, TensorMap, View, ViewPair, maps_to, rows
 from ingot.model.mixers.gated_delta import GatedDeltaConfig
 from ingot.model.mixers.kda import KdaConfig
 from ingot.model.mixers.lightning import LightningConfig, slopes
@@ -33,22 +33,22 @@ def gated_delta_layout(ours: str, theirs: str, mixer: GatedDeltaConfig, width: i
     return {
         f"{theirs}in_proj_qkvz.weight": interleave(f"{ours}input.weight", heads, sizes, width),
         f"{theirs}in_proj_ba.weight": interleave(f"{ours}rates.weight", heads, [ratio, ratio], width),
-        f"{theirs}conv1d.weight": place(f"{ours}convolution.weight", CONVOLUTION),
-        f"{theirs}A_log": place(f"{ours}decay"),
-        f"{theirs}dt_bias": place(f"{ours}time_step_bias"),
-        f"{theirs}norm.weight": place(f"{ours}norm.gain"),
-        f"{theirs}out_proj.weight": place(f"{ours}output.weight"),
+        f"{theirs}conv1d.weight": maps_to(f"{ours}convolution.weight", CONVOLUTION),
+        f"{theirs}A_log": maps_to(f"{ours}decay"),
+        f"{theirs}dt_bias": maps_to(f"{ours}time_step_bias"),
+        f"{theirs}norm.weight": maps_to(f"{ours}norm.gain"),
+        f"{theirs}out_proj.weight": maps_to(f"{ours}output.weight"),
     }
 
 
-def interleave(parameter: str, groups: int, sizes: list[int], width: int) -> Place:
+def interleave(parameter: str, groups: int, sizes: list[int], width: int) -> TensorMap:
     """Ours lists part after part, each for all groups; theirs lists group after group, each with all parts."""
-    pieces, inside = [], 0
+    pairs, inside = [], 0
     for size in sizes:
         ours = grouped(groups * inside, groups * (inside + size), groups)
-        pieces.append(Piece(parameter, ours, within(groups, inside, inside + size)))
+        pairs.append(ViewPair(parameter, ours, within(groups, inside, inside + size)))
         inside += size
-    return Place(tuple(pieces), (groups * inside, width))
+    return TensorMap(tuple(pairs), (groups * inside, width))
 
 
 def kda_layout(ours: str, theirs: str, mixer: KdaConfig) -> Layout:
@@ -57,8 +57,8 @@ def kda_layout(ours: str, theirs: str, mixer: KdaConfig) -> Layout:
     layout: Layout = {}
     for index, name in enumerate("qkv"):
         cut = rows(index * size, (index + 1) * size)
-        layout[f"{theirs}{name}_proj.weight"] = place(f"{ours}query_key_value.weight", cut)
-        layout[f"{theirs}{name}_conv1d.weight"] = place(f"{ours}convolution.weight", _conv_rows(index * size, size))
+        layout[f"{theirs}{name}_proj.weight"] = maps_to(f"{ours}query_key_value.weight", cut)
+        layout[f"{theirs}{name}_conv1d.weight"] = maps_to(f"{ours}convolution.weight", _conv_rows(index * size, size))
     names = {
         "b_proj": "beta",
         "f_a_proj": "decay_down",
@@ -67,11 +67,11 @@ def kda_layout(ours: str, theirs: str, mixer: KdaConfig) -> Layout:
         "g_b_proj": "gate_up",
         "o_proj": "output",
     }
-    layout |= {f"{theirs}{name}.weight": place(f"{ours}{part}.weight") for name, part in names.items()}
+    layout |= {f"{theirs}{name}.weight": maps_to(f"{ours}{part}.weight") for name, part in names.items()}
     return layout | {
-        f"{theirs}A_log": place(f"{ours}decay", lambda decay: decay[None, None, :, None]),
-        f"{theirs}dt_bias": place(f"{ours}time_step_bias"),
-        f"{theirs}o_norm.weight": place(f"{ours}norm.gain"),
+        f"{theirs}A_log": maps_to(f"{ours}decay", lambda decay: decay[None, None, :, None]),
+        f"{theirs}dt_bias": maps_to(f"{ours}time_step_bias"),
+        f"{theirs}o_norm.weight": maps_to(f"{ours}norm.gain"),
     }
 
 
@@ -84,7 +84,7 @@ def lightning_layout(
 ) -> Layout:
     """MiniMax-01: [q | k | v] of each head together, and the decays that follow from the layer's number, in blocks."""
     shape = {"norm.weight": "norm.gain", "output_gate.weight": "gate.weight", "out_proj.weight": "output.weight"}
-    layout = {f"{theirs}{name}": place(f"{ours}{part}") for name, part in shape.items()}
+    layout = {f"{theirs}{name}": maps_to(f"{ours}{part}") for name, part in shape.items()}
     sizes = [mixer.head_width] * 3
     layout[f"{theirs}qkv_proj.weight"] = interleave(f"{ours}query_key_value.weight", mixer.heads, sizes, width)
     heads, rate_H11 = mixer.heads, slopes(mixer.heads, layer, depth)[:, None, None]
@@ -99,25 +99,25 @@ def lightning_layout(
             lambda: torch.exp(-rate_H11 * distance_CC.clamp_min(0)).tril()[None],
         ),
     }
-    return layout | {f"{theirs}{name}": Place((), size, computed=make) for name, (size, make) in decays.items()}
+    return layout | {f"{theirs}{name}": TensorMap((), size, computed=make) for name, (size, make) in decays.items()}
 
 
 def mamba_layout(ours: str, theirs: str, mixer: Mamba2Config) -> Layout:
     """Nemotron-H and Falcon-H1."""
     layout = {
-        f"{theirs}in_proj.weight": place(f"{ours}input.weight"),
-        f"{theirs}out_proj.weight": place(f"{ours}output.weight"),
-        f"{theirs}conv1d.weight": place(f"{ours}convolution.weight", CONVOLUTION),
-        f"{theirs}A_log": place(f"{ours}decay"),
-        f"{theirs}dt_bias": place(f"{ours}time_step_bias"),
-        f"{theirs}D": place(f"{ours}skip"),
+        f"{theirs}in_proj.weight": maps_to(f"{ours}input.weight"),
+        f"{theirs}out_proj.weight": maps_to(f"{ours}output.weight"),
+        f"{theirs}conv1d.weight": maps_to(f"{ours}convolution.weight", CONVOLUTION),
+        f"{theirs}A_log": maps_to(f"{ours}decay"),
+        f"{theirs}dt_bias": maps_to(f"{ours}time_step_bias"),
+        f"{theirs}D": maps_to(f"{ours}skip"),
     }
     if mixer.convolution_bias:
-        layout[f"{theirs}conv1d.bias"] = place(f"{ours}convolution.bias")
+        layout[f"{theirs}conv1d.bias"] = maps_to(f"{ours}convolution.bias")
     if mixer.projection_bias:
-        layout |= {f"{theirs}{name}.bias": place(f"{ours}{part}.bias") for name, part in IN_OUT.items()}
+        layout |= {f"{theirs}{name}.bias": maps_to(f"{ours}{part}.bias") for name, part in IN_OUT.items()}
     if mixer.norm != "none":
-        layout[f"{theirs}norm.weight"] = place(f"{ours}norm.gain")
+        layout[f"{theirs}norm.weight"] = maps_to(f"{ours}norm.gain")
     return layout
 
 

@@ -1,4 +1,4 @@
-"""Copying between Hugging Face tensors and our parameters, by the places of a layout. Both directions are exact."""
+"""Copying between Hugging Face tensors and our parameters, by the entries of a layout. Both directions are exact."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ingot.checkpoints.families.family import Family, Layout, Place
+from ingot.checkpoints.families.family import Family, Layout, TensorMap
 from ingot.workspace.errors import ArtifactError
 
 LISTED = 10  # names in an error message
 
 
-def tensor_shape(place: Place, state: Mapping[str, Tensor]) -> tuple[int, ...]:
-    """The shape of the Hugging Face tensor at `place`."""
-    if place.shape is not None:
-        return place.shape
-    piece = place.pieces[0]
-    return tuple(piece.ours(state[piece.parameter]).shape)
+def tensor_shape(at: TensorMap, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """The shape of the Hugging Face tensor that `at` describes."""
+    if at.shape is not None:
+        return at.shape
+    pair = at.pairs[0]
+    return tuple(pair.ours(state[pair.parameter]).shape)
 
 
 def loading_order(names: Iterable[str], layout: Layout) -> list[str]:
@@ -27,11 +27,11 @@ def loading_order(names: Iterable[str], layout: Layout) -> list[str]:
     return sorted((name for name in names if name in layout), key=lambda name: layout[name].duplicate)
 
 
-def load_tensor(name: str, tensor: Tensor, place: Place, state: Mapping[str, Tensor], file: str) -> None:
+def load_tensor(name: str, tensor: Tensor, at: TensorMap, state: Mapping[str, Tensor], file: str) -> None:
     """Copy a Hugging Face tensor into the parameters of `state` that it belongs to; duplicates come last, to be compared."""
-    if place.computed is not None:
+    if at.computed is not None:
         return
-    expected = tensor_shape(place, state)
+    expected = tensor_shape(at, state)
     if tuple(tensor.shape) != expected:
         raise ArtifactError(
             f"{name} is {list(tensor.shape)}, config.json asks for {list(expected)}",
@@ -39,9 +39,9 @@ def load_tensor(name: str, tensor: Tensor, place: Place, state: Mapping[str, Ten
             fix="config.json and the weights must come from the same model",
         )
     with torch.no_grad():
-        for piece in place.pieces:
-            ours, theirs = piece.ours(state[piece.parameter]), piece.theirs(tensor)
-            if not place.duplicate:
+        for pair in at.pairs:
+            ours, theirs = pair.ours(state[pair.parameter]), pair.theirs(tensor)
+            if not at.duplicate:
                 ours.copy_(theirs)
             elif not torch.equal(ours, theirs.to(ours)):
                 raise ArtifactError(
@@ -51,14 +51,14 @@ def load_tensor(name: str, tensor: Tensor, place: Place, state: Mapping[str, Ten
                 )
 
 
-def make_tensor(place: Place, state: Mapping[str, Tensor]) -> Tensor:
-    """The Hugging Face tensor at `place`, in the dtype of the parameter."""
-    if place.computed is not None:
-        return place.computed()
-    first = state[place.pieces[0].parameter]
-    tensor = torch.empty(tensor_shape(place, state), dtype=first.dtype, device="cpu")
-    for piece in place.pieces:
-        piece.theirs(tensor).copy_(piece.ours(state[piece.parameter].detach()))
+def make_tensor(at: TensorMap, state: Mapping[str, Tensor]) -> Tensor:
+    """The Hugging Face tensor that `at` describes, in the dtype of the parameter."""
+    if at.computed is not None:
+        return at.computed()
+    first = state[at.pairs[0].parameter]
+    tensor = torch.empty(tensor_shape(at, state), dtype=first.dtype, device="cpu")
+    for pair in at.pairs:
+        pair.theirs(tensor).copy_(pair.ours(state[pair.parameter].detach()))
     return tensor
 
 
@@ -66,7 +66,7 @@ def check_names(names: Collection[str], layout: Layout, family: Family, place: s
     """Raise an error that lists the tensors which the layout does not know, and those that are missing."""
     ignored = re.compile("|".join((*family.ignored, *family.left_out)) or r"(?!)")
     unknown = [name for name in names if name not in layout and not ignored.fullmatch(name)]
-    missing = [name for name, known in layout.items() if name not in names and known.pieces and not known.duplicate]
+    missing = [name for name, known in layout.items() if name not in names and known.pairs and not known.duplicate]
     problems = [
         f"{word}: {_listed(found)}" for word, found in (("not understood", unknown), ("missing", missing)) if found
     ]

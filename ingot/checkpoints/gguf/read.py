@@ -27,7 +27,7 @@ from torch import Tensor
 from ingot.checkpoints.families.table import read_config
 from ingot.checkpoints.gguf.format import GgufFile
 from ingot.checkpoints.gguf.tokenizer import tokenizer_files
-from ingot.checkpoints.stored import StoredModel, shapes
+from ingot.checkpoints.stored_model import StoredModel, shapes
 from ingot.checkpoints.tensors import Entry, Tensors
 from ingot.checkpoints.translate import to_parameters
 from ingot.model.positions.config import Llama3Scaling, RopeConfig

@@ -15,7 +15,7 @@ import torch
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-from ingot.checkpoints.stored import StoredModel
+from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.initialise import copy_shard
 from ingot.model.order import in_ranks_order, orders, whole
 from ingot.model.transformer import Transformer

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ingot.checkpoints.checkpoint import MANIFEST, STATE, TRAINING, digests, write_description
 from ingot.checkpoints.state_files import save_state
-from ingot.checkpoints.stored import tokenizer_files
+from ingot.checkpoints.stored_model import tokenizer_files
 from ingot.model.transformer import Transformer
 from ingot.train.saving.ranks import Ranks
 from ingot.train.saving.state import run_orders

@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch.distributed.tensor import DTensor
 
-from ingot.checkpoints.stored import in_memory
+from ingot.checkpoints.stored_model import in_memory
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.order import orders, whole

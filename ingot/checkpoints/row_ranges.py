@@ -1,9 +1,10 @@
 """Where the rows of this rank's shard lie in the whole tensor, for tensors whose rows are in the ranks' order (order.py).
 
-    ranks' order     q0 q1 k0 v0 | q2 q3 k1 v1           the second rank's shard: places 4 to 7
-    its runs         q2 q3 -> 2..3,  k1 -> 5,  v1 -> 7   of the model's order, in which checkpoints are
+    ranks' order     q0 q1 k0 v0 | q2 q3 k1 v1           the second rank's shard: rows 4 to 7
+    its ranges       q2 q3 -> 2..3,  k1 -> 5,  v1 -> 7   of the model's order, in which checkpoints are
 
-A shard is written and read run by run, so that a checkpoint is the same whatever layout made it, and no rank asks another.
+A shard is written and read one range at a time, so that a checkpoint is the same whatever layout made it, and ranks need not
+communicate.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ingot.model.order import Order
 
 
 @dataclass(frozen=True)
-class Run:
-    """Places `start` to `start + length` along `axis` of the shard, and where they lie in the whole tensor."""
+class RowRange:
+    """Indices `start` to `start + length` along `axis` of the shard, and where they lie in the whole tensor."""
 
     axis: int
     start: int
@@ -30,12 +31,12 @@ class Run:
     chunk: ChunkStorageMetadata
 
     def of(self, shard: Tensor) -> Tensor:
-        """The run's values."""
+        """The range's values."""
         return shard.narrow(self.axis, self.start, self.length)
 
 
-def runs(tensor: DTensor, order: Order) -> list[Run]:
-    """The runs of this rank's shard of a tensor in the ranks' order; none if the shard is empty."""
+def row_ranges(tensor: DTensor, order: Order) -> list[RowRange]:
+    """The ranges of rows in this rank's shard of a tensor in the ranks' order; none if the shard is empty."""
     sizes, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     if 0 in sizes:
         return []
@@ -44,7 +45,7 @@ def runs(tensor: DTensor, order: Order) -> list[Run]:
     cuts = [0, *((rows.diff() != 1).nonzero().flatten() + 1).tolist(), len(rows)]
     found = []
     for start, end in pairwise(cuts):
-        place, size = list(offsets), list(sizes)
-        place[axis], size[axis] = int(rows[start]), end - start
-        found.append(Run(axis, start, end - start, ChunkStorageMetadata(torch.Size(place), torch.Size(size))))
+        corner, size = list(offsets), list(sizes)
+        corner[axis], size[axis] = int(rows[start]), end - start
+        found.append(RowRange(axis, start, end - start, ChunkStorageMetadata(torch.Size(corner), torch.Size(size))))
     return found
