@@ -1,4 +1,4 @@
-"""Speed of structured output: ours (llguidance behind a cache) against llguidance alone, xgrammar and outlines_core, if installed.
+"""Speed of structured output: ours (llguidance behind a cache) against llguidance alone, xgrammar and outlines_core.
 
 For each JSON schema and vocabulary, three numbers in CPU milliseconds:
 

@@ -20,7 +20,10 @@ def test_the_optimizer_with_skipped_steps() -> None:
     generator = torch.Generator().manual_seed(1)
     exact = [nn.Parameter(torch.randn(size, generator=generator).double()) for size in (50_004, 100, 33)]
     single, ours = ([nn.Parameter(each.detach().float().cuda()) for each in exact] for _ in range(2))
-    peers = [torch.optim.AdamW(exact, **SETTINGS, eps=1e-6), torch.optim.AdamW(single, **SETTINGS, eps=1e-6, fused=True)]
+    peers = [
+        torch.optim.AdamW(exact, **SETTINGS, eps=1e-6),
+        torch.optim.AdamW(single, **SETTINGS, eps=1e-6, fused=True),
+    ]
     optimizer = AdamW([{"params": ours, "epsilon": 1e-6, **SETTINGS}])
     for number in range(4):
         skipped = number == 2
