@@ -54,7 +54,7 @@ def logits_by_hand(module: Attention | Mla, x_BTD: Tensor) -> Tensor:
         key, _ = module._expand(module._entries(x_BTD, context))
         window = None
     else:
-        query, key = module._place(*module._project(module.query_key_value(x_BTD))[:2], context)
+        query, key, _ = module._heads(module._projection(x_BTD), context)
         key, window = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1), module.config.window
     logits = torch.einsum("bhtw,bhsw->bhts", query, key) * module.scale
     index = torch.arange(LENGTH)
