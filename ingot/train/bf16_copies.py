@@ -52,11 +52,11 @@ class Bf16Copies:
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
         self.embedding = model.embedding
         self.lookup: EmbeddingLookup | None = None
-        weight = self.embedding.weight
-        if weight.requires_grad and embedding_rows.kernel_allowed(weight):
+        table = self.embedding.weight
+        if table.requires_grad and embedding_rows.kernel_allowed(table):
             shared = head and model.head_part is self.embedding
-            source = self.copies[-1] if shared else weight.detach()
-            self.lookup = EmbeddingLookup(weight, source, dtype)
+            source = self.copies[-1] if shared else table.detach()
+            self.lookup = EmbeddingLookup(table, source, dtype)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:

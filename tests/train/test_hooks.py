@@ -19,7 +19,7 @@ class Witness(Hook):
     name = "witness"
 
     def __init__(self) -> None:
-        self.weight: torch.nn.Parameter | None = None
+        self.weight: torch.Tensor | None = None
         self.moves: list[float] = []
         self.count = 0
 
