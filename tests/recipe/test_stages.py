@@ -13,8 +13,9 @@ from ingot.recipe.declare import STAGE_KEYS
 from ingot.recipe.problems import Problems
 from ingot.recipe.stages import STAGES
 from ingot.recipe.tree import Node
-from ingot.recipe.validate import _models, validate
+from ingot.recipe.validate import _models, _tables_of, validate
 from ingot.workspace.config import Config
+from ingot.workspace.kinds import KindsByName
 
 
 @pytest.mark.parametrize("kind", STAGES)
@@ -32,7 +33,7 @@ def test_configs_keep_clear_of_the_keys_of_a_recipe(kind: str) -> None:
 
 
 def classes_in(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """The config class and all config classes inside it."""
+    """The config class and all config classes inside it; of a family of kinds, the built-in ones."""
     found: set[type[BaseModel]] = set()
     waiting: list[type[BaseModel]] = [model]
     while waiting:
@@ -40,7 +41,10 @@ def classes_in(model: type[BaseModel]) -> set[type[BaseModel]]:
         if one not in found:
             found.add(one)
             waiting += [inner for field in one.model_fields.values() for inner in _models(field.annotation)]
-    return found
+            tables = [table for field in one.model_fields.values() for table in _tables_of(field)]
+            tables += [one.kinds] if issubclass(one, KindsByName) else []
+            waiting += [kind for table in tables for kind in table.builtin().values()]
+    return {one for one in found if not inspect.isabstract(one)}
 
 
 @pytest.mark.parametrize("kind", STAGES)
