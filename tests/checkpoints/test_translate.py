@@ -100,11 +100,11 @@ def test_only_the_rows_that_are_needed_are_read(monkeypatch: pytest.MonkeyPatch)
     ours = to_parameters(source, LAYOUT, state, "here")
     source.largest = 0
     expert = 2 * INNER * WIDTH * 4
-    assert [values.nbytes for *_, values in ours.pieces("experts.gate_up")] == [expert] * EXPERTS
+    assert [values.nbytes for *_, values in ours.chunks("experts.gate_up")] == [expert] * EXPERTS
     assert source.largest == expert
     watched = Watched(state)
     theirs = to_tensors(watched, LAYOUT, state, "here")
-    assert [values.nbytes for *_, values in theirs.pieces("gate_up")] == [expert] * EXPERTS
+    assert [values.nbytes for *_, values in theirs.chunks("gate_up")] == [expert] * EXPERTS
     assert watched.largest == expert
 
 

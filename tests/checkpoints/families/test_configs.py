@@ -232,7 +232,7 @@ def test_an_unknown_key_is_listed(name: str) -> None:
 def test_unknown_and_missing_tensors_are_listed(name: str) -> None:
     family, config = read_config(written(CONFIGS[name]), "config.json", tensors=())
     names = set(family.layout(config))
-    norm = next(name for name, place in family.layout(config).items() if place.pieces[0].parameter == "norm.gain")
+    norm = next(name for name, place in family.layout(config).items() if place.pairs[0].parameter == "norm.gain")
     check_names(names, family.layout(config), family, "weights")
     with pytest.raises(ArtifactError, match=r"not understood: model\.layers\.1\.self_attn\.extra\.weight"):
         check_names(names | {"model.layers.1.self_attn.extra.weight"}, family.layout(config), family, "weights")

@@ -91,8 +91,8 @@ def test_one_chunk_is_plain_attention(name: str) -> None:
     query, key, value = parts = inputs(2, 12)
     rope, context = ROPES[name], whole(2, 12)
     cos, sin = rotation(context, rope, WIDTH)
-    rotated = (rotate(each, cos, sin, rope.pairing) for each in (query, key))
-    plain = attend(*rotated, value, context, AttentionOptions(SCALE))
+    query, key = rotate(query, cos, sin, rope.pairing), rotate(key, cos, sin, rope.pairing)
+    plain = attend(query, key, value, context, AttentionOptions(SCALE))
     assert (run(parts, context, rope, DualChunkConfig(chunk=12, window=4)) - plain).abs().max() < 1e-12
     assert (run(parts, context, rope, DualChunkConfig(chunk=6, window=4)) - plain).abs().max() > 1e-2
 

@@ -15,10 +15,11 @@ from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32At
 from transformers.models.glm_moe_dsa.configuration_glm_moe_dsa import GlmMoeDsaConfig
 from transformers.models.glm_moe_dsa.modeling_glm_moe_dsa import GlmMoeDsaAttention, GlmMoeDsaRotaryEmbedding
 
+from ingot.kernels.attend_latent import dot_products
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import sparse
-from ingot.model.mixers.indexer import dot_products, indexer_parameters
+from ingot.model.mixers.indexer import indexer_parameters
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mla import Mla
 from ingot.model.positions.rope import rotation
