@@ -87,8 +87,9 @@ def test_task_suite_and_algorithm_in_a_real_run(recipe: Path, tmp_path: Path) ->
 def test_a_task_with_a_tool_of_its_own(world: World, recipe: Path, tmp_path: Path) -> None:
     """SFT reads its solutions, RL offers its tool."""
     text = recipe.read_text(encoding="utf-8").replace(TASKS, "{weights: {lookups.py:Colours: 1}}")
-    recipe.write_text(text, encoding="utf-8")
-    changes = {"rl.tools": [f"{recipe.parent}/lookups.py:lookup"], "eval": None}
+    recipe.write_text(text.replace(f", shards: {world.shards}", ""), encoding="utf-8")  # only `eval` takes shards
+    changes: dict[str, object] = {"rl.tools": [f"{recipe.parent}/lookups.py:lookup"], "eval": None}
+    changes |= dict.fromkeys(("sft.sequence_length", "rl.sequence_length"), 512)  # the tool's declaration is long
     assert statuses(run_recipe(load_recipe(recipe, changes), tmp_path / "runs")) == ["done"] * 2
     mix = TaskMix(TaskMixConfig(weights={f"{recipe.parent}/lookups.py:Colours": 1.0}))
     for task in mix.generate(0, 8, "train"):
