@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -71,3 +72,15 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("needs the real data in ../shared/data beside the repository")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's chromium, one for all tests of a process: playwright drives no second one beside it."""
+    from tests.report.browsing import CHROMIUM, FLAGS
+
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=60_000)
+        yield running
+        running.close()

@@ -16,7 +16,7 @@ import pytest
 
 from ingot.report.build import build
 
-from .browsing import CHROMIUM, FLAGS, WIDE, Open
+from .browsing import WIDE, Open
 from .example_run import write_run
 from .real_run import run_stages
 
@@ -51,15 +51,6 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def running_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed while it learnt preferences. Tests must not write into it."""
     return write_run(tmp_path_factory.mktemp("runs") / "running", finished=9)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=60_000)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def test_errors_of_the_data_reach_the_loop(ahead: bool) -> None:
         silent.get(0)
     silent.close()
     missing = Feed(Counted(ahead), (PolicyGradient(),), None, 0, CPU)
-    with pytest.raises(CheckFailed, match="'policy_gradient' reads response_mask, advantage, sampled_logprob"):
+    with pytest.raises(CheckFailed, match="'policy_gradient' reads advantage, response_mask, sampled_logprob"):
         missing.get(0)
     missing.close()
 

@@ -22,7 +22,7 @@ import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
 import pytest
 from backports import zstd
 
-SIZE = 512_000_000  # whole blocks of a tar archive
+SIZE = 204_800_000  # whole blocks of a tar archive; more than MEMORY
 MEMORY = 150_000_000  # that readers may take in addition; a chunk of text is 262,144 bytes
 PIECE = b"\0" * 10_240_000
 

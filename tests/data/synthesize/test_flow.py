@@ -141,7 +141,7 @@ def test_counting_needs_no_writer_and_the_stage_says_who_is_missing(tmp_path: Pa
     assert run(config, {"documents": documents}, folder)["tasks"]["count"]["accepted"] >= 1
     assert {row["writer"] for row in made(folder)} == {"program"}
     asking = SynthesizeConfig.model_validate({"tasks": [task, {"task": "notes"}]})
-    with pytest.raises(RecipeError, match="nobody writes"):
+    with pytest.raises(RecipeError, match="neither an endpoint nor a checkpoint"):
         run(asking, {"documents": documents}, folder_at(tmp_path / "asking"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,15 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from tests.serve.openai.harness import Running, serving, untrained
 from tests.serve.speaker import train_small_tokenizer, train_speaker
+
+
+@pytest.fixture(autouse=True)
+def no_running_loop() -> Iterator[None]:
+    """The browser of other tests in this process leaves its event loop marked as running in this thread."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,9 @@ MODELS = {
     "rich": shape(RICH, 2),
     "mla": shape(MLA, 2),
     "moe": shape(MOE, 2),
-    "sparse": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": {"heads": 2, "head_width": 8, "keep": 4}}}, 2),
+    "sparse": shape(
+        {**MLA, "mixer": {**MLA["mixer"], "sparse": {"heads": 2, "head_width": 8, "keep": 4, "loss": 0.0}}}, 2
+    ),
     "far": shape({**DENSE, "mixer": {**DENSE["mixer"], "dual_chunk": {"chunk": 8, "window": 4}}}, 1),
     "hybrid": mixed(window=WINDOW, delta=DELTA, both=BOTH, chunk=CHUNK),
     "balanced": shape(GLOBAL, 2),
