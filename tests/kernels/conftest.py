@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,19 @@ if find_spec("triton") is not None and not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+# cases that take the interpreter ten seconds or more; smaller ones of the same tests run with the others
+LONG = re.compile(
+    r"mixture-(300|1500)|plain-1500|difficult_values|models_own|compiled|the_operator|values_and_gradients\[dtype1"
+    r"|seven tokens|forty tokens|sixteen_bits|sum_of_gains|parts2"
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Interpreted, the long cases are slow tests."""
+    for item in items if INTERPRETED else []:
+        if item.path.parent == Path(__file__).parent and LONG.search(item.name):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
