@@ -3,7 +3,7 @@
     outcome = run(Program((sys.executable, "-I", "-c", "print(6 * 7)")), Limits(seconds=5))
     outcome.stdout, outcome.exit, outcome.ended_by, outcome.isolation
 
-What holds at every level (isolation.py has the levels and what each adds):
+What holds at every level (levels.py has the levels and what each adds):
 - The program starts in an empty folder of its own, its HOME, and sees the environment it is given and no other.
 - Processor time, memory (of each process), size of a file and open files are limited; more output than `limits.output`, or
   more wall-clock time than `limits.seconds`, ends it. Reading its output never blocks and never holds more than that.

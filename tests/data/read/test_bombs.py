@@ -61,11 +61,11 @@ class Compressed:
         }
         self.codec = makers[codec]()
 
-    def bomb(self, before: bytes = b"") -> Iterator[bytes]:
+    def bomb(self, before: bytes = b"", size: int = SIZE) -> Iterator[bytes]:
         feed = getattr(self.codec, "compress", None) or self.codec.process  # type: ignore[attr-defined]
         finish = getattr(self.codec, "finish", None) or self.codec.flush  # type: ignore[attr-defined]
         yield feed(before)
-        for _ in range(SIZE // len(PIECE)):
+        for _ in range(size // len(PIECE)):
             yield feed(PIECE)
         yield finish()
 
@@ -138,6 +138,6 @@ def test_a_list_of_words(tmp_path: Path) -> None:
     path = tmp_path / "words.gz"
     path.write_bytes(gzip.compress(b"word\n" * 1000))
     assert lists.read_list(str(path)) == ["word"]
-    path.write_bytes(b"".join(Compressed("gz").bomb()))
+    path.write_bytes(b"".join(Compressed("gz").bomb(size=307_200_000)))
     with pytest.raises(DataError, match=r"more than 268,435,456 bytes"):
         lists.read_list(str(path))
