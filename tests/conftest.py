@@ -18,6 +18,10 @@ from tests.forking import freeze
 # two that shares two cores with it would be ten times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Where there is no GPU, kernels run in Triton's interpreter. Read when triton is first imported, which torch's compiler does too.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Compiled files are kept, also where the environment says otherwise: the test processes and the many programs that tests start
 # would compile the same package, and pytest rewrite the same tests, each for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

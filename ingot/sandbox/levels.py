@@ -26,7 +26,7 @@ VISIBLE = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
     "/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime",
 )  # fmt: skip
-FOLDER = "/tmp"
+FOLDER = "/sandbox"  # where the program starts; not /tmp, which may hold the Python that runs it
 FOLDER_BYTES = 2**28
 FIRST_USER, USERS = 2_000_000_000, 2**27  # numbers that no account has
 COUNTED_BY_NAMESPACE = (5, 14)  # since this Linux, RLIMIT_NPROC counts the processes of a user namespace alone
@@ -78,7 +78,9 @@ def _bubblewrap(bwrap: str, *, as_root: bool) -> list[str]:
     else:
         command += ["--unshare-user", *(["--disable-userns"] if "--disable-userns" in known else [])]
     size = ["--size", str(FOLDER_BYTES)] if "--size" in known else []
-    command += ["--dev", "/dev", "--perms", "1777", *size, "--tmpfs", FOLDER, "--chdir", FOLDER]
+    command += ["--dev", "/dev", "--chdir", FOLDER]
+    for folder in (FOLDER, "/tmp"):
+        command += ["--perms", "1777", *size, "--tmpfs", folder]
     python = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
     python = {path for path in python if not any(Path(path).is_relative_to(known) for known in VISIBLE)}
     for path in (*VISIBLE, *sorted(python)):

@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-if find_spec("triton") is not None and not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None  # tests/conftest.py
 
 # cases that take the interpreter ten seconds or more; smaller ones of the same tests run with the others
 LONG = re.compile(

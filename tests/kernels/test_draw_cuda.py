@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from ingot.inference.sampling import Sampling
 from ingot.kernels.draw import draw_rows_definition
 from ingot.kernels.uniform import uniform
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
 pytestmark = pytest.mark.skipif(
     not (torch.cuda.is_available() or INTERPRETED), reason="needs a CUDA device, or TRITON_INTERPRET=1 and Triton"
 )
