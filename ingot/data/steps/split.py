@@ -76,7 +76,7 @@ class SplitStep(PerDocument):
         default=0.5,
         ge=0,
         le=1,
-        description="a text is code if more than this share of its non-empty lines look like code (see kind.py)",
+        description="a text is code if more than this share of its non-empty lines look like code",
     )
 
     def reads(self) -> tuple[str, ...]:
