@@ -12,6 +12,7 @@ All have SDPA attention and torch's fused AdamW. Steps before the clock starts c
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import statistics
 import tempfile
@@ -82,9 +83,11 @@ def train_peer(name: str, config: ModelConfig, rows: int, length: int, steps: in
 
 
 def make_llama(config: ModelConfig, length: int, dtype: torch.dtype) -> Any:
-    """transformers' Llama of our shape, on the GPU."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    """transformers' Llama of our shape, on the GPU; loaded anew, because Liger changes the module for all that come after."""
+    from transformers import LlamaConfig
+    from transformers.models.llama import modeling_llama
 
+    modeling = importlib.reload(modeling_llama)
     mixer: Any = config.block(0).mixer
     feed_forward: Any = config.block(0).feed_forward
     shape = LlamaConfig(
@@ -100,7 +103,7 @@ def make_llama(config: ModelConfig, length: int, dtype: torch.dtype) -> Any:
         attn_implementation="sdpa",
     )
     with torch.device("cuda"):
-        return LlamaForCausalLM(shape).to(dtype)
+        return modeling.LlamaForCausalLM(shape).to(dtype)
 
 
 def apply_liger(model: Any) -> None:
