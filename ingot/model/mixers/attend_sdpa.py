@@ -49,7 +49,7 @@ def attend_sdpa(
     return first_channels(_attend_pieces(query, key, value, mask, context, scale), value_BKTV.shape[-1])
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _attend_pieces(
     query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, scale: float
 ) -> Tensor:
