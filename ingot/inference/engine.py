@@ -93,7 +93,7 @@ class Engine:
         cache_shape = size_caches(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
         with torch.inference_mode():
             self._memory = Memory(model, slots, cache_shape, drafts=drafts)
-            self._rows = DecodingRows(slots, cache_shape, self._memory.nobody, self._device)
+            self._rows = DecodingRows(slots, cache_shape, self._memory.padding_slot, self._device)
         self._decoder = Decoder(model, self._memory.caches, self._rows, cache_shape, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen

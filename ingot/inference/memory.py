@@ -41,9 +41,9 @@ class Memory:
         self._all_caches = [cache for cache in (*self.caches, self.draft_cache) if cache is not None]
         self.in_pages = all(cache.in_pages for cache in self._all_caches)
         self.pool = Pool(cache_shape.pages, cache_shape.page)
-        self.nobody = cache_shape.slots - 1
+        self.padding_slot = cache_shape.slots - 1
         self._slots = list(range(count - 1, -1, -1))
-        self.snapshots = Snapshots([] if self.in_pages else range(count, self.nobody))
+        self.snapshots = Snapshots([] if self.in_pages else range(count, self.padding_slot))
         self._slot_copies: list[tuple[int, int]] = []
         self._page_copies: list[tuple[int, int]] = []
 

@@ -20,7 +20,7 @@ from ingot.inference.request import Request
 from ingot.inference.speculate.module import ModuleDrafter
 from ingot.model.block import Block
 from ingot.model.context import Context
-from ingot.model.mixers.cache import NOBODY
+from ingot.model.mixers.cache import PADDING_PAGE
 from ingot.model.transformer import Transformer
 
 SHORTEST_BUCKET = 8
@@ -90,7 +90,7 @@ def _read(
     model: Transformer, memory: Memory, padded: int, group: Sequence[PromptChunk], drafter: ModuleDrafter | None
 ) -> None:
     tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each chunk
-    table = np.full((len(group), memory.cache_shape.table_width), NOBODY, dtype=np.int32)
+    table = np.full((len(group), memory.cache_shape.table_width), PADDING_PAGE, dtype=np.int32)
     for row, (request, start, end) in enumerate(group):
         tokens[row, : end - start + 1] = request.span(start, end + 1)
         table[row, : len(request.pages)] = request.pages
