@@ -8,8 +8,8 @@ A pass is one of two things:
   one; its past is in the pages `pages_BR[b]` or in the slot itself (mixers/cache.py); the row's first `lengths_B[b]` tokens
   are real (all of them if `lengths_B` is None), and every position is below `reach`.
 
-Where the tokens of whole sequences are divided over ranks (context_parallel.py), a pass has the Context of this rank's tokens, which
-knows that of the whole rows: `Context(…).part(context_parallel)`.
+Where the tokens of whole sequences are divided over ranks (context_parallel.py), a pass has the Context of this rank's tokens,
+which refers to that of the whole rows: `Context(…).part(context_parallel)`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class ContextParallel:
         return received, distributed.batch_isend_irecv([*sends, *receives])
 
     def passing(self, *tensors: Tensor) -> Iterator[tuple[int, list[Tensor]]]:
-        """Every rank's tensors with the rank's number, this rank's first; the next ones are transferred while the caller computes."""
+        """Every rank's tensors with the rank's number, this rank's first; the next are transferred while the caller computes."""
         here = list(tensors)
         for step in range(self.size):
             last = step + 1 == self.size

@@ -29,7 +29,7 @@ def signs(config: ModelConfig) -> dict[str, str]:
 
 
 def layer_groups(names: Sequence[str]) -> list[Sequence[str]]:
-    """The layers cut where their pattern repeats: those before it, each repeat, those after it. Without a pattern, in groups of eight."""
+    """The layers before a repeated pattern, each repeat, and the layers after it; without a pattern, groups of eight."""
     best = (0, 0, 0, 0)  # layers covered, −size of the group (the smallest is best), start, count
     for start in range(min(len(names), LONGEST_GROUP)):
         for size in range(2, min(LONGEST_GROUP, (len(names) - start) // 2) + 1):

@@ -7,8 +7,8 @@ section. So a divided weight holds, rank after rank, the rank's share of the fir
     ranks' order     q0 q1 k0 v0 | q2 q3 k1 v1           what a DTensor with the placement Shard holds (two ranks)
 
 It stays one parameter with its own name and shape, so that gradients, optimizers and FSDP need to know nothing; gradients and
-moments are in the order of their parameter. Only code that must know *which* row is which (checkpoints, initial values, updates that
-are made head by head) goes through `in_model_order` and `in_ranks_order`.
+moments are in the order of their parameter. Only code that must know *which* row is which (checkpoints, initial values,
+updates that are made head by head) goes through `in_model_order` and `in_ranks_order`.
 """
 
 from __future__ import annotations

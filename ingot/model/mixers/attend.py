@@ -9,8 +9,8 @@
 | ring    | blocks of queries against keys that go around the ranks      | context parallel, if asked for                  |
 | plain   | the definition, with a dense mask                            | options that no other backend understands       |
 
-Each backend is a file attend_NAME.py of this folder; `plain` is kernels/attend_plain.py. Each lists the options that it understands. `plain` alone
-makes anything of size T×T. Padding gives zeros and takes no gradient.
+Each backend is a file attend_NAME.py of this folder, `plain` is kernels/attend_plain.py. Each lists the options that it
+understands. `plain` alone makes anything of size T×T. Padding gives zeros and takes no gradient.
 In a pass that asks for the largest logits (record.py), flex, blocks and plain return them; for the others, and under a
 softcap, which flex applies before it looks, q·k is computed a second time, without values: by flex where it can, else in blocks.
 Everything runs in the values' dtype: under autocast a norm or a rotation may have left queries and keys in float32.

@@ -100,7 +100,7 @@ class Mixer(nn.Module, ABC):
 
     @property
     def undivided_loss(self) -> str:
-        """The option that weighs a loss over whole rows and all heads, which cannot be divided over ranks; empty: there is none."""
+        """The option that weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it has none."""
         return ""
 
     @abstractmethod
