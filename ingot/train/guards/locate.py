@@ -1,6 +1,6 @@
-"""Where a number stopped being finite: the step's passes once more, this time looking at what every module puts out.
+"""Finds the layer where a number stopped being finite, by running the step's passes again and checking every module's output.
 
-The step was not taken, so its weights are still there. The first module whose output is not finite is the place; if all
+The step was not taken, so its weights are still there. The first module whose output is not finite is to blame; if all
 outputs are finite the trouble began in the backward pass, and the gradient nearest to the loss that is not finite says where.
 This waits for the device at every module: it runs once, before the run ends.
 """
@@ -25,7 +25,7 @@ SHOWN = 3
 def locate(model: nn.Module, forward: Callable[[], object], norms: Mapping[str, Tensor]) -> str:
     """Says in words where `forward` or its backward pass is not finite. `norms` are those of the gradients, by parameter.
 
-    Every rank does all of it, because the passes talk to the other ranks; the most telling answer of all of them counts.
+    Every rank runs all passes, because ranks exchange data in them; the most specific of all answers counts.
     """
     outputs: list[str] = []
     with torch.no_grad(), torch.compiler.set_stance("force_eager"), _watching(model, outputs):
@@ -64,7 +64,7 @@ def _depth(name: str) -> float:
 
 @contextmanager
 def _watching(model: nn.Module, seen: list[str]) -> Iterator[None]:
-    """Inside, the names of modules whose output is not finite are added to `seen`, in the order in which they ran."""
+    """A context in which the names of modules whose output is not finite are added to `seen`, in the order in which they ran."""
 
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def look(module: nn.Module, inputs: Any, output: Any) -> None:

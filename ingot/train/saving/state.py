@@ -1,4 +1,4 @@
-"""What a checkpoint of a run in progress holds, by name, and how it comes back.
+"""The tensors in a checkpoint of a run in progress, by name, and loading them back.
 
     model.NAME                     weights and persistent buffers
     optimizer.state.NAME.PART      what the optimizer remembers of parameter NAME: moments, momentum, steps
@@ -89,7 +89,7 @@ def _key(parameter: str, part: str) -> str:
 
 
 def _parameter(name: str) -> str:
-    """Whose state this is."""
+    """The parameter that this state belongs to."""
     return name.removeprefix(OPTIMIZER).rpartition(".")[0]
 
 
