@@ -1,4 +1,4 @@
-"""The page pool: which requests hold which pages of the cache, and what the pages hold (prefix caching).
+"""The page pool: which requests hold which pages of the cache, and which prefix is in which page (prefix caching).
 
 Any number of requests hold a page; it is free when none does. A page that is full of tokens has a *node*: a name
 that stands for its tokens and all tokens before them,

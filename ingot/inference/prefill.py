@@ -1,7 +1,7 @@
-"""Prefill: chunks of prompts, of many lengths, in few padded passes.
+"""Prefill: reads chunks of prompts of many lengths in few padded passes.
 
 On a GPU, where pages hold all that layers keep, a chunk is cut into rows of one length, and all chunks are read in one pass: a
-layer writes the keys of all rows before any row looks at them, so the rows of one prompt see each other as they should.
+layer writes the keys of all rows before any row attends to them, so the rows of one prompt see each other.
 
 Elsewhere a pass handles rows of one padded length; the lengths are 8, 12, 16, 24, 32, 48, … so at most a third of a pass is
 padding and few shapes occur. A pass holds at most `TOKENS_PER_PASS` padded tokens, unless a single row is longer.

@@ -1,7 +1,7 @@
 """The rows of a decoding step as tensors on the device.
 
 They are made once, for the largest batch, and filled when the requests of a batch change; between two such changes a step moves
-them on where they are, so the host need not know the last tokens (and a CUDA graph finds them at the same addresses).
+them on in place, so the host need not know the last tokens (and a CUDA graph finds them at the same addresses).
 A row whose request has ended before the batch is made anew is a dead row: it computes into page 0 and a slot of its own, which
 belong to no request.
 
@@ -53,7 +53,9 @@ class DecodingRows:
             numbers[:, row] = request.last, request.size - 1, len(request.tokens), request.slot
             table[row, : len(request.pages)] = request.pages
         columns = max((len(request.pages) for request in requests), default=0)
-        columns = self.pages_BR.shape[1] if padded != len(requests) else columns  # dead rows must point nowhere
+        columns = (
+            self.pages_BR.shape[1] if padded != len(requests) else columns
+        )  # dead rows must point to no request's memory
         values = self._sent(numbers)
         for target, value in zip((self.tokens_B, self.positions_B, self.steps_B, self.slots_B), values, strict=True):
             target[:padded] = value
@@ -61,8 +63,8 @@ class DecodingRows:
 
     def grow(self, added: Sequence[tuple[int, int, int]]) -> None:
         """New pages of rows: (row, which of its pages, page)."""
-        rows, places, pages = self._sent(np.array(added, dtype=np.int64).T.copy())
-        self.pages_BR[rows, places] = pages.int()
+        rows, indices, pages = self._sent(np.array(added, dtype=np.int64).T.copy())
+        self.pages_BR[rows, indices] = pages.int()
 
     def kill(self, rows: Sequence[int]) -> None:
         """These rows' requests have ended."""
