@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ingot.inference.runner import EngineRunner
 from ingot.inference.sampling import Constraint
-from ingot.inference.structure.constraint import compile_grammar, cached_constraint
+from ingot.inference.structure.constraint import cached_constraint, compile_grammar
 from ingot.inference.structure.errors import StructureError
 from ingot.serve.hosts import Hosts
 from ingot.serve.openai.errors import ApiError, refused

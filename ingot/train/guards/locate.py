@@ -18,6 +18,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
 from ingot.train.parallel.layout import world_size
+from ingot.workspace.errors import listed
 
 SHOWN = 3
 
@@ -45,11 +46,11 @@ def _answer(weights: Sequence[str], outputs: Sequence[str], gradients: Sequence[
     The stages of a pipeline know different layers: of outputs the first one counts, of gradients the last.
     """
     if weights:
-        return 0, _depth(weights[0]), f"weights that are not finite: {_some(weights)}"
+        return 0, _depth(weights[0]), f"weights that are not finite: {listed(weights, SHOWN)}"
     if outputs:
         return 1, _depth(outputs[0]), f"first output that is not finite: {outputs[0]}"
     if gradients:
-        bad = f"gradients that are not, from the loss back: {_some(gradients)}"
+        bad = f"gradients that are not, from the loss back: {listed(gradients, SHOWN)}"
         return 2, -_depth(gradients[0]), f"all outputs are finite; {bad}"
     return 3, 0, "outputs and single gradients are finite, their sum is not"
 
@@ -90,7 +91,3 @@ def _tensors(output: Any) -> Iterable[Tensor]:
 def _finite(tensor: Tensor) -> bool:
     local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return not local.is_floating_point() or bool(torch.isfinite(local).all())
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
