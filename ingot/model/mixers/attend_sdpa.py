@@ -122,7 +122,7 @@ Job = tuple[list[Span], int, int, Tensor | None]  # pieces, keys before each, qu
 
 def _plan(mask: Mask, context: Context) -> Plan:
     """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
-    pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, nobody looks at it
+    pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, its output is not used
     rows, length = context.positions_BT.shape
     squares = pieces
     if mask.window is not None:
