@@ -19,7 +19,7 @@ from ingot.kernels.attend_latent import dot_products
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import sparse
-from ingot.model.mixers.indexer import indexer_parameters
+from ingot.model.mixers.indexer import Indexer
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mla import Mla
 from ingot.model.positions.rope import rotation
