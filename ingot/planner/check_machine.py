@@ -1,4 +1,4 @@
-"""The doctor's checks of the machine: Python, packages, torch, memory, disk."""
+"""The doctor's checks of the machine: packages, Python, torch, memory, disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kimi Linear: Kimi delta attention with latent attention without positions in between, and mixtures like DeepSeek-V3's.
+"""Kimi Linear: layers of Kimi delta attention, latent attention without positions in between, mixtures like DeepSeek-V3's.
 
 config.json has keys of its own for many things, and released files another spelling of the layers (`linear_attn_config`,
 counted from 1) than transformers.

@@ -1,4 +1,4 @@
-"""Qwen 1.5/2 MoE and Qwen 3 MoE: Qwen's attention, with mixtures of experts that route by softmax.
+"""Qwen 1.5/2 MoE and Qwen 3 MoE: the attention of Qwen, with mixtures of experts that route by softmax.
 
 Qwen 2 MoE has a shared expert behind a gate; Qwen 3 MoE has none, and norms queries and keys. `mlp_only_layers` and
 `decoder_sparse_step` leave some layers dense.

@@ -1,4 +1,4 @@
-"""Converts every error to OpenAI's shape: the body is {"error": {message, type, param, code}}.
+"""Converts every error to OpenAI's format, with a message, a type, the parameter and a code.
 
 | status | code                       | when                                                                  |
 |--------|----------------------------|-----------------------------------------------------------------------|

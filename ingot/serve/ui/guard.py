@@ -1,4 +1,4 @@
-"""Checks requests to the page's server: Host, Origin and key.
+"""Checks requests to the page's server (Host, Origin, key).
 
 A page on loopback can be reached by every web site that the user has open, so:
 
