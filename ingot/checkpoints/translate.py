@@ -68,7 +68,7 @@ class Copy(NamedTuple):
 class Translated(Tensors):
     """Tensors that are put together from parts of others, in the widest dtype of the parts; without parts they are zero.
 
-    `computed` has those that are made from nothing.
+    `computed` has those that follow from the configuration alone.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Attention by torch's fused kernel (scaled_dot_product_attention), which knows only causal squares and given masks.
+"""Attention by torch's fused kernel (scaled_dot_product_attention), which takes only causal squares and given masks.
 
 A packed row is cut into pieces that the kernel understands; a plan says where each piece's queries and keys lie in the
 flattened batch, and it is made once per pass for all layers with the same mask:

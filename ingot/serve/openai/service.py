@@ -1,4 +1,4 @@
-"""What the endpoints share: the runner, the tokenizer, the chat format, and the limits of the server."""
+"""State that all endpoints share: the runner, the tokenizer, the chat format, and the limits of the server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Service:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What the model's own files (generation_config.json) say about sampling."""
+        """The sampling options of the model's own files (generation_config.json)."""
         found = json.loads(self.tokenizer.files.get(GENERATION_CONFIG, b"{}"))
         return {name: found[name] for name in DEFAULTS if isinstance(found.get(name), int | float)}
 
@@ -88,7 +88,7 @@ class Service:
             raise ApiError(400, message, param=param, code="context_length_exceeded")
 
     async def constraint(self, structure: Structure) -> Constraint:
-        """A structure, compiled beside the loop and kept for the next request; one that cannot be compiled is a 400.
+        """A structure, compiled in a thread and cached for the next request; one that cannot be compiled is a 400.
 
         Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come
         within `compile_limit` is a 429.
