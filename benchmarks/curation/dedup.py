@@ -21,8 +21,7 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks.curation.measure import compare, rate, row, sample_of
-from ingot.data.dedup.minhash import signatures_of
-from ingot.data.dedup.shingles import shingles_of
+from ingot.data.dedup.minhash import shingles_of, signatures_of
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.step import AcrossDocuments, Step

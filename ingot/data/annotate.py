@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.engine.shard import Shard
+from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.engine.store import commit, finished
 from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step
@@ -34,7 +34,6 @@ from ingot.workspace.outside import without_paths
 if TYPE_CHECKING:
     import pyarrow
 
-COLUMNS = "columns.parquet"
 SIZES = "_bytes"  # bytes of each text; follows `text` wherever that is rewritten
 KEPT_STEPS = 32
 
@@ -188,29 +187,6 @@ def matching(
         column = columns[name].cast(pyarrow.string())
         chosen &= pyarrow.compute.is_in(column, value_set=values).to_numpy(zero_copy_only=False).astype(bool)
     return chosen
-
-
-def write_columns(path: Path, columns: dict[str, Any]) -> None:
-    """A file of columns in one row group: quick to write and to read; texts are not worth a dictionary."""
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table(columns)
-    words = [name for name in table.column_names if name not in ("text", "id") and _is_string(table.schema.field(name))]
-    pyarrow.parquet.write_table(
-        table,
-        path,
-        compression="lz4",
-        use_dictionary=words or False,
-        write_statistics=False,
-        row_group_size=max(1, len(table)),
-    )
-
-
-def _is_string(field: pyarrow.Field) -> bool:
-    import pyarrow.types
-
-    return bool(pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type))
 
 
 @dataclass(frozen=True)

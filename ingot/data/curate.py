@@ -29,8 +29,7 @@ from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.identity import unique_ids
 from ingot.data.ingest import PROBLEMS, ingest, plan_sources
 from ingot.data.read.config import BASE_COLUMNS
-from ingot.data.rewritten import rewritten_samples
-from ingot.data.samples import collect_samples
+from ingot.data.samples import collect_samples, rewritten_samples
 from ingot.data.step import Step
 from ingot.data.step_report import Reporting, reporting, reports_of, reports_phase
 from ingot.data.warm import load, warm_up

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.data.annotate import SIZES, write_columns
+from ingot.data.annotate import SIZES
 from ingot.data.config import CurateConfig
-from ingot.data.engine.shard import Shard, write_ids
+from ingot.data.engine.shard import Shard, write_columns, write_ids
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow

@@ -1,4 +1,4 @@
-"""CPU kernels over bytes: one decorator, and the hash that every step shares.
+"""CPU kernels over bytes: decorators that compile them, names for their arrays, and the hash that every step shares.
 
 A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and kept in the user's
 cache folder (kernel_cache.py), so that a machine pays the compilation once. Kernels never see Python strings: text comes as
@@ -15,8 +15,16 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from ingot.data.kernel_cache import kept
+
+Bytes = NDArray[np.uint8]  # text in UTF-8, or a byte of flags for each of something
+Offsets = NDArray[np.int64]  # where something is, or how much of it there is
+Sizes = NDArray[np.int32]  # small numbers, one for each word or line
+Words = NDArray[np.uint32]  # signatures, tables of characters
+Hashes = NDArray[np.uint64]
+Marks = NDArray[np.bool_]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -101,3 +109,12 @@ def hash_span(data: np.ndarray, start: int, end: int, seed: np.uint64) -> np.uin
     if at < end:
         value = join(value, load_last(data, at, end))
     return finish(value)
+
+
+@kernel
+def hash_each(data: Bytes, offsets: Offsets, seed: np.uint64) -> Hashes:
+    """The hash of every text; text i is data[offsets[i] : offsets[i + 1]]."""
+    found = np.empty(len(offsets) - 1, np.uint64)
+    for index in range(len(found)):
+        found[index] = hash_span(data, offsets[index], offsets[index + 1], seed)
+    return found

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
 
+Words = Literal["whitespace", "letters"]
+WORDS = "what a word is: `whitespace` as str.split(), `letters` as runs of \\w"
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -46,7 +49,9 @@ class Rule:
     values: Sequence[Any] | NDArray[Any] | None = None  # what was measured, by row
     limit: str = ""  # "< 50", "> 0.3", "not one of en, de"
     spans: Sequence[Sequence[tuple[int, int]]] | None = None  # by row: characters [start, end) that the rule is about
-    partners: NDArray[np.int64] | None = None  # by row: the place (engine/shard.py) of the document that stays, or -1
+    partners: NDArray[np.int64] | None = (
+        None  # by row: the location (engine/shard.py) of the document that stays, or -1
+    )
 
     def detail(self, row: int) -> str:
         """`2.31 < 3` for a row."""
@@ -137,6 +142,11 @@ class Step(Kind, ABC):
     def annotation_key(self) -> str:
         """What the columns depend on: every option except the thresholds, and the files outside."""
         return content_hash([without_paths(self.model_dump(mode="json", exclude=set(self.decides))), self.files()])
+
+    def task_options(self) -> dict[str, Any]:
+        """What the tasks of the step need to know, and what their results depend on: options, files outside, version."""
+        config = self.model_dump(mode="json", exclude=set(self.decides))
+        return {"config": config, "outside": self.files(), "version": self.version}
 
     @abstractmethod
     def annotate(self, *args: Any, **kwargs: Any) -> Any:

@@ -19,9 +19,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.letters import DIGIT, letter_flags
 from ingot.data.native import kernel
-from ingot.data.text.characters import SPACE, WORD, code_point, width
+from ingot.data.text.characters import DIGIT, SPACE, WORD, code_point, letter_flags, width
 from ingot.data.text.texts import Texts
 
 WORDS, LETTERS, FUNCTION_WORDS, DISTINCT, LATIN, CHARACTERS, VISIBLE, LINES, ENDED, SHORT, EXPLAINED = range(11)

@@ -1,4 +1,4 @@
-"""Training a linear text classifier: fastText's method, seeded and the same on every machine.
+"""Trains a linear text classifier: fastText's method, seeded and the same on every machine (`ingot classifier train`).
 
 For each text with its features f1 … fn and its class y, at the learning rate r:
     h = mean of rows[f]       p = softmax(outputs · h)       g = r (onehot(y) − p)
@@ -12,13 +12,16 @@ Invariant: one thread and one seed: the same texts in the same order give the sa
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.classify.config import TrainConfig
-from ingot.data.classify.fasttext import bytes_as_texts
 from ingot.data.classify.features import (
     END,
     END_WORD,
@@ -30,7 +33,9 @@ from ingot.data.classify.features import (
     subword_rows,
 )
 from ingot.data.classify.linear import LinearModel, frozen
-from ingot.data.native import hash_span, kernel
+from ingot.data.classify.report import report
+from ingot.data.classify.store import bytes_as_texts, save_model
+from ingot.data.native import hash_each, kernel
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -223,17 +228,29 @@ def train(texts: Texts, labels: list[str], options: TrainConfig) -> tuple[Linear
     return model, [float(part.mean()) for part in losses.reshape(options.epochs, -1)]
 
 
-@kernel
-def text_hashes(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: np.uint64, hashes: NDArray[np.uint64]
-) -> None:
-    """A hash of every text."""
-    for text in range(len(offsets) - 1):
-        hashes[text] = hash_span(data, offsets[text], offsets[text + 1], seed)
-
-
 def held_out(texts: Texts, share: float, seed: int) -> NDArray[np.bool_]:
     """Which texts are kept back from training: told by the text itself, so that copies are on one side."""
-    hashes = np.zeros(len(texts), np.uint64)
-    text_hashes(frozen(texts.data), frozen(texts.offsets), np.uint64(seed), hashes)
+    hashes = hash_each(frozen(texts.data), frozen(texts.offsets), np.uint64(seed))
     return np.asarray(hashes < np.uint64(min(share * 2.0**64, 2.0**64 - 4096)))
+
+
+def train_and_report(
+    pairs: Sequence[tuple[str, str]], options: TrainConfig, out: Path, recalls: Sequence[float] = (0.5, 0.9, 0.95)
+) -> dict[str, Any]:
+    """Train on (text, label) pairs, report on a share kept back, write the folder `out`. Returns what is written."""
+    texts = [text for text, _ in pairs]
+    labels = np.array([label for _, label in pairs], dtype=object)
+    away = held_out(Texts.of(texts), options.held_out, options.seed)
+    learnt = Texts.of([text for text, kept in zip(texts, away, strict=True) if not kept])
+    model, losses = train(learnt, list(labels[~away]), options)
+    about: dict[str, Any] = {
+        "options": options.model_dump(mode="json"),
+        "texts": dict(sorted(Counter(labels[~away]).items())),
+        "losses": losses,
+    }
+    asked = away & np.isin(labels, model.labels)
+    if asked.any():
+        scores = model.score(Texts.of([text for text, kept in zip(texts, asked, strict=True) if kept]))
+        about["report"] = report(model.labels, list(labels[asked]), scores, recalls)
+    save_model(out, model, about)
+    return about

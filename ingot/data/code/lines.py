@@ -16,9 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.letters import DIGIT, letter_flags
 from ingot.data.native import kernel
-from ingot.data.text.characters import SPACE, WORD, code_point, width
+from ingot.data.text.characters import DIGIT, SPACE, WORD, code_point, letter_flags, width
 from ingot.data.text.texts import Texts
 
 WORDS, CHARACTERS, ALNUM, LINES, LONGEST, FILLED, DATA = range(7)

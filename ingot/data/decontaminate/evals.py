@@ -27,8 +27,7 @@ from ingot.workspace.errors import DataError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from ingot.data.decontaminate.config import EvalFiles
-    from ingot.data.steps.decontaminate import DecontaminateStep
+    from ingot.data.steps.decontaminate import DecontaminateStep, EvalFiles
 
 HOLE = re.compile(r"\{[^{}\s]*\}")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingot.data.read.charset import decode_page
 from ingot.data.read.config import PythonSource, SourceConfig
 from ingot.data.read.document import Document, checked, decoded
+from ingot.data.read.http import decode_page
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
 from ingot.data.read.streams import chunks, compression_of, opened

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets
+from ingot.data.native import Bytes, Hashes, Marks, Offsets, loop
 from ingot.data.text.characters import TERMINAL, WORD, code_point
 from ingot.data.text.lines import next_newline
 from ingot.data.text.phrases import Phrases, next_place, stands_at

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Offsets, Sizes
+from ingot.data.native import Bytes, Offsets, Sizes, loop
 from ingot.data.text.characters import SPACE, UPPER, WORD, code_point, pass_over, width
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.spans import copy_span

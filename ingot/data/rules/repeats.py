@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import PRIME_1, inline, join, kernel
-from ingot.data.text.arrays import Hashes, Offsets, Sizes
+from ingot.data.native import PRIME_1, Hashes, Offsets, Sizes, inline, join, kernel
 from ingot.data.text.spans import Spans
 
 

@@ -45,7 +45,7 @@ class BadWordsStep(PerDocument):
 
     @cached_property
     def _listed(self) -> list[str]:
-        from ingot.data.rules.lists import read_list
+        from ingot.data.read.streams import read_list
 
         return [phrase for phrase in read_list(self.file) if len(phrase.encode()) > 1]
 

@@ -63,7 +63,7 @@ class ExactDedupStep(KeepConfig):
 
     def writes(self) -> tuple[str, ...]:
         if self.scope == "document":
-            return ("copy_cluster", "copy_count", "_copy_place")
+            return ("copy_cluster", "copy_count", "_copy_location")
         return ("text", "repeated_count", "repeated_share", "_repeated_spans")
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:

@@ -33,8 +33,7 @@ class FixTextStep(PerDocument):
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         from ingot.data.extract.fix import fix_text, suspects
-        from ingot.data.extract.rewrite import rewritten
-        from ingot.data.text.texts import Texts
+        from ingot.data.text.texts import Texts, rewritten
 
         text = documents.column("text")
         return {"text": rewritten(text, suspects(Texts.of(text)), fix_text)}

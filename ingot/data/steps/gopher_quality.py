@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, at_least, at_most, numbers
+from ingot.data.step import WORDS, PerDocument, Rule, Words, at_least, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow

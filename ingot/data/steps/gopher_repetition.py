@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, at_most, numbers
+from ingot.data.step import WORDS, PerDocument, Rule, Words, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=2)
 def language_model(path: str | None) -> LinearModel:
     """The model at `path`, or the bundled one; read once a process."""
-    from ingot.data.classify.fasttext import read_fasttext
+    from ingot.data.classify.store import read_fasttext
 
     if path is not None:
         return read_fasttext(Path(path))

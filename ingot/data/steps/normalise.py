@@ -31,7 +31,7 @@ class NormaliseStep(PerDocument):
         import numpy as np
         import pyarrow.compute as compute
 
-        from ingot.data.extract.rewrite import rewritten
+        from ingot.data.text.texts import rewritten
 
         form = self.form
         text = documents.column("text")

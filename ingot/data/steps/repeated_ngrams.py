@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, numbers
+from ingot.data.step import WORDS, PerDocument, Rule, Words, numbers
 
 if TYPE_CHECKING:
     import pyarrow

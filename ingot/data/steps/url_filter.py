@@ -64,7 +64,7 @@ class UrlFilterStep(PerDocument):
 
     @cached_property
     def _lists(self) -> dict[str, set[str]]:
-        from ingot.data.rules.lists import read_list
+        from ingot.data.read.streams import read_list
 
         names = ("domains", "urls", "banned_words", "soft_banned_words", "banned_parts")
         lists = {name: {entry.lower() for path in getattr(self, name) for entry in read_list(path)} for name in names}

@@ -16,9 +16,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from ingot.data.synthesize.config import CountTask, VignettesTask
-from ingot.data.synthesize.passages import sentences
 from ingot.data.synthesize.rewrite import cleaned
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Passage, Refused, Request, sentences
 
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST_WORD = 4

@@ -30,8 +30,7 @@ from ingot.data.synthesize.config import (
     TranslateTask,
     VignettesTask,
 )
-from ingot.data.synthesize.passages import passages
-from ingot.data.synthesize.sample import Passage, Refused, Request, Sample
+from ingot.data.synthesize.sample import Passage, Refused, Request, Sample, passages
 from ingot.data.synthesize.writer import Prompt, Settings, Writer
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder

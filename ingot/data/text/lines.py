@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.data.native import hash_span, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets, Sizes
+from ingot.data.native import Bytes, Hashes, Marks, Offsets, Sizes, hash_span, load_8, loop
 from ingot.data.text.blocks import before_first, continuations, count_named, first_equal
 from ingot.data.text.characters import LINE_BREAK, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, empty_spans

@@ -21,8 +21,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets, Sizes
+from ingot.data.native import Bytes, Marks, Offsets, Sizes, loop
 from ingot.data.text.characters import ASSIGNED, SPACE, SYMBOLS, character_flags, code_point, width
 from ingot.data.text.texts import Texts
 

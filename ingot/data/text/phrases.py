@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets
+from ingot.data.native import Bytes, Marks, Offsets, load_8, loop
 from ingot.data.text.blocks import EIGHT
 
 FIVE_BITS = np.uint64(0x001F001F001F001F)  # of every other byte

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets
+from ingot.data.native import Bytes, Marks, Offsets, loop
 from ingot.data.text.texts import Texts
 
 

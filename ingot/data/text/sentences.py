@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes
+from ingot.data.native import Bytes, load_8, loop
 from ingot.data.text.blocks import first_equal
 from ingot.data.text.characters import SPACE, pass_over
 from ingot.data.text.white_space import blank

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import hash_span, loop
-from ingot.data.text.arrays import Bytes, Hashes, Offsets, Sizes
+from ingot.data.native import Bytes, Hashes, Offsets, Sizes, hash_span, loop
 from ingot.data.text.characters import character_flags, code_point, width
 from ingot.data.text.texts import Texts
 

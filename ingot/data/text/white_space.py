@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes
+from ingot.data.native import Bytes, load_8, loop
 from ingot.data.text.blocks import EIGHT, HIGH, ONES, count_named, others, spaces
 from ingot.data.text.characters import SPACE, code_point, pass_over, width
 

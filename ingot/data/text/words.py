@@ -17,8 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.data.native import PRIME_1, finish, hash_span, join, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Offsets, Sizes
+from ingot.data.native import PRIME_1, Bytes, Hashes, Offsets, Sizes, finish, hash_span, join, load_8, loop
 from ingot.data.text.blocks import EIGHT, HIGH, ONES, before_first, between, count_named, others, spaces
 from ingot.data.text.characters import SPACE, WORD, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, cut, empty_spans

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
+from ingot.data.decontaminate.decon import adjusted, combined, required
 from ingot.data.decontaminate.decon_index import DeconIndex, build_index
 from ingot.data.decontaminate.decon_scan import EVAL, LEFT, RIGHT, clusters
-from ingot.data.decontaminate.score import adjusted, combined, required
 from ingot.data.decontaminate.tokens import tokens_of
 from ingot.data.decontaminate.words import word_list
 from ingot.data.steps.decontaminate import DecontaminateStep
