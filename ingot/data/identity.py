@@ -1,4 +1,4 @@
-"""Two documents with the same id: found through files, named, counted, and stopped at or renamed.
+"""Finds documents with the same id, and stops the run or renames all but the first.
 
 id_hashes   (a task a shard)       id -> 64-bit hash, location; partitioned by hash
 id_groups   (a task a partition)   equal hashes, then the ids themselves: no false alarm
@@ -16,27 +16,33 @@ from typing import Any
 import numpy as np
 
 from ingot.data.annotate import content_name
-from ingot.data.engine.exchange import partition_by_hash, partitions_for, read_partition, write_partitioned
-from ingot.data.engine.shard import COLUMNS, Shard, location_of, shard_and_row, write_columns, write_ids
+from ingot.data.engine.exchange import (
+    RECORDS,
+    Partition,
+    partition_by_hash,
+    partitions,
+    partitions_for,
+    write_partitioned,
+)
+from ingot.data.engine.shard import (
+    COLUMNS,
+    Shard,
+    ids_path,
+    location_of,
+    read_ids,
+    shard_and_row,
+    write_columns,
+    write_ids,
+)
 from ingot.data.engine.work import Work
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import read_json, write_json
 
 RECORD = np.dtype([("hash", "<u8"), ("location", "<i8")])
-RECORDS, GROUPS = "records.bin", "groups.json"
+GROUPS = "groups.json"
 ROUNDS = 5  # of renaming: a new name may be another document's own id
 NAMED = 3
-
-
-@dataclass(frozen=True)
-class Partition:
-    """The records of equal hashes, and the shards they point into."""
-
-    key: str
-    number: int
-    files: tuple[Path, ...]
-    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True)
@@ -75,9 +81,7 @@ def repeated_ids(shards: Sequence[Shard], work: Work) -> list[tuple[str, list[in
     count = partitions_for(sum(shard.rows for shard in shards) * RECORD.itemsize)
     keyed = [Renaming(content_hash([s.number, content_name(s.path_of("id"))], 24), s, ()) for s in shards]
     hashed = work.run("id_hashes", hash_ids, keyed, {"partitions": count})
-    files = tuple(done.file(RECORDS) for done in hashed)
-    key = content_hash([done.key for done in hashed], 24)
-    parts = [Partition(f"{key}-{number}", number, files, tuple(shards)) for number in range(count)]
+    parts = partitions(hashed, count, shards, [ids_path(shard.path_of("id")) for shard in shards])
     found = [tuple(row) for done in work.run("id_groups", group_ids, parts) for row in read_json(done.file(GROUPS))]
     return sorted((str(name), list(locations)) for name, locations in found)
 
@@ -94,9 +98,9 @@ def hash_ids(folder: Path, item: Renaming, options: dict[str, int]) -> dict[str,
     return {}
 
 
-def group_ids(folder: Path, item: Partition, _: None) -> dict[str, Any]:
-    """The ids of a partition that occur more than once."""
-    records = read_partition(item.files, item.number, RECORD)
+def group_ids(folder: Path, part: Partition, _: None) -> dict[str, Any]:
+    """The ids of a partition that occur more than once; `part.also` are the files with the ids of the shards."""
+    records = part.read(RECORD)
     records = records[np.lexsort((records["location"], records["hash"]))]
     same = records["hash"][1:] == records["hash"][:-1]
     suspects = records["location"][np.flatnonzero(np.r_[same, False] | np.r_[False, same])]
@@ -104,7 +108,7 @@ def group_ids(folder: Path, item: Partition, _: None) -> dict[str, Any]:
     shards, rows = shard_and_row(suspects)
     for number in np.unique(shards).tolist():
         here = np.flatnonzero(shards == number)
-        for name, location in zip(item.shards[number].ids(rows[here]), suspects[here].tolist(), strict=True):
+        for name, location in zip(read_ids(part.also[number], rows[here]), suspects[here].tolist(), strict=True):
             by_id.setdefault(name, []).append(location)
     write_json(folder / GROUPS, [[name, sorted(p)] for name, p in sorted(by_id.items()) if len(p) > 1])
     return {}

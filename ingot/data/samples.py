@@ -36,7 +36,7 @@ def collect_samples(done: Sequence[Done], before: dict[str, Sequence[Shard]], co
 
 
 def over_rules(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The first samples of a step, taking turns between its rules: a rare reason is seen beside a common one."""
+    """The first samples of a step, taking turns between its rules: a rare reason is shown as well as a common one."""
     seen: Counter[str] = Counter()
     turns = []
     for row in sorted(rows, key=lambda row: sample_key(row["id"])):
@@ -46,7 +46,7 @@ def over_rules(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any
 
 
 def add_partners(rows: Sequence[dict[str, Any]], before: dict[str, Sequence[Shard]]) -> None:
-    """Put the text that stayed beside each removed one. Every shard is read once."""
+    """Add the text that stayed to each removed one. Every shard is read once."""
     wanted: dict[tuple[str, int], set[int]] = {}
     for row in rows:
         for location in (row["own"], row["partner"]):
@@ -56,11 +56,11 @@ def add_partners(rows: Sequence[dict[str, Any]], before: dict[str, Sequence[Shar
         column = before[step][number].read(["text"], removed=True).column("text")
         texts |= {(step, location): column[location & ROW].as_py() or "" for location in locations}
     for row in rows:
-        removed, kept = texts[row["step"], row["own"]], texts[row["step"], row["partner"]]
-        start = first_difference(removed, kept) - SAMPLE_CHARACTERS // 4
-        if start < SAMPLE_CHARACTERS // 2 or removed == kept:
+        removed, stayed = texts[row["step"], row["own"]], texts[row["step"], row["partner"]]
+        start = first_difference(removed, stayed) - SAMPLE_CHARACTERS // 4
+        if start < SAMPLE_CHARACTERS // 2 or removed == stayed:
             start = 0
-        row["text"], row["duplicate_text"] = (text[start : start + SAMPLE_CHARACTERS] for text in (removed, kept))
+        row["text"], row["duplicate_text"] = (text[start : start + SAMPLE_CHARACTERS] for text in (removed, stayed))
         if start:
             row["skipped"] = start  # characters before what is shown
 

@@ -35,7 +35,7 @@ def load_lean() -> None:
 
 
 class Hides(MetaPathFinder):
-    """Asked before all others where a module is, says of one that there is none."""
+    """A finder that comes before all others and says of one module that there is none."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,7 +84,7 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
 
 
 def is_cold(step: Step) -> bool:
-    """True if numba has stored nothing for a file that the step's methods import; those of text/ are everybody's."""
+    """True if numba has stored nothing for a file that the step's methods import; those of text/ are shared by all steps."""
     from ingot.data import kernel_cache
 
     source = Path(str(sys.modules[type(step).__module__].__file__)).read_text(encoding="utf-8")

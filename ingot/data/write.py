@@ -1,4 +1,4 @@
-"""The results: documents and removed documents as Parquet parts, samples of the removed for the report.
+"""Writes the results: documents and removed documents as Parquet parts, samples of the removed for the report.
 
     documents/part-*.parquet   id, text, source, kind, quality, then one column per annotation (no name with a leading _)
     removed/part-*.parquet     id, text, source, step, rule, detail, spans, duplicate_of: every document that went
@@ -129,13 +129,13 @@ def schema_of(shards: Sequence[Shard], columns: Sequence[str]) -> pyarrow.Schema
     return pyarrow.schema(fields)
 
 
-def parts(pieces: Sequence[Grouped], sizes: Sequence[int], enough: int) -> Iterator[tuple[tuple[Grouped, ...], int]]:
-    """Consecutive pieces that hold anything, together until they are large `enough`; and the bytes of each group."""
+def parts(items: Sequence[Grouped], sizes: Sequence[int], enough: int) -> Iterator[tuple[tuple[Grouped, ...], int]]:
+    """Consecutive items that hold anything, together until they are large `enough`; and the bytes of each group."""
     group: list[Grouped] = []
     total = 0
-    for piece, size in zip(pieces, sizes, strict=True):
+    for item, size in zip(items, sizes, strict=True):
         if size:
-            group.append(piece)
+            group.append(item)
             total += size
         if total >= enough:
             yield tuple(group), total

@@ -92,7 +92,7 @@ class MixtureLoader:
         return self.schedule.rows(self.batches.rows_before(step), self.batches.rows(step))
 
     def row(self, name: str, index: int) -> Row:
-        """The row of a source that `rows` calls `index`: where in the source's stream it lies."""
+        """The row of a source that `rows` calls `index`: its segments of the source's stream."""
         return self._sequences[name].row(index)
 
     def next_phase(self, row: int) -> None:

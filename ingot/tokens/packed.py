@@ -33,7 +33,7 @@ from ingot.tokens.shards import Source
 from ingot.workspace.errors import ArtifactError, DataError
 
 VERSION = 1
-"""Of which documents share a row: raise it with every change here or in packing.py, and rows are counted anew."""
+"""Of which documents share a row: raise it with every change here or in packing.py, and rows are counted again."""
 METHODS = {"best_fit": best_fit_rows, "greedy": next_fit_rows}
 GROUP_DOCUMENTS = 1 << 16  # enough that best fit leaves less than 0.01 % padding on web documents at 8k
 GROUP_SEGMENTS = 1 << 18  # of a group of average documents: bounds the memory where documents are books of many rows

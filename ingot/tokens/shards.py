@@ -153,7 +153,7 @@ class Source:
         return len(self.tokens)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """The tokens from `start` up to `stop` as they lie on disk; an id outside the vocabulary is an error."""
+        """The tokens from `start` up to `stop` as they are on disk; an id outside the vocabulary is an error."""
         ids = self.tokens[start:stop]
         if ids.size and ids.max() >= self.vocabulary_size:
             raise self._outside(start + int(ids.argmax()))

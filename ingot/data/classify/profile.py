@@ -1,4 +1,4 @@
-"""One pass over a text that counts what the English score and the quality score need.
+"""Counts what the English score and the quality score need, in one pass over a text.
 
 Counts of a text, by column of the result:
     WORDS, LETTERS, FUNCTION_WORDS, DISTINCT   runs of letters (`[^\\W\\d_]+` of the lower-case text), their characters,

@@ -44,7 +44,7 @@ WORD, LABEL = 0, 1
 
 @dataclass
 class Reader:
-    """A place in the bytes of a file."""
+    """Reads the bytes of a file in order; `at` is the next one."""
 
     data: bytes
     path: Path
@@ -103,11 +103,11 @@ def read_fasttext(path: Path) -> LinearModel:
             label_counts.append(count)
     if (len(words), len(labels)) != (word_count, label_count):
         raise ArtifactError("the dictionary is damaged", place=str(path), fix="get the model again")
-    kept = None
+    bucket_rows = None
     if pruned >= 0:
         pairs = reader.array("<i4", 2 * pruned).reshape(-1, 2)
-        kept = np.full(options["bucket"], -1, np.int32)
-        kept[pairs[:, 0].astype(np.int64)] = pairs[:, 1]
+        bucket_rows = np.full(options["bucket"], -1, np.int32)
+        bucket_rows[pairs[:, 0].astype(np.int64)] = pairs[:, 1]
     [quantised] = reader.values("?")
     rows = quantised_matrix(reader) if quantised else dense_matrix(reader)
     [quantised_output] = reader.values("?")
@@ -122,7 +122,7 @@ def read_fasttext(path: Path) -> LinearModel:
         min_characters=options["minn"],
         max_characters=0 if version == 11 else options["maxn"],  # version 11 had none for classifiers
         buckets=options["bucket"],
-        kept=kept,
+        bucket_rows=bucket_rows,
         loss=loss,
         tree=huffman_tree(label_counts) if loss == "tree" else None,
     )
@@ -202,8 +202,8 @@ def save_model(folder: Path, model: LinearModel, about: dict[str, Any]) -> None:
     """Write a model; the folder appears whole or not at all."""
     from safetensors.numpy import save_file
 
-    assert model.kept is not None
-    buckets = np.flatnonzero(model.kept >= 0)
+    assert model.bucket_rows is not None
+    buckets = np.flatnonzero(model.bucket_rows >= 0)
     with atomic_folder(folder) as temporary:
         arrays: dict[str, np.ndarray] = {
             "rows": model.rows,
@@ -211,7 +211,7 @@ def save_model(folder: Path, model: LinearModel, about: dict[str, Any]) -> None:
             "words": np.ascontiguousarray(model.vocabulary.data),
             "word_ends": model.vocabulary.offsets[1:].copy(),
             "kept": buckets.astype(np.int32),
-            "kept_rows": model.kept[buckets],
+            "kept_rows": model.bucket_rows[buckets],
         }
         save_file(arrays, temporary / WEIGHTS)
         sizes = {name: getattr(model, name) for name in SIZES}
@@ -234,13 +234,13 @@ def load_model(name: str) -> LinearModel:
     if about.get("format") != FORMAT:
         raise ArtifactError(f"unknown format {about.get('format')!r}", place=name, fix="train the classifier again")
     arrays = load_file(path / WEIGHTS)
-    kept = np.full(about["buckets"], -1, np.int32)
-    kept[arrays["kept"]] = arrays["kept_rows"]
+    bucket_rows = np.full(about["buckets"], -1, np.int32)
+    bucket_rows[arrays["kept"]] = arrays["kept_rows"]
     return LinearModel(
         labels=tuple(about["labels"]),
         vocabulary=Texts(arrays["words"], np.concatenate([np.zeros(1, np.int64), arrays["word_ends"]])),
         rows=arrays["rows"],
         outputs=arrays["outputs"],
-        kept=kept,
+        bucket_rows=bucket_rows,
         **{size: about[size] for size in SIZES},
     )

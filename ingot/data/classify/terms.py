@@ -1,8 +1,8 @@
-"""Counting terms of lists in texts: every term of every list in one pass.
+"""Counts the terms of lists in texts: every term of every list in one pass.
 
 A term is one or more words; words are runs of \\w in lower case, so that case and punctuation do not matter. A term is
-known by a 64-bit hash of its words in a row. A list of such hashes can be handed on without its words; this hides them
-from a reader, not from someone who tries a dictionary.
+known by a 64-bit hash of its words in a row. A list of such hashes can be published without its words; this hides them
+from a reader, not from a search through a dictionary.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def count_hits(
             recent[0] = word
             read += 1
             for size in range(min(read, longest)):
-                place = np.searchsorted(keys, recent[size])
-                if place < len(keys) and keys[place] == recent[size]:
+                index = np.searchsorted(keys, recent[size])
+                if index < len(keys) and keys[index] == recent[size]:
                     for owner in range(counts.shape[1]):
-                        counts[text, owner] += (owners[place] >> owner) & 1
+                        counts[text, owner] += (owners[index] >> owner) & 1
 
 
 @kernel
@@ -99,12 +99,12 @@ def count_terms(
     texts: pyarrow.Array | pyarrow.ChunkedArray, lists: list[NDArray[np.uint64]], longest: int
 ) -> NDArray[np.int64]:
     """By text and list, how often a term of the list occurs."""
-    keys, place = np.unique(np.concatenate([np.zeros(0, np.uint64), *lists]), return_inverse=True)
+    keys, inverse = np.unique(np.concatenate([np.zeros(0, np.uint64), *lists]), return_inverse=True)
     owners = np.zeros(len(keys), np.int64)
     bits = np.concatenate(
         [np.zeros(0, np.int64), *(np.full(len(one), 1 << number) for number, one in enumerate(lists))]
     )
-    np.bitwise_or.at(owners, place, bits.astype(np.int64))
+    np.bitwise_or.at(owners, inverse, bits.astype(np.int64))
     lowered = lower(texts)
     counts = np.zeros((len(lowered), len(lists)), np.int64)
     if len(keys):

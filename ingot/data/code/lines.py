@@ -1,4 +1,4 @@
-"""One pass over a source file that counts what the rules for code need.
+"""Counts what the rules for code need, in one pass over a source file.
 
 Counts of a text, by column of the result:
     WORDS                  whitespace words
@@ -123,7 +123,7 @@ def number_end(rest: NDArray[np.int32], at: int, length: int, flags: NDArray[np.
 
 @kernel
 def is_data_line(line: NDArray[np.int32], length: int, rest: NDArray[np.int32], flags: NDArray[np.uint8]) -> bool:
-    """True if the line holds literals and nothing else. `rest` is room for a copy."""
+    """True if the line holds literals and nothing else. `rest` is a buffer for a copy."""
     if has_triple_quotes(line, length):
         return False
     size = blank_strings(line, length, rest)
@@ -171,8 +171,8 @@ def count_all(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], flags: NDArray[np.uint8], counts: NDArray[np.int64]
 ) -> None:
     """The counts of every text, one row each."""
-    room = longest_of(data, offsets) + 1
-    line, rest = np.empty(room, np.int32), np.empty(room, np.int32)
+    most = longest_of(data, offsets) + 1
+    line, rest = np.empty(most, np.int32), np.empty(most, np.int32)
     for text in range(len(offsets) - 1):
         start, end = offsets[text], offsets[text + 1]
         words = characters = alnum = lines = longest = filled = tables = 0

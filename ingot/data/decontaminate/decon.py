@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.counting import ShardItem, load_counts, save_columns, save_counts
-from ingot.data.decontaminate.decon_index import DeconIndex, build_index
+from ingot.data.decontaminate.counting import MATCHES, ShardItem, load_counts, save_counts
+from ingot.data.decontaminate.decon_index import DeconIndex
 from ingot.data.decontaminate.decon_scan import (
     ANSWER_END,
     ANSWER_START,
@@ -49,7 +49,8 @@ from ingot.data.decontaminate.decon_scan import (
 from ingot.data.decontaminate.matches import Found, Span, columns, flat_matches, joined, rule
 from ingot.data.decontaminate.ngrams import scan
 from ingot.data.decontaminate.tokens import Tokens, tokens_of
-from ingot.data.decontaminate.words import word_places
+from ingot.data.decontaminate.words import word_spans
+from ingot.data.engine.shard import write_columns
 from ingot.data.step import Rule
 from ingot.data.steps.decontaminate import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT
 from ingot.data.text.texts import Texts
@@ -125,18 +126,18 @@ def annotate(index: DeconIndex, config: DecontaminateStep, texts: Texts) -> dict
     """The columns of the step for these texts."""
     tokens = tokens_of(texts, config.tokens)
     found = clusters(tokens, index, config)
-    evals = found.places[:, EVAL]
+    evals = found.matches_at[:, EVAL]
     question, answer, passage = found.shares.T
     score = combined(question, answer, passage, index.ngrams[evals], index.answer_tokens[evals])
     question_tokens = index.questions.tokens[evals]
     length = question_tokens + index.answer_tokens[evals] + index.passages.tokens[evals]
 
-    order = np.lexsort((found.places[:, LEFT], evals, -score, found.places[:, DOCUMENT]))
+    order = np.lexsort((found.matches_at[:, LEFT], evals, -score, found.matches_at[:, DOCUMENT]))
     by_document: dict[int, list[int]] = {}
     seen = set()
     for row in order.tolist():
-        key = tuple(found.places[row, [DOCUMENT, EVAL, LEFT]].tolist())
-        if key not in seen:  # two clusters that reached the same eval at the same place: the better one
+        key = tuple(found.matches_at[row, [DOCUMENT, EVAL, LEFT]].tolist())
+        if key not in seen:  # two clusters that reached the same eval at the same position: the better one
             seen.add(key)
             by_document.setdefault(key[0], []).append(row)
     result = []
@@ -154,24 +155,24 @@ def annotate(index: DeconIndex, config: DecontaminateStep, texts: Texts) -> dict
             }
             for row in rows
         ]
-        best = found.places[rows[0]]
-        places = word_places(texts, document, "cleaned")
+        best = found.matches_at[rows[0]]
+        words = word_spans(texts, document, "cleaned")
         ranges = [
             (best[LEFT], best[RIGHT]),
             (best[ANSWER_START], best[ANSWER_END]),
             (best[PASSAGE_START], best[PASSAGE_END]),
         ]
-        spans = [characters(tokens, document, places, first, last) for first, last in ranges if first >= 0]
+        spans = [characters(tokens, document, words, first, last) for first, last in ranges if first >= 0]
         text = texts[document][slice(*spans[0])]
         result.append(Found(document, text, int(best[MATCHED]), joined(spans), matches))
     return columns(len(texts), result, PARTS)
 
 
-def characters(tokens: Tokens, document: int, places: Any, first: int, last: int) -> Span:
+def characters(tokens: Tokens, document: int, words: Any, first: int, last: int) -> Span:
     """The characters of the tokens first … last of a document: of the words that they belong to."""
     begin, word = tokens.offsets[document], tokens.words.offsets[document]
     start, end = tokens.word_of(begin + first) - word, tokens.word_of(begin + last) - word
-    return int(places[start, 0]), int(places[end, 1])
+    return int(words[start, 0]), int(words[end, 1])
 
 
 def guilty_matches(config: DecontaminateStep, matches: pyarrow.StructArray) -> tuple[NDArray[np.int64], Numbers]:
@@ -203,8 +204,8 @@ def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
 
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """In how many documents of a shard each n-gram of a question is."""
-    tokens = tokens_of(Texts.of(item.shard.read(["text"]).column("text")), config.tokens)
-    hits = scan(tokens.values, tokens.offsets, item.index(build_index, config).grams)
+    tokens = tokens_of(item.texts(), config.tokens)
+    hits = scan(tokens.values, tokens.offsets, item.index(config).grams)
     documents = len(tokens.offsets) - 1
     save_counts(folder, hits.documents, hits.ids, documents)
     return {"documents": documents, "hits": len(hits)}
@@ -212,7 +213,7 @@ def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dic
 
 def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """The columns of a shard, with the weights that the counts of all shards give."""
-    index = item.index(build_index, config)
-    texts = Texts.of(item.shard.read(["text"]).column("text"))
-    save_columns(folder, annotate(index.weighted(load_counts(item.counts, len(index.grams))), config, texts))
+    index, texts = item.index(config), item.texts()
+    found = annotate(index.weighted(load_counts(item.counts, len(index.grams))), config, texts)
+    write_columns(folder / MATCHES, found)
     return {"documents": len(texts)}

@@ -1,4 +1,4 @@
-"""Which documents meet in a band: the search of MinHash, from texts to components of candidates.
+"""Finds candidates for near duplicates: documents that share a MinHash band, and the connected components of those.
 
     signatures (a task a shard)    text -> a key for each band, into the exchange
     buckets (a task a partition)   equal keys meet; each bucket becomes a star of pairs, its first member in the middle

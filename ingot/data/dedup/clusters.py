@@ -1,12 +1,12 @@
 """Groups of copies: connected components by union-find, the document of each group that stays, and the columns of the shards.
 
     components   pairs -> the smallest member of each one's component
-    choose       records of documents with a group number -> members: address, the one that stays, name and size of the cluster
+    choose       records of documents with a group number -> members: location, leader (which stays), name and size of the cluster
     columns      the members of a shard -> a Parquet file as long as the shard
 
 A cluster is named by the hash of the id of the document that stays, so that its name does not depend on the shards.
 
-Invariant: of every cluster exactly one member has `kept` equal to its own address; groups of one are no clusters.
+Invariant: of every cluster exactly one member is its own leader; groups of one are no clusters.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def components(firsts: Offsets, seconds: Offsets, count: int) -> Offsets:
 MEMBER = np.dtype(
     [
         ("location", "<i8"),
-        ("kept", "<i8"),
+        ("leader", "<i8"),
         ("cluster", "<i8"),
         ("size", "<i8"),
-        ("similarity", "<f4"),
-    ]  # to the kept one
+        ("similarity", "<f4"),  # to the leader
+    ]
 )
 
 
 def choose(records: NDArray[np.void], groups: Offsets) -> tuple[NDArray[np.void], Offsets]:
-    """Members of all groups of two or more (similarity not filled in), and for each the index of its kept record."""
+    """Members of all groups of two or more (similarity not filled in), and for each the index of its leader's record."""
     order = keep.best_first(records)
     order = order[np.argsort(groups[order], kind="stable")]  # group by group, the best of each in front
     sorted_groups = groups[order]
@@ -84,7 +84,7 @@ def choose(records: NDArray[np.void], groups: Offsets) -> tuple[NDArray[np.void]
     order, leaders, sizes = order[sizes > 1], leaders[sizes > 1], sizes[sizes > 1]
     members = np.zeros(len(order), MEMBER)
     members["location"], members["size"] = records["location"][order], sizes
-    members["kept"], members["cluster"] = records["location"][leaders], records["name"][leaders]
+    members["leader"], members["cluster"] = records["location"][leaders], records["name"][leaders]
     members["similarity"] = np.nan
     return members, leaders
 
@@ -97,15 +97,15 @@ def write_member_columns(folder: Path, output: ShardPartition, names: dict[str, 
     members = output.part.read(MEMBER)
     rows = rows_of(members["location"], shard)
     total = len(shard.rows_alive())
-    cluster, size, kept = np.zeros(total, np.int64), np.ones(total, np.int32), np.full(total, -1, np.int64)
+    cluster, size, leader = np.zeros(total, np.int64), np.ones(total, np.int32), np.full(total, -1, np.int64)
     similarity = np.full(total, np.nan, np.float32)
     cluster[rows], size[rows] = members["cluster"], members["size"]
-    goes = members["kept"] != members["location"]
-    kept[rows[goes]], similarity[rows[goes]] = members["kept"][goes], members["similarity"][goes]
+    goes = members["leader"] != members["location"]
+    leader[rows[goes]], similarity[rows[goes]] = members["leader"][goes], members["similarity"][goes]
     columns = {
         names["cluster"]: pyarrow.array(cluster, mask=size == 1),
         names["size"]: pyarrow.array(size),
-        names["location"]: pyarrow.array(kept, mask=kept < 0),
+        names["location"]: pyarrow.array(leader, mask=leader < 0),
     }
     if "similarity" in names:
         columns[names["similarity"]] = pyarrow.array(similarity, mask=np.isnan(similarity))

@@ -1,4 +1,4 @@
-"""Documents whose texts are the same: 128-bit hashes meet in files, and one copy of each stays.
+"""Finds documents with the same text by 128-bit hashes; one copy of each stays.
 
     hashes (a task a shard)       text -> hash, location and what the keep rule needs
     groups (a task a partition)   equal hashes; the copy that stays
@@ -53,9 +53,9 @@ def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[
 
 def decide(columns: pyarrow.Table) -> list[Rule]:
     """Every copy but one goes."""
-    kept = columns.column("_copy_location").combine_chunks().fill_null(-1).to_numpy()
+    leaders = columns.column("_copy_location").combine_chunks().fill_null(-1).to_numpy()
     copies = columns.column("copy_count").combine_chunks().fill_null(1).to_numpy()
-    return [Rule("same text as another document", kept >= 0, copies, "copies", partners=kept)]
+    return [Rule("same text as another document", leaders >= 0, copies, "copies", partners=leaders)]
 
 
 def hash_texts(texts: Texts, *, exact: bool) -> tuple[Hashes, Hashes]:

@@ -1,4 +1,4 @@
-"""Which copy stays: one rule for all steps that remove copies.
+"""Decides which copy stays: one rule for all steps that remove copies.
 
 Copies are ordered by (preference descending, tie, location); the first of that order stays.
 

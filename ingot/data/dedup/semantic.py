@@ -130,7 +130,7 @@ def centroids_of(vectors: Vectors, count: int, seed: int) -> Vectors:
 
 SAMPLE_A_CENTROID = 50  # vectors that k-means sees for each centroid
 BLOCK_ROWS = 1024
-FOUND = np.dtype([("location", "<i8"), ("kept", "<i8"), ("similarity", "<f4")])
+FOUND = np.dtype([("location", "<i8"), ("leader", "<i8"), ("similarity", "<f4")])
 
 
 @dataclass(frozen=True)
@@ -203,15 +203,15 @@ def compare(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str,
     order = keep.best_first(records)
     records = records[order[np.argsort(records["cluster"][order], kind="stable")]]
     found = np.zeros(len(records), FOUND)
-    found["location"], found["kept"] = records["location"], -1
+    found["location"], found["leader"] = records["location"], -1
     boundaries = np.flatnonzero(np.diff(records["cluster"])) + 1
     for rows in np.split(np.arange(len(records)), boundaries):
         if len(rows) > 1:
             reason, similarity = remove_later(np.ascontiguousarray(records["vector"][rows]), config.min_cosine)
             gone = reason >= 0
-            found["kept"][rows[gone]] = records["location"][rows[reason[gone]]]
+            found["leader"][rows[gone]] = records["location"][rows[reason[gone]]]
             found["similarity"][rows] = similarity
-    found = found[found["kept"] >= 0]
+    found = found[found["leader"] >= 0]
     part.send_back(folder, found)
     return {"removed": len(found)}
 
@@ -244,11 +244,11 @@ def write_similarity(folder: Path, output: ShardPartition, options: None) -> dic
 
     found = output.part.read(FOUND)
     rows, total = rows_of(found["location"], output.shard), len(output.shard.rows_alive())
-    kept, similarity = np.full(total, -1, np.int64), np.zeros(total, np.float32)
-    kept[rows], similarity[rows] = found["kept"], found["similarity"]
+    leader, similarity = np.full(total, -1, np.int64), np.zeros(total, np.float32)
+    leader[rows], similarity[rows] = found["leader"], found["similarity"]
     columns = {
-        "semantic_similarity": pyarrow.array(similarity, mask=kept < 0),
-        "_semantic_location": pyarrow.array(kept, mask=kept < 0),
+        "semantic_similarity": pyarrow.array(similarity, mask=leader < 0),
+        "_semantic_location": pyarrow.array(leader, mask=leader < 0),
     }
     write_columns(folder / COLUMNS, columns)
     return {"removed": len(found)}

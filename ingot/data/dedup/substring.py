@@ -1,4 +1,4 @@
-"""The tasks of the step `substring_dedup`; steps/substring_dedup.py says what they are for and in which order they run."""
+"""The tasks of the step `substring_dedup` (steps/substring_dedup.py says in which order they run)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ingot.data.text.words import words_of
 
 SEEN = np.dtype([("hash", np.uint64), ("shard", np.int32), ("count", np.int32)])
 HASH = np.dtype([("hash", np.uint64)])
-ANCHOR_FILES = ("hashes", "places", "echoes")
+ANCHOR_FILES = ("hashes", "windows", "echoes")
 
 
 def texts_of(shard: Shard) -> Texts:

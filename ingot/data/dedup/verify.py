@@ -1,4 +1,4 @@
-"""Are candidates truly alike? Jaccard similarity of the shingle sets inside each component of candidates.
+"""Verifies candidates: the Jaccard similarity of their shingle sets, inside each component.
 
     sets (a task a shard)     the sorted shingle set of every candidate, nothing of the other documents
     verify (a task a batch)   components -> clusters, the one that stays, and how alike each is to it
@@ -6,7 +6,7 @@
 In a component of fewer than GIANT documents all pairs are compared, also those that met in no band (as Olmo 3 does,
 arXiv 2512.13961, A.2.2); pairs that are already joined need no look. In a giant one that would be quadratic: there, band
 by band, each document is compared with the NEIGHBOURS before it in its bucket, where a bucket is ordered by the key of
-the next band, so that documents that agree in two bands stand side by side. That is at most bands · NEIGHBOURS
+the next band, so that documents that agree in two bands are neighbours. That is at most bands · NEIGHBOURS
 comparisons a document. (Olmo 3 bands giant components again, 200 x 31, which costs fifty times the first signature.)
 
 Invariant: two documents of a cluster are joined by a chain of pairs whose true similarity is at least `min_jaccard`.
@@ -80,7 +80,9 @@ def verify_batch(folder: Path, batch: Partition, options: dict[str, Any]) -> dic
         roots = link_giant(sets, config) if last - first >= GIANT else link_all(sets, config.min_jaccard)
         members, leaders = choose(component, roots)
         rows = np.searchsorted(component["location"], members["location"])
-        members["similarity"] = [jaccard(sets[row], sets[kept], 0.0) for row, kept in zip(rows, leaders, strict=True)]
+        members["similarity"] = [
+            jaccard(sets[row], sets[leader], 0.0) for row, leader in zip(rows, leaders, strict=True)
+        ]
         found.append(members)
     together = np.concatenate(found)
     batch.send_back(folder, together)

@@ -54,6 +54,15 @@ def write_ids(parquet: Path, ids: pyarrow.Array) -> None:
         writer.write_batch(batch)
 
 
+def read_ids(path: Path, rows: NDArray[np.int64]) -> list[str]:
+    """The ids of some rows of a file that `write_ids` wrote; touches only those."""
+    import pyarrow
+
+    with pyarrow.memory_map(str(path)) as file:
+        column = pyarrow.ipc.open_file(file).get_batch(0).column(0)
+        return [str(column[row]) for row in rows.tolist()]
+
+
 def write_columns(path: Path, columns: dict[str, Any], *, compress_text: bool = True) -> None:
     """Write columns in one row group: quick to write and to read; texts are not worth a dictionary.
 
@@ -131,12 +140,8 @@ class Shard:
         return dict(self.columns).get(column, self.base)
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
-        """The ids of some rows, whether they are still there or not; touches only those."""
-        import pyarrow
-
-        with pyarrow.memory_map(str(ids_path(self.path_of("id")))) as file:
-            column = pyarrow.ipc.open_file(file).get_batch(0).column(0)
-            return [str(column[row]) for row in rows.tolist()]
+        """The ids of some rows, whether they are still there or not."""
+        return read_ids(ids_path(self.path_of("id")), rows)
 
     def annotated(self, names: Sequence[str], path: Path, key: str) -> Shard:
         """This shard with more columns; a column of the same name is replaced."""

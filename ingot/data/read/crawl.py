@@ -1,4 +1,4 @@
-"""Pages of a crawl: which WARC records are documents, and what their text is.
+"""Reads the pages of a crawl: which WARC records are documents, and what their text is.
 
     response     HTTP 200 with a text media type: the page as it was sent (HTML stays HTML: see `extract_html`)
     conversion   text that was extracted before (WET)

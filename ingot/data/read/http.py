@@ -85,16 +85,6 @@ class Response:
     payload: bytes
     damaged: str = ""
 
-    @property
-    def mime(self) -> str:
-        """The media type without parameters, in lower case."""
-        return media_type(self.headers.get("content-type", ""))
-
-    @property
-    def charset(self) -> str:
-        """The charset that the header declares, or nothing."""
-        return declared_charset(self.headers.get("content-type", ""))
-
 
 def media_type(content_type: str) -> str:
     """`text/html` of `Text/HTML; charset=utf-8`."""

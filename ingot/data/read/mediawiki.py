@@ -142,11 +142,11 @@ def plain_text(wikitext: str) -> str:
 
 def without(text: str, marks: re.Pattern[str], opening: str) -> str:
     """The text outside of brackets that nest. One that is never closed is dropped to the end of its paragraph."""
-    kept, depth, at = [], 0, 0
+    left, depth, at = [], 0, 0
     for mark in marks.finditer(text):
         if mark[0].endswith(opening):
             if depth == 0:
-                kept.append(text[at : mark.start()])
+                left.append(text[at : mark.start()])
                 at = mark.start()
             depth += 1
         elif depth:
@@ -156,8 +156,8 @@ def without(text: str, marks: re.Pattern[str], opening: str) -> str:
     if depth:
         end = text.find("\n\n", at)
         at = end if end >= 0 else len(text)
-    kept.append(text[at:])
-    return "".join(kept)
+    left.append(text[at:])
+    return "".join(left)
 
 
 def links(text: str) -> str:
@@ -192,7 +192,7 @@ def headings(text: str) -> str:
     if not found:
         return text
     ends = [heading.start() for heading in found[1:]] + [len(text)]
-    kept: list[str] = []
+    left: list[str] = []
     dropping = 0  # level of the section that is being dropped
     sections = []
     for heading, end in zip(found, ends, strict=True):
@@ -205,6 +205,6 @@ def headings(text: str) -> str:
     below = 0  # level of the section that follows and stays
     for level, title, body in reversed(sections):
         if body.strip() or below > level:
-            kept += [body, title]
+            left += [body, title]
             below = level
-    return "".join([text[: found[0].start()], *reversed(kept)])
+    return "".join([text[: found[0].start()], *reversed(left)])

@@ -34,12 +34,12 @@ def documents_of(
     edges = [0, *(np.flatnonzero(clean[1:] != clean[:-1]) + 1).tolist(), len(rows)]
     for start, end in pairwise(edges):
         part = rows.slice(start, end - start)
-        places = [f"{piece.identity}:{first + row}" for row in range(start, end)]
+        names = [f"{piece.identity}:{first + row}" for row in range(start, end)]
         if start < end and clean[start]:
-            yield our_columns(part, places, source)
+            yield our_columns(part, names, source)
             continue
-        for place, values in zip(places, python_rows(part, source.text), strict=True):
-            document = row_document(values, place, source, problems)
+        for name, values in zip(names, python_rows(part, source.text), strict=True):
+            document = row_document(values, name, source, problems)
             if document is not None:
                 yield document
 
@@ -72,7 +72,7 @@ def clean_rows(rows: pyarrow.Table, source: RowsSource) -> NDArray[np.bool_]:
     return ~bad
 
 
-def our_columns(rows: pyarrow.Table, places: list[str], source: RowsSource) -> pyarrow.Table:
+def our_columns(rows: pyarrow.Table, names: list[str], source: RowsSource) -> pyarrow.Table:
     """Clean rows with our columns and types."""
     import pyarrow
     import pyarrow.compute as compute
@@ -89,7 +89,7 @@ def our_columns(rows: pyarrow.Table, places: list[str], source: RowsSource) -> p
             columns.append(pyarrow.nulls(len(rows), field.type))
     ids = schema.names.index("id")
     missing = compute.equal(compute.fill_null(columns[ids], ""), "")
-    columns[ids] = compute.if_else(missing, pyarrow.array(places, pyarrow.string()), columns[ids])
+    columns[ids] = compute.if_else(missing, pyarrow.array(names, pyarrow.string()), columns[ids])
     return pyarrow.table(columns, schema=schema)
 
 

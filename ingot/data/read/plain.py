@@ -1,4 +1,4 @@
-"""One document a file: plain text, Markdown, reStructuredText, HTML, source code."""
+"""Reads files with one document each: plain text, Markdown, reStructuredText, HTML, source code."""
 
 from __future__ import annotations
 

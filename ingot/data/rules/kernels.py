@@ -96,7 +96,7 @@ def _stands(data: Bytes, at: int, begin: int, stop: int, table: Bytes, phrases: 
 
 @loop
 def find(data: Bytes, offsets: Offsets, table: Bytes, phrases: Phrases, separated: bool, counts: Offsets) -> None:
-    """Count the places in each text where a phrase stands."""
+    """Count how often a phrase stands in each text."""
     for text in range(len(offsets) - 1):
         begin, stop = offsets[text], offsets[text + 1]
         at = next_place(data, begin, stop, phrases.may_begin)

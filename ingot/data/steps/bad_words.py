@@ -1,8 +1,10 @@
-r"""Pages with a word of a list go, as C4 does with the "List of Dirty, Naughty, Obscene and Otherwise Bad Words".
+r"""The step `bad_words` removes pages with a word of a list, as C4 does.
+
+C4 used the "List of Dirty, Naughty, Obscene and Otherwise Bad Words".
 
 A phrase counts where it stands between characters that are not \w (or the ends of the text); in Japanese, Thai and
 Chinese anywhere. Letters match in either case. Of the documents with such words `keep_share` stays, picked by a hash of the
-text, so that the words are not unknown to a model altogether.
+text, so that a model still sees the words.
 """
 
 from __future__ import annotations

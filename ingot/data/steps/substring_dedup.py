@@ -1,4 +1,4 @@
-"""Step `substring_dedup`: cut out every passage of L bytes or more that stands more than once in the corpus.
+"""The step `substring_dedup` cuts out every passage of L bytes or more that stands more than once in the corpus.
 
     anchors   a shard: where its windows of L bytes are anchored (substring_anchors.py), and the hashes of the grams
     repeated  a part of all hashes: those that more than one anchor has, back to the shards that have them
@@ -37,8 +37,8 @@ class SubstringDedupStep(AcrossDocuments):
     """Cut out every passage of at least `min_bytes` that stands more than once, in one document or in several.
 
     Lee et al. 2022 (arXiv 2107.06499) strike every copy of 100 bytes and more (50 tokens of 2 bytes); Olmo 3 strikes
-    500 bytes and more and whatever lies between two struck passages that nearly touch (`coverage`). Copies are found
-    byte for byte: the result is that of a suffix array over the whole corpus. Cutting brings strangers together and may
+    500 bytes and more and what is between two struck passages that nearly touch (`coverage`). Copies are found
+    byte for byte: the result is that of a suffix array over the whole corpus. Cutting joins what was apart and may
     make new repeats; name the step twice to cut those too.
     """
 

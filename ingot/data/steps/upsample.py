@@ -1,4 +1,4 @@
-"""Step `upsample`: copies for each document, from one curve a topic.
+"""The step `upsample` gives each document a number of copies, from one curve a topic.
 
     count    a shard: tokens by topic and bucket. With a raw score: (topic, score, tokens) of each document, by topic
     rank     a topic (raw scores only): the scores that divide its tokens into equal buckets

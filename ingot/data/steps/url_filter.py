@@ -1,4 +1,4 @@
-"""Documents from unwanted addresses go, by the lists of the user. The same kinds of lists as datatrove and DCLM use:
+"""The step `url_filter` removes documents from unwanted addresses, by lists of the user in the kinds of datatrove and DCLM:
 
     domains             hosts; a document goes if its host or a domain above it is listed (example.org for www.example.org)
     urls                whole addresses

@@ -1,4 +1,4 @@
-"""Scores to ranks inside topics: the step `ventiles`.
+"""The step `ventiles` turns scores into ranks inside topics.
 
 The documents of a topic, ordered by score, are cut into `buckets` shares of equal weight (tokens):
 

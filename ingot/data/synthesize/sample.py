@@ -21,7 +21,7 @@ from ingot.workspace.config import content_hash
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of a document: characters [start, end)."""
+    """Characters [start, end) of a document."""
 
     document: str
     start: int
@@ -96,7 +96,7 @@ SENTENCE = re.compile(r"\S.*?(?:[.!?…][\"'”’)\]]*(?=\s)|\Z)", re.DOTALL)
 def passages(document: str, text: str, shortest: int, longest: int) -> Iterator[Passage]:
     """The passages of a document with `shortest` to `longest` words."""
     start = end = words = 0
-    for first, last in _pieces(text, longest):
+    for first, last in _parts(text, longest):
         count = len(text[first:last].split())
         if words and words + count > longest:
             if words >= shortest:
@@ -109,7 +109,7 @@ def passages(document: str, text: str, shortest: int, longest: int) -> Iterator[
         yield Passage(document, start, end, text[start:end])
 
 
-def _pieces(text: str, longest: int) -> Iterator[tuple[int, int]]:
+def _parts(text: str, longest: int) -> Iterator[tuple[int, int]]:
     """Paragraphs as they are, and the sentences of those with more than `longest` words; a longer sentence is cut too."""
     for paragraph in PARAGRAPH.finditer(text):
         if len(paragraph[0].split()) <= longest:

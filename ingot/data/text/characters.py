@@ -110,7 +110,7 @@ def code_point(data: NDArray[np.uint8], at: int) -> int:
 
 @loop
 def pass_over(data: NDArray[np.uint8], at: int, stop: int, table: NDArray[np.uint8], mask: int, having: bool) -> int:
-    """The first place from `at` on whose character has not (or has, if not `having`) one of the flags `mask`; or `stop`."""
+    """The first position from `at` on whose character has not (or has, if not `having`) one of the flags `mask`; or `stop`."""
     while at < stop and ((table[code_point(data, at)] & mask) != 0) == having:
         at += width(data[at])
     return at

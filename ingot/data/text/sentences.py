@@ -1,4 +1,4 @@
-"""What a sentence is: a piece of re.split(r"[.!?]+\\s+", text) that is not blank.
+"""Counts sentences: a sentence is a part of re.split(r"[.!?]+\\s+", text) that is not blank.
 
 This is the definition of datamap-rs (OLMo 3). It needs no model, counts abbreviations as ends, and knows no other
 scripts; rules that use it compare with small numbers only.

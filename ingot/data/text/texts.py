@@ -73,7 +73,7 @@ def rewritten(
 ) -> pyarrow.LargeStringArray:
     """The column with `change` applied to `rows` (ascending)."""
     texts = Texts.of(column)
-    pieces: list[NDArray[np.uint8]] = []
+    parts: list[NDArray[np.uint8]] = []
     sizes = np.diff(texts.offsets)
     copied = 0
     for row in rows:
@@ -82,12 +82,12 @@ def rewritten(
         if after is before or after == before:
             continue
         new = np.frombuffer(after.encode("utf-8"), np.uint8)
-        pieces += [texts.data[texts.offsets[copied] : texts.offsets[row]], new]
+        parts += [texts.data[texts.offsets[copied] : texts.offsets[row]], new]
         sizes[row] = len(new)
         copied = int(row) + 1
-    if not pieces:
+    if not parts:
         return texts.column()
-    pieces.append(texts.data[texts.offsets[copied] : texts.offsets[-1]])
+    parts.append(texts.data[texts.offsets[copied] : texts.offsets[-1]])
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    return Texts(np.concatenate(pieces), offsets).column()
+    return Texts(np.concatenate(parts), offsets).column()

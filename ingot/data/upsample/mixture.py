@@ -1,4 +1,4 @@
-"""Weights of a mixture that the tokens at hand can pay for.
+"""Fits the weights of a mixture to the tokens that each source has.
 
 A stage of T tokens takes w_i T tokens of source i, which has n_i and may be repeated R_i times. Wished weights v_i rarely
 fit; the nearest that do (smallest Kullback-Leibler divergence from v) are

@@ -1,4 +1,4 @@
-"""The tasks of the step `upsample`; steps/upsample.py says what they are for and in which order they run."""
+"""The tasks of the step `upsample` (steps/upsample.py), which give each document its number of copies."""
 
 from __future__ import annotations
 

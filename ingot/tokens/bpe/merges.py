@@ -28,7 +28,7 @@ HEAP, PIECE, RANK, NEXT, PREVIOUS = range(ROWS)
 
 @loop
 def slot_of(pairs: np.ndarray, pair: np.uint64) -> Any:
-    """Where the pair lies in the table, or the empty slot where it would."""
+    """The slot of the pair in the table, or the empty slot where it would go."""
     mask = np.uint64(len(pairs) - 1)
     slot = (pair * PRIME_1) >> np.uint64(32) & mask
     while pairs[slot, 0] != pair and pairs[slot, 0] != EMPTY:
