@@ -21,7 +21,7 @@ from ingot.data.kernel_cache import cached
 
 Bytes = NDArray[np.uint8]  # text in UTF-8, or a byte of flags for each of something
 Offsets = NDArray[np.int64]  # where something is, or how much of it there is
-Sizes = NDArray[np.int32]  # small numbers, one for each word or line
+Sizes = NDArray[np.int32]  # small numbers, one for each word or line; ids, code points
 Words = NDArray[np.uint32]  # signatures, tables of characters
 Hashes = NDArray[np.uint64]
 Marks = NDArray[np.bool_]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import hash_span, kernel
+from ingot.data.native import Bytes, Hashes, Offsets, Sizes, hash_span, kernel
 
 LABEL_PREFIX = b"__label__"
 END = b"</s>"
@@ -44,7 +44,7 @@ def extend(value: np.uint32, byte: np.uint8) -> np.uint32:
 
 
 @kernel
-def hash_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
+def hash_of(data: Bytes, start: int, end: int) -> np.uint32:
     """fastText's hash of a word."""
     value = FNV_START
     for at in range(start, end):
@@ -53,7 +53,7 @@ def hash_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
 
 
 @kernel
-def fill_slots(words: NDArray[np.uint8], offsets: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
+def fill_slots(words: Bytes, offsets: Offsets, slots: Sizes) -> None:
     """An open-addressed table of the vocabulary; its size is a power of two."""
     mask = len(slots) - 1
     for word in range(len(offsets) - 1):
@@ -64,15 +64,7 @@ def fill_slots(words: NDArray[np.uint8], offsets: NDArray[np.int64], slots: NDAr
 
 
 @kernel
-def find_word(
-    data: NDArray[np.uint8],
-    start: int,
-    end: int,
-    value: np.uint32,
-    words: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.int32],
-) -> int:
+def find_word(data: Bytes, start: int, end: int, value: np.uint32, words: Bytes, offsets: Offsets, slots: Sizes) -> int:
     """The number of the word data[start:end] in the vocabulary, or -1."""
     mask = len(slots) - 1
     slot = np.int64(value) & mask
@@ -92,14 +84,7 @@ def find_word(
 
 
 @kernel
-def append_bucket(
-    bucket: int,
-    known: int,
-    bucket_rows: NDArray[np.int32],
-    marks: NDArray[np.uint8],
-    ids: NDArray[np.int32],
-    count: int,
-) -> int:
+def append_bucket(bucket: int, known: int, bucket_rows: Sizes, marks: Bytes, ids: Sizes, count: int) -> int:
     """Append the row of a bucket, behind the `known` words; a pruned model may not have it. Returns the new count.
 
     `marks` has a bit for each bucket that has a row and stays in the cache; `bucket_rows` (megabytes) is read on a hit only.
@@ -120,7 +105,7 @@ def is_blank(byte: np.uint8) -> bool:
 
 
 @kernel
-def next_word(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, np.uint32]:
+def next_word(data: Bytes, at: int, end: int) -> tuple[int, int, np.uint32]:
     """The next word: where it begins and ends, and its hash; an empty one is the end of the text."""
     while True:
         while at < end and is_blank(data[at]):
@@ -141,17 +126,17 @@ def next_word(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, np.
 
 @kernel
 def subword_rows(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: int,
     last: int,
     begin: int,
     stop: int,
     known: int,
     sizes: tuple[int, int, int, int],
-    bucket_rows: NDArray[np.int32],
-    marks: NDArray[np.uint8],
-    letters: NDArray[np.uint8],
-    ids: NDArray[np.int32],
+    bucket_rows: Sizes,
+    marks: Bytes,
+    letters: Bytes,
+    ids: Sizes,
 ) -> int:
     """The rows of the character n-grams of <data[first:last]> that begin in [begin, stop); returns how many.
 
@@ -195,14 +180,14 @@ def subword_rows(
 
 @kernel
 def ngram_rows(
-    recent: NDArray[np.uint64],
+    recent: Hashes,
     read: int,
     value: np.uint32,
     known: int,
     sizes: tuple[int, int, int, int],
-    bucket_rows: NDArray[np.int32],
-    marks: NDArray[np.uint8],
-    ids: NDArray[np.int32],
+    bucket_rows: Sizes,
+    marks: Bytes,
+    ids: Sizes,
 ) -> int:
     """The rows of the word n-grams that end in the word with this hash, `read` words into the text; returns how many.
 
@@ -218,7 +203,7 @@ def ngram_rows(
 
 
 @kernel
-def add_rows(rows: NDArray[np.float32], ids: NDArray[np.int32], count: int, total: NDArray[np.float32]) -> None:
+def add_rows(rows: NDArray[np.float32], ids: Sizes, count: int, total: NDArray[np.float32]) -> None:
     """Add the named rows to `total`."""
     width = len(total)
     for index in range(count):
@@ -229,14 +214,14 @@ def add_rows(rows: NDArray[np.float32], ids: NDArray[np.int32], count: int, tota
 
 @kernel
 def mean_rows(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    words: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    bucket_rows: NDArray[np.int32],
-    marks: NDArray[np.uint8],
+    data: Bytes,
+    starts: Offsets,
+    ends: Offsets,
+    words: Bytes,
+    offsets: Offsets,
+    slots: Sizes,
+    bucket_rows: Sizes,
+    marks: Bytes,
     sizes: tuple[int, int, int, int],
     rows: NDArray[np.float32],
     hidden: NDArray[np.float32],

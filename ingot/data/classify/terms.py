@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ingot.data.native import hash_span, join, kernel
+from ingot.data.native import Bytes, Hashes, Offsets, hash_span, join, kernel
 from ingot.data.text.characters import WORD, character_flags, code_point, width
 from ingot.data.text.texts import Texts
 
@@ -26,13 +25,7 @@ MAX_WORDS = 16
 
 @kernel
 def count_hits(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    flags: NDArray[np.uint8],
-    keys: NDArray[np.uint64],
-    owners: NDArray[np.int64],
-    longest: int,
-    counts: NDArray[np.int64],
+    data: Bytes, offsets: Offsets, flags: Bytes, keys: Hashes, owners: Offsets, longest: int, counts: Offsets
 ) -> None:
     """Hits by text and list. `keys` are sorted; `owners` are the lists that have the key, as bits."""
     recent = np.zeros(MAX_WORDS, np.uint64)  # hashes of the last 1, 2, … words
@@ -59,9 +52,7 @@ def count_hits(
 
 
 @kernel
-def last_hashes(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], flags: NDArray[np.uint8], found: NDArray[np.uint64]
-) -> None:
+def last_hashes(data: Bytes, offsets: Offsets, flags: Bytes, found: Hashes) -> None:
     """The hash of all words of each text in a row: that of a term, and 0 if it has no word."""
     for text in range(len(offsets) - 1):
         at, end, words = offsets[text], offsets[text + 1], 0
@@ -85,7 +76,7 @@ def lower(texts: pyarrow.Array | pyarrow.ChunkedArray) -> Texts:
     return Texts.of(pyarrow.compute.utf8_lower(texts.cast(pyarrow.large_string())))
 
 
-def term_hashes(terms: Iterable[str]) -> NDArray[np.uint64]:
+def term_hashes(terms: Iterable[str]) -> Hashes:
     """The hash of every term."""
     import pyarrow
 
@@ -95,9 +86,7 @@ def term_hashes(terms: Iterable[str]) -> NDArray[np.uint64]:
     return found
 
 
-def count_terms(
-    texts: pyarrow.Array | pyarrow.ChunkedArray, lists: list[NDArray[np.uint64]], longest: int
-) -> NDArray[np.int64]:
+def count_terms(texts: pyarrow.Array | pyarrow.ChunkedArray, lists: list[Hashes], longest: int) -> Offsets:
     """By text and list, how often a term of the list occurs."""
     keys, inverse = np.unique(np.concatenate([np.zeros(0, np.uint64), *lists]), return_inverse=True)
     owners = np.zeros(len(keys), np.int64)

@@ -35,13 +35,13 @@ from ingot.data.classify.features import (
 from ingot.data.classify.linear import LinearModel, frozen
 from ingot.data.classify.report import report
 from ingot.data.classify.store import bytes_as_texts, save_model
-from ingot.data.native import hash_each, kernel
+from ingot.data.native import Bytes, Marks, Offsets, Sizes, hash_each, kernel
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
 
 @kernel
-def append(ids: NDArray[np.int32], count: int, some: NDArray[np.int32], found: int) -> int:
+def append(ids: Sizes, count: int, some: Sizes, found: int) -> int:
     """Append `found` numbers, unless `ids` is empty; returns the new count."""
     if len(ids):
         for index in range(found):
@@ -51,16 +51,16 @@ def append(ids: NDArray[np.int32], count: int, some: NDArray[np.int32], found: i
 
 @kernel
 def collect(
-    data: NDArray[np.uint8],
-    text_offsets: NDArray[np.int64],
-    words: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    bucket_rows: NDArray[np.int32],
-    marks: NDArray[np.uint8],
+    data: Bytes,
+    text_offsets: Offsets,
+    words: Bytes,
+    offsets: Offsets,
+    slots: Sizes,
+    bucket_rows: Sizes,
+    marks: Bytes,
     sizes: tuple[int, int, int, int],
-    ids: NDArray[np.int32],
-    bounds: NDArray[np.int64],
+    ids: Sizes,
+    bounds: Offsets,
 ) -> int:
     """The feature numbers of all texts, end to end; with an empty `ids` they are only counted."""
     known = len(offsets) - 1
@@ -98,10 +98,10 @@ def collect(
 
 @kernel
 def descend(
-    ids: NDArray[np.int32],
-    bounds: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    order: NDArray[np.int64],
+    ids: Sizes,
+    bounds: Offsets,
+    labels: Sizes,
+    order: Offsets,
     rows: NDArray[np.float32],
     outputs: NDArray[np.float32],
     rate: float,
@@ -165,7 +165,7 @@ def vocabulary_of(texts: Texts, min_count: int) -> Texts:
     return bytes_as_texts([END, *frequent])
 
 
-def features(model: LinearModel, texts: Texts) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def features(model: LinearModel, texts: Texts) -> tuple[Sizes, Offsets]:
     """The feature numbers of all texts end to end, and where each text's begin."""
     bounds = np.zeros(len(texts) + 1, np.int64)
     bucket_rows = np.zeros(0, np.int32) if model.bucket_rows is None else model.bucket_rows
@@ -228,7 +228,7 @@ def train(texts: Texts, labels: list[str], options: TrainConfig) -> tuple[Linear
     return model, [float(part.mean()) for part in losses.reshape(options.epochs, -1)]
 
 
-def held_out(texts: Texts, share: float, seed: int) -> NDArray[np.bool_]:
+def held_out(texts: Texts, share: float, seed: int) -> Marks:
     """Which texts are held out of training: decided by the text itself, so that copies are on one side."""
     hashes = hash_each(frozen(texts.data), frozen(texts.offsets), np.uint64(seed))
     return np.asarray(hashes < np.uint64(min(share * 2.0**64, 2.0**64 - 4096)))

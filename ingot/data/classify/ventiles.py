@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.engine.exchange import (
-    PARTITION_BYTES,
-    RECORDS,
-    Partition,
-    ShardPartition,
-    rows_of,
-    write_partitioned,
-)
+from ingot.data.engine.exchange import PARTITION_BYTES, RECORDS, Partition, ShardPartition, rows_of, write_partitioned
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.native import hash_each
 from ingot.data.step import numbers

@@ -68,11 +68,7 @@ INFORMATIVE_ANSWER = 4
 
 
 def combined(
-    question: Numbers,
-    answer: Numbers,
-    passage: Numbers,
-    ngrams: NDArray[np.int64],
-    answer_tokens: NDArray[np.int64],
+    question: Numbers, answer: Numbers, passage: Numbers, ngrams: NDArray[np.int64], answer_tokens: NDArray[np.int64]
 ) -> Numbers:
     """The score of each match; `answer` and `passage` are nan where the eval has none.
 

@@ -148,11 +148,7 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
 
 def stripped(item: Eval, config: DecontaminateStep) -> Eval:
     """The eval without the parts that are not asked for."""
-    return replace(
-        item,
-        answer=item.answer if config.answers else "",
-        passage=item.passage if config.passages else "",
-    )
+    return replace(item, answer=item.answer if config.answers else "", passage=item.passage if config.passages else "")
 
 
 def long_enough(items: list[Eval], config: DecontaminateStep) -> NDArray[np.bool_]:

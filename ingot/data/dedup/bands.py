@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 from ingot.data.dedup.clusters import components
 from ingot.data.dedup.hashing import first_equal
 from ingot.data.dedup.minhash import band_keys, blocks, shingles_of, signatures_of
-from ingot.data.engine.exchange import (
-    RECORDS,
-    Partition,
-    partition_by_hash,
-    read_partition,
-    write_partitioned,
-)
+from ingot.data.engine.exchange import RECORDS, Partition, partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.native import Offsets
 from ingot.data.steps.near_dedup import NearDedupStep

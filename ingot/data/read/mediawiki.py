@@ -113,8 +113,7 @@ MAGIC_WORD = re.compile(r"__[A-Z]+__")
 MEDIA = re.compile(r"^:?(?:file|image|category|media)\s*:", re.IGNORECASE)
 LANGUAGE_LINK = re.compile(r"^(?:[a-z]{2,3}|simple|[a-z]{2,3}(?:-[a-z]+)+)\s*:(?!:)")
 END_SECTIONS = re.compile(
-    r"^(?:References|External links|See also|Further reading|Notes|Bibliography|Footnotes|Sources)\s*$",
-    re.IGNORECASE,
+    r"^(?:References|External links|See also|Further reading|Notes|Bibliography|Footnotes|Sources)\s*$", re.IGNORECASE
 )
 EMPTY_BRACKETS = re.compile(r"[ \t]*\((?:[ \t]*[,;][ \t]*|[ \t]*)\)")
 BLANK_LINES = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")

@@ -77,10 +77,7 @@ class BadWordsStep(PerDocument):
         for text in np.flatnonzero(counts):
             start, end = original.offsets[text], original.offsets[text + 1]
             draws[text] = float(hash_span(original.data, start, end, DRAW_SEED)) / 2**64
-        return {
-            "_bad_words": pyarrow.array(counts),
-            "_bad_words_draw": pyarrow.array(draws, mask=np.isnan(draws)),
-        }
+        return {"_bad_words": pyarrow.array(counts), "_bad_words_draw": pyarrow.array(draws, mask=np.isnan(draws))}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         counts, draws = numbers(columns, "_bad_words"), numbers(columns, "_bad_words_draw")

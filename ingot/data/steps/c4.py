@@ -67,13 +67,7 @@ class C4Step(PerText):
         lines = lines_of(texts, "splitlines")
         phrases = Phrases.of(["lorem ipsum", "javascript", *POLICIES], ignore_case=True)
         citations = Phrases.of(CITATIONS if self.citations else [], ignore_case=False)
-        rules = (
-            self.terminal_punctuation,
-            self.lorem_ipsum,
-            self.javascript,
-            self.curly_brackets,
-            self.policies,
-        )
+        rules = (self.terminal_punctuation, self.lorem_ipsum, self.javascript, self.curly_brackets, self.policies)
         result = np.empty(texts.bytes + 1, np.uint8)
         offsets = np.zeros(len(texts) + 1, np.int64)
         banned, sentences, removed_lines, removed_citations = (np.zeros(len(texts), np.int64) for _ in range(4))

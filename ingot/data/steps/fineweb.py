@@ -77,9 +77,7 @@ class FineWebStep(PerText):
         return [
             Rule("empty text", numbers(columns, "_fineweb_lines") == 0),
             at_least(
-                "lines ending in punctuation",
-                numbers(columns, "_fineweb_punctuated_lines"),
-                self.min_punctuated_lines,
+                "lines ending in punctuation", numbers(columns, "_fineweb_punctuated_lines"), self.min_punctuated_lines
             ),
             at_most("short lines", numbers(columns, "_fineweb_short_lines"), self.max_short_lines),
             at_most(

@@ -99,10 +99,7 @@ class GopherRepetitionStep(PerText):
         lines = lines_of(texts)
         length = lines.sums(lines.characters) + lines.per_text() - 1
         shares: dict[str, NDArray[Any]] = {"_gopher_characters": length}
-        for name, elements in (
-            ("paragraph", paragraphs_of(texts, words_of(texts))),
-            ("line", blocks_of(lines)),
-        ):
+        for name, elements in (("paragraph", paragraphs_of(texts, words_of(texts))), ("line", blocks_of(lines))):
             if union:
                 elements = elements.select(elements.characters > 0)
             count, characters = seen_before(elements, firsts_too=union)

@@ -85,10 +85,7 @@ class MadladStep(PerText):
             sentences,
             questionable,
         )
-        return {
-            "_madlad_sentences": sentences,
-            "_madlad_questionable": per(questionable, sentences),
-        }
+        return {"_madlad_sentences": sentences, "_madlad_questionable": per(questionable, sentences)}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         share, limit = numbers(columns, "_madlad_questionable"), self.min_questionable

@@ -104,10 +104,7 @@ class SemanticDedupStep(KeepConfig):
         files = tuple(task.file("embedded.npy") for task in embedded)
         everything = Embedded(files, content_hash([task.key for task in embedded], 24))
         [found] = work.run(
-            "semantic_centroids",
-            find_centroids,
-            [everything],
-            {"count": count, "width": width, "seed": self.seed},
+            "semantic_centroids", find_centroids, [everything], {"count": count, "width": width, "seed": self.seed}
         )
         count = partitions_for(total * record(width).itemsize)
         items = [

@@ -194,14 +194,6 @@ def paragraphs_of(texts: Texts, words: Spans) -> Spans:
     lasts[some] = words.ends[words.offsets[1:][some] - 1]
     spans = empty_spans(texts.bytes // 3 + len(texts) + 1, len(texts))
     count = _paragraphs(
-        texts.data,
-        firsts,
-        lasts,
-        spans.starts,
-        spans.ends,
-        spans.characters,
-        spans.flags,
-        spans.hashes,
-        spans.offsets,
+        texts.data, firsts, lasts, spans.starts, spans.ends, spans.characters, spans.flags, spans.hashes, spans.offsets
     )
     return spans.first(count)

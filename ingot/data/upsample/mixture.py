@@ -121,10 +121,7 @@ def fit_mixture(
 
 
 def fit_stages(
-    available: Mapping[str, float],
-    stages: Sequence[MixtureStage],
-    *,
-    max_epochs: float | Mapping[str, float] = 4.0,
+    available: Mapping[str, float], stages: Sequence[MixtureStage], *, max_epochs: float | Mapping[str, float] = 4.0
 ) -> dict[str, dict[str, Share]]:
     """Stage by stage; what an earlier stage took counts towards the caps of the later ones."""
     used = dict.fromkeys(available, 0.0)
