@@ -99,7 +99,7 @@ def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = la
 
 @contextmanager
 def _unwrapped() -> Iterator[None]:
-    """Inside, what is raised (a full disk, a stop, a damaged source) is raised as it is.
+    """A context in which what is raised (a full disk, a stop, a damaged source) is raised as it is.
 
     torch wraps it in something that is no `Exception`: a thread that catches those would lose it.
     """

@@ -1,4 +1,4 @@
-"""total ← total + part: a gradient in 16 bits added to one in float32.
+"""Adds a 16-bit gradient to a float32 total.
 
 torch adds tensors of two dtypes one number at a time, at half of the memory's speed; the kernel reads and writes in one pass.
 """

@@ -1,4 +1,4 @@
-"""Triton: add_gradient.py in one pass over memory. tests/kernels/test_add_gradient_cuda.py compares."""
+"""Triton kernel of add_gradient.py, one pass over memory. tests/kernels/test_add_gradient_cuda.py compares the two."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ BLOCK = 4096
 
 @triton.jit
 def _add(total, part, size, FIRST: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < size
-    value = tl.load(part + place, mask=inside, other=0.0).to(total.dtype.element_ty)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < size
+    value = tl.load(part + index, mask=inside, other=0.0).to(total.dtype.element_ty)
     if not FIRST:
-        value += tl.load(total + place, mask=inside, other=0.0)
-    tl.store(total + place, value, mask=inside)
+        value += tl.load(total + index, mask=inside, other=0.0)
+    tl.store(total + index, value, mask=inside)
 
 
 def add_gradient_triton(total: Tensor | None, part: Tensor, dtype: torch.dtype) -> Tensor:

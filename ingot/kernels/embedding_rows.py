@@ -1,4 +1,4 @@
-"""total[token_n] ← total[token_n] + row_n for all n: the gradient of an embedding, added to what is there.
+"""Adds the gradient of an embedding to a total: total[token_n] ← total[token_n] + row_n for all n.
 
 torch's gradient of an embedding fills a matrix of zeros of the size of the weight, and another pass adds it to the gradient of
 the head where the two share their weight. Here the rows are added in place.

@@ -1,9 +1,9 @@
-"""Triton: `add_rows` of embedding_rows.py.
+"""Triton kernels of embedding_rows.py, with sums in a fixed order.
 
 The same token may come many times, so rows are sorted by token first. A program takes CHUNK of them, adds those of one token by
-a product with the matrix of what equals what (rows of 16 bits are exact in TensorFloat-32, sums are in float32), and adds
-each sum to its row of the total. Sums of tokens that go on in another chunk are put aside; a second kernel joins them in
-their order. Nothing is added by two programs at once, so each run gives the same.
+a product with the 0/1 matrix of equal tokens (rows of 16 bits are exact in TensorFloat-32, sums are in float32), and adds
+each sum to its row of the total. Sums of tokens that go on in another chunk are stored in `asides`; a second kernel adds them in
+their order. No two programs add to the same row at once, so every run gives equal bits.
 
 tests/kernels/test_embedding_rows_cuda.py compares it with the definition.
 
@@ -25,30 +25,30 @@ PARTS, PARTS_BLOCK = 128, 64  # sums of chunks that are joined at once, and colu
 @triton.jit
 def _add(total, tokens, order, rows, asides, count, width, CHUNK: tl.constexpr, BLOCK: tl.constexpr):
     start = tl.program_id(0) * CHUNK
-    place = start + tl.arange(0, CHUNK)
+    index = start + tl.arange(0, CHUNK)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    token = tl.load(tokens + place, mask=place < count, other=-1)
+    token = tl.load(tokens + index, mask=index < count, other=-1)
     # the tokens before and after this chunk; -2 is none
     before = tl.load(tokens + start - 1, mask=start > 0, other=-2)
     after = tl.load(tokens + start + CHUNK, mask=start + CHUNK < count, other=-2)
     first, last = tl.load(tokens + start), tl.load(tokens + tl.minimum(start + CHUNK, count) - 1)
-    source = tl.load(order + place, mask=place < count, other=0)
-    inside = (place < count)[:, None] & (column < width)
+    source = tl.load(order + index, mask=index < count, other=0)
+    inside = (index < count)[:, None] & (column < width)
     given = tl.load(rows + source[:, None] * width + column, mask=inside, other=0.0).to(tl.float32)
     same = (token[:, None] == token[None, :]).to(tl.float32)
     sums = tl.dot(same, given, input_precision="tf32")  # every row has the sum of its token
-    earlier = tl.load(tokens + place - 1, mask=(place > start) & (place < count), other=-2)
+    earlier = tl.load(tokens + index - 1, mask=(index > start) & (index < count), other=-2)
     complete = (token != earlier) & (token != before) & (token != after)
     at = total + token.to(tl.int64)[:, None] * width + column
     old = tl.load(at, mask=inside & complete[:, None], other=0.0)
     tl.store(at, old + sums, mask=inside & complete[:, None])
     # two rows of `asides` for each chunk: of the token that came from the chunk before, and of the one that goes on
     aside = asides + (tl.program_id(0) * 2).to(tl.int64) * width + column
-    here = (place == start)[:, None] & (column < width)
-    tl.store(aside + tl.zeros_like(place)[:, None], sums, mask=here & (first == before))
-    here = (place == start + CHUNK - 1)[:, None] & (column < width)
+    here = (index == start)[:, None] & (column < width)
+    tl.store(aside + tl.zeros_like(index)[:, None], sums, mask=here & (first == before))
+    here = (index == start + CHUNK - 1)[:, None] & (column < width)
     goes_on = (last == after) & (last != before)
-    tl.store(aside + width + tl.zeros_like(place)[:, None], sums, mask=here & goes_on)
+    tl.store(aside + width + tl.zeros_like(index)[:, None], sums, mask=here & goes_on)
 
 
 @triton.jit

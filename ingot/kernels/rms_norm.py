@@ -49,7 +49,7 @@ def add_rms_norm_definition(
 
 
 def kernel_allowed(x: Tensor, gain: Tensor | None) -> bool:
-    """The kernels take: CUDA, a gain, at most WIDEST channels, 16 bits (without gradients also float32)."""
+    """Whether the kernels can run: CUDA, a gain, at most WIDEST channels, 16 bits (without gradients also float32)."""
     if not x.is_cuda or gain is None or x.shape[-1] > WIDEST or not has_triton():
         return False
     return x.dtype in (TRAINS_IN if torch.is_grad_enabled() else SAMPLES_IN)

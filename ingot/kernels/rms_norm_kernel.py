@@ -1,4 +1,4 @@
-"""Triton: the kernels of rms_norm.py and their launch. A program is one row; backward it has ROWS of them.
+"""Triton kernels of rms_norm.py, and their launch. A program takes one row, in the backward pass ROWS rows.
 
 Without y, t is x itself and is not written. Compiled code and code that wants gradients call operators (`ingot::add_rms_norm`);
 in decoding the kernel is launched directly, before the kernel ahead of it has ended (launch.py).
@@ -18,7 +18,7 @@ from torch import Tensor
 from ingot.kernels.launch import dependent_launch, on_device_of
 from ingot.kernels.launch_kernel import launch_dependents, wait
 
-ROWS, STAGES = 16, 3  # of a program in the backward pass: all its rows, and those on their way
+ROWS, STAGES = 16, 3  # of a program in the backward pass: all its rows, and those in flight
 PARTIALS, COLUMNS, WARPS = 512, 16, 16  # that a program adds up at once: narrow, so that there are many of them
 
 

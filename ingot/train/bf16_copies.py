@@ -1,4 +1,4 @@
-"""bf16 copies of the large weights, made once a step (float16 where the products are in float16).
+"""bf16 copies of the large weights, made once a step and multiplied with instead (float16 where products are in float16).
 
 Weights are float32; products are not. Autocast rounds a weight wherever it is used, compiled code even once more in the backward
 pass, and the gradient, which comes in 16 bits, is widened before it is added: 6 + 6 + 6 + 12 bytes for every weight and pass.
@@ -43,11 +43,11 @@ class Bf16Copies:
         found = [(module, name) for module in modules for name in _matrices(module)]
         if head:  # the loss of fused_head.py reads it; others cast the head themselves
             found.append((model.head_part, "weight"))
-        self.places = [(module, f"{name}_copy") for module, name in found]
+        self.attributes = [(module, f"{name}_copy") for module, name in found]
         self.weights = [module.get_parameter(name) for module, name in found]
         self.copies = [torch.empty_like(weight, dtype=dtype, requires_grad=False) for weight in self.weights]
         for (module, _), weight, copy in zip(found, self.weights, self.copies, strict=True):
-            if weight.requires_grad and module is not model.head_part:  # the loss makes that one's gradient in float32
+            if weight.requires_grad and module is not model.head_part:  # the loss makes the head's gradient in float32
                 copy.requires_grad_()
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
         self.embedding = model.embedding
@@ -60,10 +60,10 @@ class Bf16Copies:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Inside, the layers multiply with copies of what the weights were on entering, and gradients go to the weights."""
+        """A context in which layers multiply with copies, made from the weights on entry; gradients go to the weights."""
         with torch.no_grad():
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
-        for (module, name), copy in zip(self.places, self.copies, strict=True):
+        for (module, name), copy in zip(self.attributes, self.copies, strict=True):
             setattr(module, name, copy)
         if self.lookup is not None:
             self.embedding.look_up = self.lookup
@@ -71,10 +71,10 @@ class Bf16Copies:
             yield
         finally:
             if self.lookup is not None:
-                del self.embedding.look_up  # that of its class again
-            for (module, name), copy in zip(self.places, self.copies, strict=True):
+                del self.embedding.look_up  # the class has its own
+            for (module, name), copy in zip(self.attributes, self.copies, strict=True):
                 delattr(module, name)
-                copy.grad = None  # of a pass that broke off: the next step must not find it
+                copy.grad = None  # left by a pass that failed: the next step must not find it
 
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def _matrices(module: nn.Module) -> tuple[str, ...]:
 
 
 def _hand_over(weight: nn.Parameter) -> Callable[[Tensor], None]:
-    """What takes a copy's gradient to its weight."""
+    """A hook that adds a copy's gradient to its weight's."""
 
     def hand_over(copy: Tensor) -> None:
         assert copy.grad is not None
@@ -100,7 +100,7 @@ class EmbeddingLookup:
 
     def __init__(self, weight: Tensor, source: Tensor, dtype: torch.dtype) -> None:
         self.weight, self.source, self.dtype = weight, source, dtype
-        # what autograd sees instead of the weight: that one's gradient shall not wait for this one
+        # autograd sees this instead of the weight, whose gradient must not wait for the embedding's
         self.anchor = torch.zeros((), device=weight.device, requires_grad=True)
 
     def __call__(self, tokens: Tensor, weight: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Log-probabilities of the scored tokens of a batch, without logits for the others and never all at once.
+"""Log-probabilities of the scored tokens of a batch, computed in chunks, without logits for the other tokens.
 
 log p(target) = logit(target) − logsumexp(logits), in float32. Only positions that some stream scores reach the head (in
 SFT that is half of them); they pass through it in chunks. Two ways:
@@ -86,7 +86,7 @@ def run_model(
     **stage: Any,
 ) -> Tensor:
     """The states of a batch; `stage` is what one stage of a pipeline needs besides (parallel/pipeline.py)."""
-    known = batch.metadata is not None or batch.tokens.device.type == "cpu"  # a GPU is not asked
+    known = batch.metadata is not None or batch.tokens.device.type == "cpu"  # without waiting for a GPU
     documents = None if known and whole_rows(batch) else batch.documents
     if batch.metadata is not None:
         torch._dynamo.maybe_mark_dynamic(batch.metadata.starts, 0)  # no new code for every number of documents
@@ -104,7 +104,7 @@ def score_states(
     token_factors: TokenFactors | None = None,
     context_parallel: ContextParallel | None = None,
 ) -> Scored:
-    """The second half of `score`: from the states after the last norm on."""
+    """The second part of `score`, which starts from the states after the last norm."""
     ahead = _ahead_states(model, states, batch, record, context_parallel) if "ahead" in wants else []
     batch = split(batch, context_parallel)
     picked = Picked(batch)

@@ -113,6 +113,32 @@ def test_equal_layers_share_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counters["stats"]["unique_graphs"] == 2, counters
 
 
+def packed_rows(seed: int, rows: int = 2, length: int = 24) -> Batch:
+    """Rows of documents whose lengths differ from batch to batch."""
+    batch, generator = whole_rows(rows, length, seed), torch.Generator().manual_seed(seed)
+    begins = torch.rand(rows, length, generator=generator) < 0.2
+    begins[:, 0] = True
+    index = torch.arange(length).expand(rows, length)
+    positions = index - torch.where(begins, index, 0).cummax(1).values
+    documents = begins.long().flatten().cumsum(0).unflatten(0, (rows, length)) - 1
+    return with_places(Batch(batch.tokens, batch.targets, positions, documents, batch.streams))
+
+
+def test_packed_rows_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention within documents stays outside the compiled code, because each batch cuts its rows in another way."""
+    quick(monkeypatch)
+    config = shape(DENSE, layers=3)
+    model, eager = fresh(config), fresh(config)
+    compile_blocks(model)
+    graphs = []
+    for seed in range(4):
+        found, expected = (train_pass(each, packed_rows(seed), torch.float32)[1] for each in (model, eager))
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6)
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs[1:] == [graphs[0]] * 3, graphs
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("block", "dtype"), [(DENSE, torch.float64), (MOE, torch.float64), (MOE, torch.float32)])
 def test_code_from_the_compiler(block: dict[str, object], dtype: torch.dtype) -> None:

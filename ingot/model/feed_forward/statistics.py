@@ -25,7 +25,7 @@ def max_violation(load: RouterLoad) -> Tensor:
 
 
 def dead_experts(load: RouterLoad) -> Tensor:
-    """How many experts nobody chose."""
+    """How many experts no token chose."""
     return (load.choices_E == 0).sum()
 
 

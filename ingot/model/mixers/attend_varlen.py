@@ -61,7 +61,7 @@ def _borders(mask: Mask, context: Context) -> tuple[Tensor, int]:
     """Where each sequence of the flattened batch begins (and the last one ends), and the longest's length.
 
     The count of sequences is the shape of a tensor, so this waits for the device, once per pass and chunk size, unless
-    the batch carries them as metadata.
+    the batch brought them along (`metadata`).
     """
     if context.metadata is not None and mask.chunk is None:
         return context.metadata.starts, context.metadata.longest

@@ -5,7 +5,7 @@
 q comes from the attention's query latent, k (one head) is a layer-normed projection of x, w another projection of x; the
 first R channels of q and k are rotated like the attention's. Inputs arrive detached: only its own loss (sparse.py) trains it.
 
-relu makes exact zeros: keys that no head likes are tied, and a tie at the last kept place is broken arbitrarily.
+relu makes exact zeros: keys that no head scores are tied, and a tie for the last of the kept keys is broken arbitrarily.
 
 Parameters: query [n·d, Q], key [d, D], key_norm (weight and bias [d]), head_weight [n, D].
 Shapes: B rows, T queries, S keys, H = n heads, W = d width, Q query latent, D stream.

@@ -134,7 +134,7 @@ def softmax_scale(config: MlaConfig) -> float:
 class Mla(SoftmaxMixer, Reporter):
     """One layer of multi-head latent attention, dense or sparse."""
 
-    # what all heads read passes through it: where heads are divided over ranks, it adds up the gradients of all of them
+    # applied to what all heads read; where heads are divided over ranks, it sums the gradients of all ranks
     to_heads: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
 
     def __init__(self, config: MlaConfig, site: Site) -> None:
@@ -253,7 +253,7 @@ class Mla(SoftmaxMixer, Reporter):
     def _through_cache(
         self, cache: Cache, entry_BTE: Tensor, index: Index | None, context: Context
     ) -> tuple[Tensor, Index | None]:
-        """Write what is new; give back everything that the slots hold."""
+        """Write the new entries; returns all entries that the slots hold."""
         assert isinstance(cache, TokenCache)
         cache.write(context, entry=entry_BTE[:, None])
         if index is not None:

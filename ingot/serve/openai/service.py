@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ingot.inference.runner import EngineRunner
 from ingot.inference.sampling import Constraint
-from ingot.inference.structure.constraint import compile_grammar, kept_constraint
+from ingot.inference.structure.constraint import cached_constraint, compile_grammar
 from ingot.inference.structure.errors import StructureError
 from ingot.serve.hosts import Hosts
 from ingot.serve.openai.errors import ApiError, refused
@@ -93,7 +93,7 @@ class Service:
         Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come
         within `compile_limit` is a 429.
         """
-        kept = self._constraint(structure, kept_constraint)
+        kept = self._constraint(structure, cached_constraint)
         if kept is not None:
             return kept
         work = self._compilers.submit(self._constraint, structure, compile_grammar)
