@@ -121,7 +121,7 @@ def packed_rows(seed: int, rows: int = 2, length: int = 24) -> Batch:
     index = torch.arange(length).expand(rows, length)
     positions = index - torch.where(begins, index, 0).cummax(1).values
     documents = begins.long().flatten().cumsum(0).unflatten(0, (rows, length)) - 1
-    return with_places(Batch(batch.tokens, batch.targets, positions, documents, batch.streams))
+    return with_metadata(Batch(batch.tokens, batch.targets, positions, documents, batch.streams))
 
 
 def test_packed_rows_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
