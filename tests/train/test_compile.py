@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.places import with_places
+from ingot.tokens.metadata import with_metadata
 from ingot.train import prepare
 from ingot.train.config import ActivationsConfig
 from ingot.train.passes import Objective, Passes, Sums
@@ -41,7 +41,7 @@ def whole_rows(rows: int = 2, length: int = 16, seed: int = 0) -> Batch:
     documents = torch.arange(rows)[:, None].expand(rows, length).contiguous()
     positions = torch.arange(length).expand(rows, length).contiguous()
     batch = Batch(ids[:, :-1], ids[:, 1:], positions, documents, {"weight": torch.ones(rows, length)})
-    return with_places(batch)
+    return with_metadata(batch)
 
 
 def train_pass(model: Transformer, batch: Batch, dtype: torch.dtype) -> tuple[Sums, dict[str, Tensor]]:
@@ -121,7 +121,7 @@ def packed_rows(seed: int, rows: int = 2, length: int = 24) -> Batch:
     index = torch.arange(length).expand(rows, length)
     positions = index - torch.where(begins, index, 0).cummax(1).values
     documents = begins.long().flatten().cumsum(0).unflatten(0, (rows, length)) - 1
-    return with_places(Batch(batch.tokens, batch.targets, positions, documents, batch.streams))
+    return with_metadata(Batch(batch.tokens, batch.targets, positions, documents, batch.streams))
 
 
 def test_packed_rows_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
