@@ -1,4 +1,4 @@
-"""Which signal stopped a command, and the command that goes on from there."""
+"""Which signal stopped a command, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def note_signals(stop: StopSignal, received: list[int]) -> Iterator[None]:
 
 
 def _answer(number: int) -> None:
-    """Say that the signal was heard, since the step may take a while; of several processes the first speaks.
+    """Print that the signal arrived, since the step may take a while; of several processes only the main rank prints.
 
     Written past the streams' buffers, which this signal may have interrupted, and on a line below a progress bar.
     """
@@ -61,7 +61,7 @@ def resume_command() -> str:
 
 
 def without_from(given: Sequence[str]) -> list[str]:
-    """The arguments of a command that goes on with the work of the given ones."""
+    """The arguments of a command that resumes the work of the given ones."""
     arguments, kept = iter(given), []
     for argument in arguments:
         if argument == "--from":

@@ -47,7 +47,7 @@ def why_missing(step: int, config: TrainingConfig, stage: str) -> str | None:
     if plan.keep_best or (plan.keep_every is not None and step % plan.keep_every == 0):
         return None
     if plan.keep_every is None:
-        return f"set checkpoints.keep_every in {stage}: only what that keeps outlives it"
+        return f"set checkpoints.keep_every in {stage}: other checkpoints are deleted at its end"
     return f"{stage} keeps every {plan.keep_every} steps: choose one of those, or set its checkpoints.keep_every"
 
 

@@ -69,7 +69,7 @@ def place_stages(stages: Mapping[str, Node], problems: Problems) -> dict[str, No
 def declare(name: str, node: Node, recipe_seed: int, table: Table, problems: Problems) -> Declared | None:
     """One stage, checked by itself; None if it cannot even be said what kind it is."""
     if not STAGE_NAME.fullmatch(name):
-        problems.add(f"{name!r:.80} is no name for a stage", place=node.place, fix="use letters, digits, - and _")
+        problems.add(f"{name!r:.80} is not a valid stage name", place=node.place, fix="use letters, digits, - and _")
         return None
     if node.content is None:  # `curate:` with nothing after it: all defaults
         node = Node({}, node.place)

@@ -257,7 +257,7 @@ def _what_is_saved(work: StageWork) -> str:
     saved = work.kind.resumes
     if isinstance(work.stage.config, TrainingConfig):
         saved = any(path for pattern in SAVED for path in work.folder.glob(pattern))
-    return f"its work is saved in {work.folder}" if saved else "nothing of it is saved yet, it begins again"
+    return f"its work is saved in {work.folder}" if saved else "none of its work is saved yet; it will start again"
 
 
 def _checked_summary(work: StageWork, summary: Any) -> dict[str, Any]:

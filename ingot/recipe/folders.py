@@ -59,7 +59,7 @@ def write_done(folder: Path, stage: RecipeStage, done: Done, makes: Iterable[str
     missing = [artifact for artifact in makes if not (folder / artifact).exists()]
     if missing:
         raise CheckFailed(
-            f"the {stage.kind} stage {stage.name} ended without its {' and '.join(missing)}", place=str(folder)
+            f"the {stage.kind} stage {stage.name} did not write its {' and '.join(missing)}", place=str(folder)
         )
     for path in sorted(folder.rglob("*" + PARTIAL)):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -127,7 +127,7 @@ class _Resolver:
         if role != artifact and not optional:
             names = ", ".join(stage.name for stage in makers) or "none yet"
             self.problems.add(
-                f"{self.stage.name}: say which {artifact} is the {role}",
+                f"{self.stage.name}: which {artifact} is the {role}?",
                 place=self.stage.place,
                 fix=f"write inputs: {{{role}: STAGE}} or a path; earlier stages that make one: {names}",
             )

@@ -80,7 +80,7 @@ def _read_name(node: Node, problems: Problems) -> str:
     if isinstance(node.content, str) and RECIPE_NAME.fullmatch(node.content):
         return node.content
     fix = "the name becomes a folder: use letters, digits, dots, - and _"
-    problems.add(f"name: {node.plain()!r:.80} is no name for a recipe", place=node.place, fix=fix)
+    problems.add(f"name: {node.plain()!r:.80} is not a valid recipe name", place=node.place, fix=fix)
     return ""
 
 

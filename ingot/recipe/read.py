@@ -42,7 +42,7 @@ def parse_changes(changes: Changes, problems: Problems) -> list[Change]:
             place = f"--set {text}"
             key, equals, value = text.partition("=")
             if not equals:
-                problems.add("a value to set needs a key and a value", place=place, fix="write --set stage.key=value")
+                problems.add("expected a key and a value", place=place, fix="write --set stage.key=value")
                 continue
             pairs.append((key, place, parse_yaml(value, place, problems, lines=False)))
     for key, place, node in pairs:
@@ -50,7 +50,7 @@ def parse_changes(changes: Changes, problems: Problems) -> list[Change]:
         if all(path):
             parsed.append(Change(path, anchored(node, Path())))
         else:
-            problems.add("a key to set is names with dots between them", place=place, fix="write --set stage.key=value")
+            problems.add("a key is names separated by dots", place=place, fix="write --set stage.key=value")
     return parsed
 
 
@@ -88,7 +88,7 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
         problems.add("the file is empty", place=label, fix="write name, seed and stages")
         return empty
     if not isinstance(tree.content, dict):
-        problems.add("a recipe is a mapping of keys to values", place=tree.place, fix="write name, seed and stages")
+        problems.add("expected a mapping of keys to values", place=tree.place, fix="write name, seed and stages")
         return empty
     base = tree.content.get("extends")
     own = Node({key: value for key, value in tree.content.items() if key != "extends"}, tree.place)
@@ -152,7 +152,7 @@ def set_value(node: Node | None, path: tuple[str, ...], value: Node, problems: P
     if node is not None and isinstance(node.content, list):
         items = list(node.content)
         if not (head.isascii() and head.isdecimal() and len(head) < 9 and int(head) < len(items)):
-            problems.add(f"{head} is no index of a list of {len(items)}", place=value.place, fix="count from 0")
+            problems.add(f"{head} is not an index of a list of {len(items)}", place=value.place, fix="count from 0")
             return node
         items[int(head)] = set_value(items[int(head)], rest, value, problems)
         return Node(items, node.place)
