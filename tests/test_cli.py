@@ -185,7 +185,9 @@ def test_a_full_disk_is_a_message(run: Ingot, toy: ModuleType, monkeypatch: pyte
     fail(errno.ENOSPC)
     code, _, err = run("run", "recipe.yaml")
     assert code == 2
-    assert err.startswith("error: runs/small: the disk is full: [Errno 28] No space left on device\n  fix: free some space")
+    assert err.startswith(
+        "error: runs/small: the disk is full: [Errno 28] No space left on device\n  fix: free some space"
+    )
     fail(errno.ESTALE)
     monkeypatch.setattr(sys, "argv", ["ingot", "run", "recipe.yaml"])
     with pytest.raises(OSError, match="Stale file handle"):  # not explained: a watchdog tries again

@@ -1,4 +1,4 @@
-"""The commands and their options. Each imports what it needs when it is called, so that `ingot --help` is quick."""
+"""The commands and their options. Each imports what it needs when it runs, so that `ingot --help` is fast."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(Group):
-    """The commands as listed below; kinds of stages in the order in which data passes them."""
+    """The commands in the order below; stages in the order of the data flow."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
@@ -374,7 +374,7 @@ def _run(
 def _asked_for(
     recipe: Recipe, only: Collection[str] | None, from_stage: str | None, to_stage: str | None
 ) -> Collection[str]:
-    """The stages that these options choose; without one of them all."""
+    """The stages that these options select; all without options."""
     first = 0 if from_stage is None else recipe.index(from_stage)
     last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True)
     return {stage.name for stage in recipe.stages[first : last + 1] if only is None or stage.name in only}

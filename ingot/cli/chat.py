@@ -1,4 +1,4 @@
-"""`ingot chat`: talk to a model in the terminal."""
+"""`ingot chat`: chat with a model in the terminal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def chat_command(
 
 
 def check_one(checkpoint: Path | None, server: str | None) -> None:
-    """Refuse neither and both."""
+    """Exactly one of MODEL and --server must be given."""
     if (checkpoint is None) == (server is None):
         raise IngotError(
             "neither a checkpoint nor a server" if checkpoint is None else "both a checkpoint and a server",

@@ -1,4 +1,4 @@
-"""What `ingot plan` prints: the stages, and on GPUs where each training stage runs and what that comes to."""
+"""What `ingot plan` prints: the stages and, on GPUs, layout, memory, speed and cost of each training stage."""
 
 from __future__ import annotations
 

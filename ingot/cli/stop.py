@@ -56,7 +56,7 @@ def _answer(number: int) -> None:
 
 
 def resume_command() -> str:
-    """This command again, without `--from`: that would throw away what was just done."""
+    """This command again, without `--from`, which would delete the work."""
     return shlex.join(["ingot", *without_from(sys.argv[1:])])
 
 

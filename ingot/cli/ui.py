@@ -1,4 +1,4 @@
-"""`ingot ui`: talk to a model in the browser."""
+"""`ingot ui`: chat with a model in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ingot watch`, and `ingot run --watch`: the command under a watchdog that starts it again when it dies or hangs."""
+"""`ingot watch` and `ingot run --watch`: run a command under a watchdog that restarts it when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def watch_command(
 
 
 def watch_this(folder: Path, hang_after: float) -> NoReturn:
-    """This very command without --watch, under the watchdog; a restart leaves `--from` out, which would undo the work."""
+    """This command without --watch, under the watchdog. A restart leaves out `--from`, which would delete the work."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--watch"]
     command = [sys.executable, "-m", "ingot"]
     watch([*command, *arguments], [*command, *without_from(arguments)], folder, hang_after, STARTS)

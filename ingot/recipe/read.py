@@ -3,7 +3,7 @@
 `extends: base.yaml` (relative to the file that says so) lays this file over the base: mappings are merged key by key,
 lists and scalars are replaced, a stage set to null is removed. `--set stage.key=value` does the same for one value.
 `file.py:Name` is relative to the file that says so, too; on the command line to the working directory. Each value
-keeps the place that wrote it, so that an error points into the right file or names the right option.
+keeps its place, so that an error names the right file and line or the right option.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
 
 
 def anchored(node: Node, folder: Path) -> Node:
-    """The tree with every `file.py:Name` in it, keys included, made absolute: a config has no folder that it is read from."""
+    """The tree with every `file.py:Name`, also in keys, made absolute: a config does not know its folder."""
     if isinstance(node.content, dict):
         return Node({anchor(key, folder): anchored(child, folder) for key, child in node.content.items()}, node.place)
     if isinstance(node.content, list):

@@ -1,8 +1,8 @@
 """The one table of stage kinds: where each one's config and code live, what it needs and what it makes.
 
-Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone, which
-import torch only where a stage holds a model. `version` is part of a stage's hash: raise it when the same config begins to mean
-other work, and results of the old meaning are no longer reused.
+Both paths are imported separately, when needed: a recipe is checked with the config classes alone, which import torch only if a
+stage has a model. `version` is part of a stage's hash: raise it when the same config means other work, so that old results are
+not reused.
 """
 
 from __future__ import annotations
