@@ -1,4 +1,4 @@
-"""What a training pass reports besides its states: losses of the parts, how the routers spread the tokens, the largest logits.
+"""Collects what a training pass reports besides its states: losses of parts, loads of routers, largest attention logits.
 
 A training step passes a Record to `Transformer.hidden`; without one (evaluation, sampling) nothing is computed or kept, and
 a model without such parts does nothing with it. Everything in it is a *sum* over tokens, not a mean: sums add up over passes

@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov and Hutter, arXiv 1711.05101), wherever the parameters' shards are.
+"""AdamW (Loshchilov and Hutter, arXiv 1711.05101) on sharded and unsharded parameters.
 
     m ← β₁ m + (1 − β₁) g       v ← β₂ v + (1 − β₂) g²       p ← p − lr · ( m̂ / (√v̂ + ε) + λ p ),      m̂, v̂ without their bias
 

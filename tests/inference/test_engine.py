@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.families.table import write_config
-from ingot.checkpoints.families.weights import make_tensor
 from ingot.inference.engine import Engine
 from ingot.inference.request import Completion
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
+from tests.checkpoints.whole import written_tensors
 from tests.inference.conftest import CONTEXT, VOCABULARY, mixed_config, reference_logprobs, tiny_config, tiny_model
 
 TOLERANCE = 1e-5
@@ -203,8 +203,7 @@ def test_greedy_text_equals_transformers(model: Transformer) -> None:
     family, values = write_config(model.config)
     tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     reference = LlamaForCausalLM(LlamaConfig(**values | tokens)).eval()
-    layout, parameters = family.layout(model.config), model.state_dict()
-    state = {name: make_tensor(place, parameters) for name, place in layout.items()}
+    state = written_tensors(family.layout(model.config), model.state_dict())
     missing, unexpected = reference.load_state_dict(state, strict=False)
     assert missing == ["lm_head.weight"] and not unexpected
     reference.tie_weights()

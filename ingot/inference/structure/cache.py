@@ -1,4 +1,4 @@
-"""A cache bounded in bytes: what was not used for longest goes first."""
+"""A cache bounded in bytes that drops the least recently used value first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guards of a run: asked on the device before a step is taken, told its numbers afterwards.
+"""The guards of a run: decide on the device whether a step is taken, then check its numbers against the rules.
 
     taken = admit(loss, norm)     before the update, without waiting: 1 or 0 as a tensor (spikes.py)
     limit = clip(base)            of the gradient norm
@@ -60,7 +60,7 @@ class Guards:
         self.experts = IdleExperts()
         self.history = History(config.window)
         self.rewinds = 0
-        self.spoken: dict[str, int] = {}  # by rule: the last step it spoke at
+        self.spoken: dict[str, int] = {}  # by rule: the last step at which it reported
         self.measured: dict[str, Tensor] = {}  # of the step that `admit` was last asked about
 
     def admit(self, loss: Tensor, norm: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Guards:
         return {"router/idle_steps": self.experts.count(loads)}
 
     def undoing_skipped(self, model: nn.Module, taken: Tensor) -> AbstractContextManager[None]:
-        """Inside, routers are updated; if the step is skipped, they are left as they were."""
+        """A context in which routers are updated; if the step is skipped, they are left as they were."""
         return undone_if_skipped(model, taken) if self.config.spike == "skip" else nullcontext()
 
     def observe(

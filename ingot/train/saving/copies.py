@@ -1,4 +1,4 @@
-"""Copying checkpoints to a URL in the background, while the run trains and writes the next checkpoint.
+"""Copies checkpoints to a URL in the background, while the run trains and writes the next checkpoint.
 
 A round copies every kept checkpoint that the URL lacks and deletes there what the policy does not keep. Checkpoints that come
 during a round wait for the next one, or are passed over if the policy has dropped them by then: a slow URL never makes the run

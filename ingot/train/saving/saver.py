@@ -65,7 +65,7 @@ class Saver:
                 self.folder.progress.say(f"the last checkpoint was not written: {failure}")
 
     def save(self, step: int, model: Transformer, optimizer: torch.optim.Optimizer, training: dict[str, Any]) -> float:
-        """Save the run after `step` steps; returns the seconds that it stood still.
+        """Save the run after `step` steps; returns the seconds that the run stopped for it.
 
         `training` is what must come back besides weights and optimizer state, as plain JSON. With a
         `validation_bits_per_byte` in it the checkpoint is one of those of which the best is kept.
@@ -87,14 +87,14 @@ class Saver:
         return time.monotonic() - began
 
     def wait(self) -> None:
-        """Until all that was saved is written and copied; raises what went wrong with it."""
+        """Wait until all that was saved is written and copied; raises what went wrong with it."""
         self._background.wait()
         if self.copier is not None:
             self.copier.wait()
 
     def keeps(self, step: int, training: dict[str, Any]) -> bool:
         """Whether a checkpoint of `step` would outlive the stage: one to branch from, or the best."""
-        self._background.wait()  # its thread talks to the other ranks on the same channel
+        self._background.wait()  # its thread uses the same process group
         return for_good(step, self.config) or self.ranks.once(lambda: self._is_best(training))
 
     def restore(self, model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:

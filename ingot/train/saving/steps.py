@@ -1,7 +1,7 @@
 """The checkpoints of a stage: their names, which of them are kept, and finding one to branch from.
 
 They lie in STAGE/steps/step-NNNNNNN. A checkpoint is renamed into place when it is complete, so that the newest name is the
-newest state. Kept are
+newest state. The policy keeps
 
     the newest `keep`                    until the stage ends
     multiples of `keep_every`            for good, to branch from
