@@ -129,7 +129,7 @@ def test_a_part_that_waits_is_found_before_anything_is_recorded(card: Card) -> N
     for _ in range(4):
         step(graphs, batch_of(8))  # gradients are those of one step, also after the broken one
     assert passes.ran == ["default"] * 4 and card.replays == 0
-    assert lines == ["no CUDA graphs from here on: a part of the model asks the device in the middle of a pass"]
+    assert lines == ["no CUDA graphs from here on: a part of the model waits for the device in the middle of a pass"]
 
 
 def test_other_errors_are_not_swallowed(card: Card) -> None:

@@ -207,7 +207,7 @@ def test_a_silent_leader_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     heart = threading.Thread(target=beat)
     heart.start()
-    with pytest.raises(IngotError, match="has not heard from the first one"):
+    with pytest.raises(IngotError, match="has had no heartbeat of the first one"):
         next(World(1, 2, store).orders())
     assert beating.is_set(), "while the heart beat, it waited"
     heart.join()
