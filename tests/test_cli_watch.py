@@ -65,6 +65,7 @@ def the_run(folder: Path, process: subprocess.Popen[str], after: set[int], step:
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_and_then_hangs_ends_as_if_nothing_had_happened(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -43,10 +43,10 @@ def train_command(
     """Train on labelled files (jsonl, jsonl.gz, parquet, txt) and report on texts kept back."""
     from pydantic import ValidationError
 
-    from ingot.data.classify.build import train_and_report
     from ingot.data.classify.config import TrainConfig
     from ingot.data.classify.labelled import read_labelled, read_texts
     from ingot.data.classify.report import as_lines
+    from ingot.data.classify.train import train_and_report
 
     pairs = [(found, "positive") for path in positive or [] for found in read_texts(path, text)]
     pairs += [(found, "negative") for path in negative or [] for found in read_texts(path, text)]

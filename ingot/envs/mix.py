@@ -51,10 +51,6 @@ class TaskMix:
         """A correct conversation, by the task's kind."""
         return self.kinds[task.kind].solution(task)
 
-    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
-        """A wrong conversation, by the task's kind."""
-        return self.kinds[task.kind].weaker(task, rng)
-
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         """The score, by the task's kind."""
         return self.kinds[task.kind].score(task, messages)

@@ -1,8 +1,9 @@
 """What a task is, what a score is, and what a kind of task and a policy must be able to do.
 
-Invariants: a question belongs to exactly one split, decided by a hash of its text alone, so that train and test tasks
-are disjoint whatever the seed, the kind or the difficulty; the same (seed, count, split) gives the same tasks on every
-machine; a task's id is a hash of its question, so that two checkpoints are compared on the same tasks by id.
+Invariants: a task belongs to exactly one split, decided by a hash of its fact: what is asked, without its wording and, where
+that does not matter, without its order (37 + 48, "add 48 and 37" and their sum asked for directly are one fact). So what is
+held out is held out in every wording, whatever the seed, the kind or the difficulty. The same (seed, count, split) gives the
+same tasks on every machine; a task's id is a hash of its question, so that two checkpoints are compared on the same tasks by id.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
@@ -25,13 +26,14 @@ from ingot.workspace.kinds import Kind, Kinds
 from ingot.workspace.outside import is_outside
 
 Split = Literal["train", "test"]
-TEST_SHARE = 5  # one question in five is a test question
+TEST_SHARE = 5  # one fact in five is a test fact
 PATIENCE = 1000  # draws without a new question after which the questions of a kind count as used up
 
 
 @dataclass(frozen=True)
 class Task:
-    """One question with a known answer. `messages` is the prompt; `tools` the schemas of the tools it may use."""
+    """One question with a known answer. `messages` is the prompt; `tools` the schemas of the tools it may use; `asked` is what
+    the question asks, without its wording, as its kind keeps it for `solution`."""
 
     id: str
     kind: str
@@ -40,6 +42,7 @@ class Task:
     tools: tuple[dict[str, Any], ...] = ()
     thinking: bool = True
     split: Split = "train"
+    asked: tuple[Any, ...] = ()
 
     @property
     def question(self) -> str:
@@ -78,11 +81,6 @@ class TaskKind(Kind):
     @abstractmethod
     def solution(self, task: Task) -> list[Message]:
         """A correct conversation after the prompt: thinking, tool calls with their results, the answer."""
-
-    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
-        """A wrong conversation after the prompt, well formed, to try a verifier with."""
-        *before, answer = self.solution(task)
-        return [*before, replace(answer, content=f"not {answer.content}")]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         """Judge the messages that followed the prompt: by default, the answer must be the whole content, as number or text."""
@@ -134,15 +132,22 @@ class Policy(Protocol):
         """Give up a completion; one that has ended stays as it is."""
 
 
-def question_split(question: str) -> Split:
-    """The split a question belongs to: a function of its text only."""
-    return "test" if int(_digest(question)[:8], 16) % TEST_SHARE == 0 else "train"
+def fact_split(fact: str) -> Split:
+    """The split a fact belongs to: a function of its text only."""
+    return "test" if int(_digest(fact)[:8], 16) % TEST_SHARE == 0 else "train"
 
 
 def make_task(
-    kind: str, question: str, answer: str, *, tools: Sequence[dict[str, Any]] = (), thinking: bool = True
+    kind: str,
+    question: str,
+    answer: str,
+    *,
+    fact: str | None = None,
+    asked: tuple[Any, ...] = (),
+    tools: Sequence[dict[str, Any]] = (),
+    thinking: bool = True,
 ) -> Task:
-    """A one-question task with its id and split filled in."""
+    """A one-question task with its id and split filled in; a question of which there is one wording is its own fact."""
     mode = "think" if thinking else "direct"
     return Task(
         id=f"{kind}-{_digest(f'{kind}/{mode}/{question}')[:12]}",
@@ -151,7 +156,8 @@ def make_task(
         answer=answer,
         tools=tuple(tools),
         thinking=thinking,
-        split=question_split(question),
+        split=fact_split(question if fact is None else fact),
+        asked=asked,
     )
 
 

@@ -25,7 +25,7 @@ from ingot.model.mixers import mask
 from ingot.model.record import Record
 
 if TYPE_CHECKING:
-    from ingot.tokens.batch import Places
+    from ingot.tokens.batch import BatchMetadata
 
 T = TypeVar("T")
 
@@ -41,12 +41,12 @@ class Context:
         lengths_B: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
-        places: Places | None = None,
+        metadata: BatchMetadata | None = None,
         pages_BR: Tensor | None = None,
     ) -> None:
         self.positions_BT, self.documents_BT = positions_BT, documents_BT
         self.slots_B, self.lengths_B, self.reach = slots_B, lengths_B, reach
-        self.record, self.places, self.pages_BR = record, places, pages_BR
+        self.record, self.metadata, self.pages_BR = record, metadata, pages_BR
         self.context_parallel: ContextParallel | None = None
         self._rows: Context | None = None
         self.reported = False  # all layers have run: those that run again, in the backward pass, report nothing

@@ -26,7 +26,7 @@ from ingot.model.record import Record
 from ingot.workspace.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from ingot.tokens.batch import Places
+    from ingot.tokens.batch import BatchMetadata
     from ingot.tokens.tokenizer import Tokenizer
 
 
@@ -81,7 +81,7 @@ class Transformer(nn.Module):
         lengths: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
-        places: Places | None = None,
+        metadata: BatchMetadata | None = None,
         context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after the last norm. With caches, `slots` [B] says which slot each row continues.
@@ -89,14 +89,14 @@ class Transformer(nn.Module):
         `pages` [B, R] are the rows' pages where these are handed out (mixers/cache.py).
         `lengths` [B] is the number of real tokens of each row, if some are padded at the end. `reach` (one more than the
         largest position) bounds the keys that are read; without it the device is asked. A `record` collects the
-        parts' losses and the routers' loads. `places` says where documents begin; without it the device is asked.
+        parts' losses and the routers' loads. `metadata` says where documents begin; without it the device is asked.
         With `context_parallel` the inputs are whole rows, and the states those of this rank's tokens.
         """
         if positions_BT is None:
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
-        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(
+        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, metadata, pages).part(
             context_parallel
         )
         return self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches, self.norm)

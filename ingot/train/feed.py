@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.places import with_places
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.prefetch import Prefetcher
 from ingot.train.batches import lengthen
 from ingot.train.parallel.layout import Layout
@@ -85,7 +85,7 @@ class Feed:
                 )
         tokens = sum(batch.token_count for batch in batches)
         if self.cuda:
-            batches = [with_places(batch, pin=True) for batch in batches]
+            batches = [with_metadata(batch, pin=True) for batch in batches]
         return Prepared(batches, counts, tokens, logged)
 
     def restart(self, step: int) -> None:

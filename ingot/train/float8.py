@@ -22,7 +22,6 @@ from torch.nn.functional import linear
 
 from ingot.kernels.float8 import Scaling, cast_both, multiply_cast, product, scale_of
 from ingot.model.linear import Linear
-from ingot.model.norm import RmsNorm
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import RecipeError
 
@@ -49,11 +48,6 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
         ]
         for layer in large:
             layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
-        for norm in block.modules() if large else ():
-            if isinstance(norm, RmsNorm):
-                norm.kernel = (
-                    False  # the compiler fuses a norm with the rounding after it only if the norm is plain PyTorch
-                )
         count += len(large)
     return count
 

@@ -10,7 +10,7 @@ the last gradient; clipping, the guards and the optimizer come after it and are 
 
 A captured graph reads and writes the same memory every time. Its sums, which the loop reads a step later, are copied out;
 gradients are used before the next replay. A shape is that of all tensors of a step's batches, and what the host knows of them:
-packed documents have a few (tokens/places.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
+packed documents have a few (tokens/metadata.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
 
 A part that waits for the device in the middle of a pass cannot be captured; nor is there a graph where memory does not suffice
 for it and for a step of another shape at the same time. Both are checked before: a capture that fails leaves torch in the middle
@@ -176,8 +176,8 @@ class Graphs:
 
 def shape_of(batch: Batch) -> Hashable:
     """All of a batch but the values of its tensors."""
-    places = batch.places
-    known = None if places is None else (places.longest, places.whole, places.scored is None)
+    metadata = batch.metadata
+    known = None if metadata is None else (metadata.longest, metadata.whole, metadata.scored is None)
     return tuple(batch.streams), known, tuple((tensor.dtype, tensor.shape) for tensor in tensors_of(batch))
 
 

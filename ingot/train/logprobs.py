@@ -24,7 +24,7 @@ from ingot.model.context_parallel import ContextParallel
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.places import whole_rows
+from ingot.tokens.metadata import whole_rows
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.context import split
 from ingot.train.terms import Ahead, Scored
@@ -43,10 +43,10 @@ class Picked:
 
     def __init__(self, batch: Batch) -> None:
         self.length = batch.tokens.shape[1]
-        if batch.places is None:
+        if batch.metadata is None:
             self.index: Tensor | None = scored_positions(batch).flatten().nonzero().flatten()
         else:
-            self.index = batch.places.scored
+            self.index = batch.metadata.scored
         self.count = batch.tokens.numel()
 
     def pick(self, x: Tensor) -> Tensor:
@@ -86,11 +86,11 @@ def run_model(
     **stage: Any,
 ) -> Tensor:
     """The states of a batch; `stage` is what one stage of a pipeline needs besides (parallel/pipeline.py)."""
-    known = batch.places is not None or batch.tokens.device.type == "cpu"  # without waiting for a GPU
+    known = batch.metadata is not None or batch.tokens.device.type == "cpu"  # without waiting for a GPU
     documents = None if known and whole_rows(batch) else batch.documents
-    if batch.places is not None:
-        torch._dynamo.maybe_mark_dynamic(batch.places.starts, 0)  # no new code for every number of documents
-    given = {"record": record, "places": batch.places, "context_parallel": context_parallel, **stage}
+    if batch.metadata is not None:
+        torch._dynamo.maybe_mark_dynamic(batch.metadata.starts, 0)  # no new code for every number of documents
+    given = {"record": record, "metadata": batch.metadata, "context_parallel": context_parallel, **stage}
     return model.hidden(batch.tokens, batch.positions, documents, **given)
 
 
@@ -147,7 +147,7 @@ def _ahead_states(
         if context_parallel is not None:
             weights, targets = context_parallel.own(weights), context_parallel.own(targets)
         weights = torch.where(valid, weights, 0)
-        if batch.places is None:
+        if batch.metadata is None:
             chosen = weights != 0
             steps.append((further[chosen], targets[chosen], weights[chosen]))
         else:  # taking all is cheaper than asking the device which

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
-from ingot.tokens.places import with_places
 from ingot.train.graphs import SHAPES, Graphs, shape_of
 from ingot.train.passes import Sums
 from ingot.workspace.errors import RecipeError
@@ -94,7 +94,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
 
 def batch_of(length: int, documents: int = 1) -> Batch:
     texts = [Text(list(range(length)), {"weight": [1.0] * length}) for _ in range(documents)]
-    return with_places(make_batch(texts, length))
+    return with_metadata(make_batch(texts, length))
 
 
 def step(graphs: Graphs, batch: Batch) -> None:

@@ -149,6 +149,7 @@ def test_a_budget_needs_compiled_blocks(folder: StageFolder) -> None:
     assert "compile: blocks" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_compiled_blocks_keep_what_the_budget_allows() -> None:
     """Less than a block that keeps all, with its gradients. What is asked is how the compiler divides its work in two passes."""
     tokens_BT = torch.arange(2 * 64).view(2, 64) % VOCABULARY

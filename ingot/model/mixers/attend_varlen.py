@@ -61,10 +61,10 @@ def _borders(mask: Mask, context: Context) -> tuple[Tensor, int]:
     """Where each sequence of the flattened batch begins (and the last one ends), and the longest's length.
 
     The count of sequences is the shape of a tensor, so this waits for the device, once per pass and chunk size, unless
-    the batch brought them along (`places`).
+    the batch brought them along (`metadata`).
     """
-    if context.places is not None and mask.chunk is None:
-        return context.places.starts, context.places.longest
+    if context.metadata is not None and mask.chunk is None:
+        return context.metadata.starts, context.metadata.longest
     first = Mask(chunk=mask.chunk).first(context)
     rows, length = context.positions_BT.shape
     begins = (first == torch.arange(length, device=first.device)).expand(rows, length)

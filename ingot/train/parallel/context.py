@@ -60,5 +60,5 @@ def split(batch: Batch, context_parallel: ContextParallel | None) -> Batch:
         context_parallel.own(batch.documents),
         {name: context_parallel.own(stream) for name, stream in batch.streams.items()},
         batch.sources,
-        None if batch.places is None else replace(batch.places, scored=None),
+        None if batch.metadata is None else replace(batch.metadata, scored=None),
     )

@@ -48,14 +48,14 @@ class StagedTransformer(Transformer):
         stage: int,
         entering_BTD: Tensor | None,
         record: Record | None = None,
-        places: Any = None,
+        metadata: Any = None,
         context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after one stage (of the last one: after the norm); `entering_BTD` left the stage before.
 
         The rows are those of the whole pass: positions and documents are not sent, because every rank reads them.
         """
-        context = Context(positions_BT, documents_BT, record=record, places=places).part(context_parallel)
+        context = Context(positions_BT, documents_BT, record=record, metadata=metadata).part(context_parallel)
         x_BTD = self.embed(context.own(tokens_BT)) if entering_BTD is None else entering_BTD
         blocks = (self.blocks.get_submodule(str(layer)) for layer in self.layers[stage])
         return self.run_blocks(x_BTD, context, blocks, norm=self.norm if stage == self.stages - 1 else None)

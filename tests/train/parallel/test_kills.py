@@ -116,6 +116,7 @@ def metrics(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_in_other_world_sizes_it_trains_on_the_same_tokens(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path / "inputs")
     expected = start(tmp_path / "alone", inputs, 1, STEPS)

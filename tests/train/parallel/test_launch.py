@@ -112,6 +112,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out + errors
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
 def test_stopped_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
