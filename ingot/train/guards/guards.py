@@ -64,7 +64,7 @@ class Guards:
         self.measured: dict[str, Tensor] = {}  # of the step that `admit` was last asked about
 
     def admit(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """1 if the step is to be taken, 0 to leave everything as it is; stays on the device."""
+        """1 if the step is to be taken, 0 to change nothing; stays on the device."""
         taken, self.measured = self.spikes.admit(loss, norm)
         return taken
 
@@ -104,7 +104,7 @@ class Guards:
     def _act(self, rule: Rule, step: int, data_step: int, seen: str) -> None:
         action = self._action(rule)
         too_often = action == "rewind" and self.rewinds >= self.config.rewinds
-        self.tell(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
+        self.report(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
         if action == "stop":
             raise CheckFailed(
                 f"step {step} (data of step {data_step}): {seen}",
@@ -126,7 +126,7 @@ class Guards:
         there = Steps(self.folder.path).there()
         return "the last checkpoint is intact" if there else "no checkpoint is complete yet, the run begins again"
 
-    def tell(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
+    def report(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
         """A line on the screen and one in events.jsonl."""
         if not self.is_main_rank:
             return
