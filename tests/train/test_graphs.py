@@ -147,7 +147,7 @@ def test_other_errors_are_not_swallowed(card: Card) -> None:
 
 
 def test_little_memory_and_many_shapes(card: Card) -> None:
-    card.free = 4 * 10**9  # a step needs 2: one for the recording, one beside it, and some air
+    card.free = 4 * 10**9  # a step needs 2: the graph needs as much, another shape as much again, and a margin
     graphs, lines = make(Passes(card))
     for _ in range(4):
         step(graphs, batch_of(8))
