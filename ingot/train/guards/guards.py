@@ -60,7 +60,7 @@ class Guards:
         self.experts = IdleExperts()
         self.history = History(config.window)
         self.rewinds = 0
-        self.spoken: dict[str, int] = {}  # by rule: the last step at which it reported
+        self.reported: dict[str, int] = {}  # by rule: the last step at which it reported
         self.measured: dict[str, Tensor] = {}  # of the step that `admit` was last asked about
 
     def admit(self, loss: Tensor, norm: Tensor) -> Tensor:
@@ -88,9 +88,9 @@ class Guards:
         sight = Sight(metrics, self.history, self.config, self.vocabulary, world_size())
         for rule in RULES:
             seen = rule.condition(sight)
-            if seen is None or (self._action(rule) == "warn" and self._spoke_lately(rule, step)):
+            if seen is None or (self._action(rule) == "warn" and self._reported_lately(rule, step)):
                 continue
-            self.spoken[rule.name] = step
+            self.reported[rule.name] = step
             if rule.action == "stop":
                 seen = f"{seen}; {locate()}"
             self._act(rule, step, data_step, seen)
@@ -98,8 +98,8 @@ class Guards:
     def _action(self, rule: Rule) -> str:
         return self.config.spike if rule.action == "spike" else rule.action
 
-    def _spoke_lately(self, rule: Rule, step: int) -> bool:
-        return rule.name in self.spoken and step - self.spoken[rule.name] < self.config.window
+    def _reported_lately(self, rule: Rule, step: int) -> bool:
+        return rule.name in self.reported and step - self.reported[rule.name] < self.config.window
 
     def _act(self, rule: Rule, step: int, data_step: int, seen: str) -> None:
         action = self._action(rule)
