@@ -431,11 +431,11 @@ class Engine:
             return
         verified = speculator.verify(batch, drafts, self.version)
         self._check_finite(verified.wait(), self.version)
-        kept = verified.give()
-        self._stats.generated_tokens += sum(kept)
-        speculator.settle(batch, verified, kept)
+        accepted = verified.give()
+        self._stats.generated_tokens += sum(accepted)
+        speculator.settle(batch, verified, accepted)
         self._stats.drafted_tokens += sum(map(len, drafts))
-        self._stats.accepted_tokens += sum(kept) - len(kept)
+        self._stats.accepted_tokens += sum(accepted) - len(accepted)
         for request in [one for one in batch.requests if one.finish is not None]:
             self._end(request)
 

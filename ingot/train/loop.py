@@ -164,9 +164,7 @@ class Trainer:
         for step in range(first, self.config.steps):
             try:
                 pending.append(self._step(step))
-            except (
-                Interrupted
-            ):  # asked to stop while the data was made (sampling takes long); nothing of the step is done yet
+            except Interrupted:  # while the step's data was made, which may take long: nothing of the step is done yet
                 for each in pending:
                     last = self._settle(each)
                 if step > first and step % self.config.checkpoints.every:

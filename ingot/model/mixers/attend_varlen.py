@@ -20,10 +20,8 @@ from ingot.model.mixers.mask import Mask
 
 OPTIONS = frozenset(("scale", "window", "chunk"))  # that the kernel understands
 WIDEST = 256  # of a head, in the kernel
-ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
-    2,
-    12,
-)  # before, the kernel did not ask for enable_gqa
+# before version 2.12 the kernel had no argument enable_gqa
+ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
 
 
 def varlen_allowed(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:

@@ -52,8 +52,8 @@ class Ranks:
         except Exception as error:  # noqa: BLE001 - raised again below, when the others know of it
             failure = error
         outcomes: list[tuple[Value, str | None]] = [None] * self.world  # type: ignore[list-item]
-        told = None if failure is None else f"{type(failure).__name__}: {failure}"
-        distributed.all_gather_object(outcomes, (value, told), group=self.group)
+        problem = None if failure is None else f"{type(failure).__name__}: {failure}"
+        distributed.all_gather_object(outcomes, (value, problem), group=self.group)
         if failure is not None:
             raise failure
         for rank, (_, problem) in enumerate(outcomes):

@@ -92,7 +92,7 @@ def serving(steps: Collection[int], config: CheckpointsConfig, best: int | None,
     return {step for step in steps if step == best or step in newest}
 
 
-def kept(steps: Collection[int], config: CheckpointsConfig, best: int | None, *, finished: bool) -> set[int]:
+def steps_to_keep(steps: Collection[int], config: CheckpointsConfig, best: int | None, *, finished: bool) -> set[int]:
     """Those of `steps` that the policy keeps."""
     return serving(steps, config, best, finished=finished) | {step for step in steps if for_good(step, config)}
 
