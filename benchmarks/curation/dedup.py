@@ -8,7 +8,6 @@ would be slower still) and hashed by xxhash (FineWeb's sha1 is slower). Both nor
 
 from __future__ import annotations
 
-import logging
 import re
 import tempfile
 from collections.abc import Callable
@@ -20,9 +19,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.curation.measure import compare, rate, row, sample_of
-from ingot.data.dedup.minhash import signatures_of
-from ingot.data.dedup.shingles import shingles_of
+from benchmarks.curation.measure import compare, note, rate, row, sample_of
+from ingot.data.dedup.minhash import shingles_of, signatures_of
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.step import AcrossDocuments, Step
@@ -124,14 +122,13 @@ def minhash_rows(corpus: pyarrow.Table, quick: bool, rounds: int) -> list[dict[s
     found = []
     for name, peer in SIGNATURES.items():
         if find_spec(name) is None:
-            print(f"  {name} is not installed: left out")
+            note(f"{name} is not installed: left out")
             continue
         both = compare(partial(our_signatures, texts), partial(peer, texts), size, rounds)
         found.append(row("MinHash 14 x 8: signatures, sample", *both, peer_name=name))
     if find_spec("datatrove") is None:
-        print("  datatrove is not installed: left out")
+        note("datatrove is not installed: left out")
         return found
-    logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as folder:
         ours = end_to_end(NearDedupStep(min_jaccard=None), shards_of(few, Path(folder)))
         both = compare(ours, partial(datatrove_clusters, texts), size, rounds)

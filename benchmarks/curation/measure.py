@@ -3,13 +3,14 @@
 A row with a peer compares like with like (`compare`): both work through the same texts in this process, are called once
 before the clock runs, and have as many rounds, in turn. Peers are slow, so such rows are measured on a sample (`sample_of`).
 
-Each file beside this one has `measure(corpus, quick) -> list[row]`; `corpus` is a table with id, text and source. CPU
+Each other file of this folder has `measure(corpus, quick) -> list[row]`; `corpus` is a table with id, text and source. CPU
 seconds are those of the process and its finished children, so that a busy machine does not stretch them.
 """
 
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from ingot.data.text.texts import Texts
 
 def cpu_seconds() -> float:
     """Processor time of this process and of its children that have ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    used = (resource.getrusage(which) for which in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
@@ -51,6 +52,11 @@ def sample_of(corpus: pyarrow.Table, quick: bool) -> tuple[pyarrow.Table, int]:
     sizes = np.cumsum(np.diff(Texts.of(corpus.column("text")).offsets))
     rows = int(np.searchsorted(sizes, 1_000_000 if quick else 4_000_000)) + 1
     return corpus.slice(0, rows), int(sizes[min(rows, len(sizes)) - 1])
+
+
+def note(text: str) -> None:
+    """Say something that is not a line of the table."""
+    print(f"  {text}", file=sys.stderr)
 
 
 def row(

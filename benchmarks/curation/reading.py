@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import logging
-import sys
 import tempfile
 import unicodedata
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.curation.measure import compare, rate, row
+from benchmarks.curation.measure import compare, note, rate, row
 from ingot.data.read.config import FilesSource
 from ingot.data.read.plan import splits
 from ingot.data.read.problem import Problems
@@ -64,8 +62,6 @@ def readers(folder: Path, size: int, count: int, rounds: int) -> list[dict[str, 
         from datatrove.pipeline.readers import JsonlReader, ParquetReader
         from fastwarc.warc import ArchiveIterator, WarcRecordType
 
-        logging.disable(logging.INFO)
-
         def warc_reader(path: str) -> int:
             records = ArchiveIterator(str(Path(path) / "a.warc.gz"), record_types=WarcRecordType.response)
             return sum(1 for record in records if record.reader.read().decode())
@@ -76,7 +72,7 @@ def readers(folder: Path, size: int, count: int, rounds: int) -> list[dict[str, 
             "warc": warc_reader,
         }
     except ImportError as error:
-        print(f"the peers are left out: {error}", file=sys.stderr)
+        note(f"the peers are left out: {error}")
     for name in ("warc", "jsonl", "parquet"):
         source = FilesSource(files=str(folder / name), max_document_bytes=100_000_000)
         if read_everything(source) != count:
@@ -87,7 +83,7 @@ def readers(folder: Path, size: int, count: int, rounds: int) -> list[dict[str, 
             both = compare(ours, partial(peers[name], str(folder / name)), size, rounds)
             rows.append(row(f"read {name}", *both, peer_name=peer_name))
         except (ImportError, KeyError) as error:  # datatrove's JSONL reader needs orjson
-            print(f"the peer of {name} is left out: {error}", file=sys.stderr)
+            note(f"the peer of {name} is left out: {error}")
             rows.append(row(f"read {name}", rate(ours, size, rounds)))
     return rows
 
@@ -97,7 +93,7 @@ def pages_of(texts: list[str], quick: bool) -> list[str]:
     if PAGES.exists():
         with gzip.open(PAGES, "rt", encoding="utf-8", newline="\n") as lines:
             return [json.loads(line)["html"] for line in lines][: 20 if quick else None]
-    print("no real pages: texts of the corpus wrapped in tags", file=sys.stderr)
+    note("no real pages: texts of the corpus wrapped in tags")
     return [f"<html><body><p>{text.replace(chr(10) * 2, '</p><p>')}</p></body></html>" for text in texts[:100]]
 
 
@@ -116,7 +112,7 @@ def extraction(pages: list[str], rounds: int) -> list[dict[str, Any]]:
         fastest: dict[str, Any] = {"fast": True, "include_comments": False}  # without its two fallbacks
         peers["trafilatura, fast"] = lambda: [trafilatura.extract(page, **fastest) for page in pages]
     except ImportError as error:
-        print(f"a peer is left out: {error}", file=sys.stderr)
+        note(f"a peer is left out: {error}")
     rows = []
     methods: tuple[tuple[Any, tuple[str, ...]], ...] = (
         ("best", ("resiliparse", "trafilatura, fast")),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import random
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 
 import pyarrow
 
-from benchmarks.curation.measure import compare, rate, row, sample_of
+from benchmarks.curation.measure import compare, note, rate, row, sample_of
 from ingot.data.step import PerDocument, Step
 from ingot.data.steps.bad_words import BadWordsStep
 from ingot.data.steps.c4 import C4Step
@@ -78,8 +77,8 @@ def run(steps: list[Step], documents: pyarrow.Table) -> None:
         columns = step.annotate(documents)
         step.decide(pyarrow.table(columns))
         if "text" in columns:
-            place = documents.column_names.index("text")
-            documents = documents.set_column(place, "text", columns["text"])
+            index = documents.column_names.index("text")
+            documents = documents.set_column(index, "text", columns["text"])
 
 
 @contextmanager
@@ -128,7 +127,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
                     with peer_of(step.step) as peer:
                         both = compare(partial(alone, few), partial(peer, few_texts), few_bytes, rounds)
                 except ImportError as error:
-                    print(f"datatrove is left out: {error}", file=sys.stderr)
+                    note(f"datatrove is left out: {error}")
                     continue
                 rows.append(row(f"rule {step.step}, sample", *both, peer_name="datatrove"))
         together = rate(lambda: run(steps, documents), texts.bytes, rounds)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.curation.measure import compare, rate, row
+from benchmarks.curation.measure import compare, note, rate, row
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.steps.substring_dedup import SubstringDedupStep
@@ -49,7 +49,7 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     try:
         import pydivsufsort
     except ImportError:
-        print("substring dedup: pydivsufsort is not installed, no peer")
+        note("substring dedup: pydivsufsort is not installed, no peer")
     else:
         joined = texts.data[texts.offsets[0] : texts.offsets[-1]].copy()
         peer, name = partial(pydivsufsort.divsufsort, joined), "divsufsort, sorting alone"

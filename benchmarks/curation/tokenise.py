@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from benchmarks.curation.measure import compare, rate, row
+from benchmarks.curation.measure import compare, note, rate, row
 from ingot.data.text.texts import Texts
 from ingot.tokens.bpe.alphabet import BYTE_OF_CHARACTER
 from ingot.tokens.bpe.exact import exact_encoder
@@ -76,7 +76,7 @@ def _encoding(tokenizer: Tokenizer, texts: Texts, rounds: int) -> list[dict[str,
     try:
         import tiktoken
     except ImportError:
-        print("tiktoken is not installed: left out")
+        note("tiktoken is not installed: left out")
         return rows
     state = json.loads(written)
     special = set(tokenizer.special)

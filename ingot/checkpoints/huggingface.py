@@ -1,4 +1,4 @@
-"""Hugging Face folders: config.json, safetensors weights in one file or in shards, and the tokenizer's files.
+"""Reads and writes Hugging Face folders: config.json, safetensors weights in one file or in shards, tokenizer files.
 
 families/ translates configurations and says where each tensor belongs; translate.py moves the values. Old and new spellings
 of config.json are read. Quantised weights are read as plain ones (dequantise.py). What is written is what transformers
@@ -18,20 +18,19 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.dequantise import dequantised
-from ingot.checkpoints.families.family import Family, TensorMap, ViewPair
+from ingot.checkpoints.families.family import Family, Layout, TensorMap, ViewPair
 from ingot.checkpoints.families.table import find_family, read_config, write_config
-from ingot.checkpoints.families.weights import check_names
 from ingot.checkpoints.safetensors_file import SafetensorsFile, shard, write_safetensors
 from ingot.checkpoints.stored_model import StoredModel, shapes
 from ingot.checkpoints.tensors import Tensors
 from ingot.checkpoints.translate import to_parameters, to_tensors
 from ingot.tokens.tokenizer import FILES, GENERATION_CONFIG, PAD, TOKENIZER_CONFIG, TURN_END, Tokenizer
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, listed
 from ingot.workspace.files import inside, read_json, write_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 OTHER_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "chat_template.json")
-"""Older forms of a tokenizer, which go along with it unread."""
+"""Older forms of a tokenizer, which are copied without being read."""
 HEAD = "lm_head.weight"
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -131,8 +130,24 @@ class FolderTensors(Tensors):
         return file.rows(stored, start, end)
 
 
+def check_names(names: Collection[str], layout: Layout, family: Family, place: str) -> None:
+    """Raise an error that lists the tensors which the layout does not know, and those that are missing."""
+    ignored = re.compile("|".join((*family.ignored, *family.left_out)) or r"(?!)")
+    unknown = [name for name in names if name not in layout and not ignored.fullmatch(name)]
+    missing = [name for name, known in layout.items() if name not in names and known.pairs and not known.duplicate]
+    problems = [
+        f"{word}: {listed(found)}" for word, found in (("not understood", unknown), ("missing", missing)) if found
+    ]
+    if problems:
+        raise ArtifactError(
+            f"the tensors are not those of a {family.types[0]} model as config.json describes it; {'; '.join(problems)}",
+            place=place,
+            fix="nothing is left out silently: import a model without the tensors that are not understood",
+        )
+
+
 def _left_out(names: Collection[str], family: Family) -> tuple[str, ...]:
-    """What is said of tensors that belong to parts which Ingot does not have."""
+    """A note about tensors that belong to parts which Ingot does not have."""
     pattern = re.compile("|".join(family.left_out) or r"(?!)")
     found = [name for name in names if pattern.fullmatch(name)]
     return (f"left out: {len(found)} tensors that are not of the language model, such as {found[0]}",) if found else ()

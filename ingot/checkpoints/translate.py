@@ -1,4 +1,4 @@
-"""From Hugging Face tensors to parameters and back, a few rows at a time.
+"""Copies weights between Hugging Face tensors and our parameters, a chunk of rows at a time.
 
 A layout (families/family.py) says which view of which tensor equals which view of which parameter. A view is three lists of
 numbers: element [i, j, …] lies at `offset + i·stride₀ + j·stride₁ + …`. They are found by applying the view to a tensor
@@ -18,12 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ingot.checkpoints.families.family import Layout, View
-from ingot.checkpoints.families.weights import tensor_shape
+from ingot.checkpoints.families.family import Layout, TensorMap, View
 from ingot.checkpoints.tensors import Entry, Tensors
-from ingot.workspace.errors import ArtifactError
-
-LISTED = 10  # names in an error message
+from ingot.workspace.errors import ArtifactError, listed
 
 
 class Strided(NamedTuple):
@@ -71,7 +68,7 @@ class Copy(NamedTuple):
 class Translated(Tensors):
     """Tensors that are put together from parts of others, in the widest dtype of the parts; without parts they are zero.
 
-    `computed` has those that are made from nothing.
+    `computed` has those that follow from the configuration alone.
     """
 
     def __init__(
@@ -116,6 +113,14 @@ class Translated(Tensors):
         return out
 
 
+def tensor_shape(at: TensorMap, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """The shape of the Hugging Face tensor that `at` describes."""
+    if at.shape is not None:
+        return at.shape
+    pair = at.pairs[0]
+    return tuple(pair.ours(state[pair.parameter]).shape)
+
+
 def to_parameters(theirs: Tensors, layout: Layout, state: Mapping[str, Tensor], place: str) -> Translated:
     """The parameters and buffers of a model (`state`, which may be without memory) from its Hugging Face tensors.
 
@@ -144,18 +149,22 @@ def to_parameters(theirs: Tensors, layout: Layout, state: Mapping[str, Tensor], 
 def to_tensors(ours: Tensors, layout: Layout, state: Mapping[str, Tensor], place: str) -> Translated:
     """The Hugging Face tensors of a model from its parameters and buffers."""
     shapes = {name: tensor_shape(at, state) for name, at in layout.items()}
-    copies: dict[str, list[Copy]] = {name: [] for name in layout}
+    copies = {name: _copies(at, state, shapes[name]) for name, at in layout.items()}
     covered: dict[str, list[Copy]] = {name: [] for name in state}
     for name, at in layout.items():
-        for pair in at.pairs:
-            shape = tuple(state[pair.parameter].shape)
-            copy = Copy(pair.parameter, _numbers(pair.ours, shape), _numbers(pair.theirs, shapes[name]))
-            copies[name].append(copy)
-            if not at.duplicate:
-                covered[pair.parameter].append(copy)
+        for copy in copies[name] if not at.duplicate else ():
+            covered[copy.name].append(copy)
     _check_complete(covered, state, place)
     computed = {name: at.computed for name, at in layout.items() if at.computed is not None}
     return Translated(ours, shapes, copies, computed)
+
+
+def _copies(at: TensorMap, state: Mapping[str, Tensor], shape: tuple[int, ...]) -> list[Copy]:
+    """What a Hugging Face tensor of this shape is put together from."""
+    return [
+        Copy(pair.parameter, _numbers(pair.ours, tuple(state[pair.parameter].shape)), _numbers(pair.theirs, shape))
+        for pair in at.pairs
+    ]
 
 
 def _numbers(view: View, shape: tuple[int, ...]) -> Strided:
@@ -167,21 +176,12 @@ def _numbers(view: View, shape: tuple[int, ...]) -> Strided:
 
 def _check_duplicates(theirs: Tensors, ours: Tensors, layout: Layout, state: Mapping[str, Tensor], place: str) -> None:
     """Raise an error if a tensor that should be a copy of another is not."""
-    duplicates = {name: at for name, at in layout.items() if at.duplicate and name in theirs.entries}
-    shapes = {name: theirs.entries[name].shape for name in duplicates}
-    copies = {
-        name: [
-            Copy(
-                pair.parameter,
-                _numbers(pair.ours, tuple(state[pair.parameter].shape)),
-                _numbers(pair.theirs, shape),
-            )
-            for pair in duplicates[name].pairs
-        ]
-        for name, shape in shapes.items()
+    shapes = {
+        name: theirs.entries[name].shape for name, at in layout.items() if at.duplicate and name in theirs.entries
     }
+    copies = {name: _copies(layout[name], state, shape) for name, shape in shapes.items()}
     expected = Translated(ours, shapes, copies)
-    for name in duplicates:
+    for name in shapes:
         for start, end, values in expected.chunks(name):
             if not torch.equal(values, theirs.rows(name, start, end).to(values.dtype)):
                 raise ArtifactError(
@@ -200,9 +200,8 @@ def _check_complete(copies: Mapping[str, list[Copy]], state: Mapping[str, Tensor
         and sum(math.prod(copy.source.sizes) for copy in copies[name]) != tensor.numel()
     ]
     if wrong:
-        more = f" and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
         raise ArtifactError(
-            f"the model type cannot store these parameters: {', '.join(wrong[:LISTED])}{more}",
+            f"the model type cannot store these parameters: {listed(wrong)}",
             place=place,
             fix="such a model stays in Ingot's own checkpoint format",
         )

@@ -1,4 +1,4 @@
-"""Columns for every shard: what steps compute, stored so that it is never computed twice.
+"""Computes the columns of steps for every shard, and stores them so that none is computed twice.
 
 Steps that look at one document at a time and follow one another make a *run*: one pass over each shard loads the text
 once and stores each step's columns in a file of their own,
@@ -7,7 +7,7 @@ once and stores each step's columns in a file of their own,
 
 as long as the shard's base, null where the step did not look. So an added step or a changed option computes one file a
 shard, a changed threshold none. Inside a run every step looks at all documents that were alive when the run began,
-also at those that an earlier step of the run will remove: that is what lets thresholds change for nothing.
+also at those that an earlier step of the run will remove: so a changed threshold computes no column.
 
 A step across documents sees only the documents that are alive and that its `where` selects.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.engine.shard import Shard
+from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.engine.store import commit, finished
 from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step
@@ -34,22 +34,21 @@ from ingot.workspace.outside import without_paths
 if TYPE_CHECKING:
     import pyarrow
 
-COLUMNS = "columns.parquet"
 SIZES = "_bytes"  # bytes of each text; follows `text` wherever that is rewritten
-KEPT_STEPS = 32
+CACHED_STEPS = 32
 
-_kept: dict[str, Step] = {}
+_cached: dict[str, Step] = {}
 
 
-def kept(step: Step, key: str) -> Step:
-    """The step that this worker had first with the same meaning: it holds the files that it has read."""
-    if key not in _kept and len(_kept) >= KEPT_STEPS:
-        _kept.clear()
-    return _kept.setdefault(key, step)
+def cached_step(step: Step, key: str) -> Step:
+    """The first step with the same key that this process has seen: it has already read its files."""
+    if key not in _cached and len(_cached) >= CACHED_STEPS:
+        _cached.clear()
+    return _cached.setdefault(key, step)
 
 
 def meaning(step: Step) -> str:
-    """What a step with all its options and files is: the key of `kept`."""
+    """A hash of a step with all its options and files: the key of `cached_step`."""
     return content_hash([step.version, without_paths(step.model_dump(mode="json")), step.files()], 24)
 
 
@@ -60,7 +59,7 @@ def written(step: Step) -> tuple[str, ...]:
 
 
 def content_name(path: Path) -> str:
-    """The name of a file's content: results lie in folders that are named by what they were made from."""
+    """The name of a file's content: the folders of results are named by what they were made from."""
     return f"{path.parent.name}/{path.name}"
 
 
@@ -112,7 +111,7 @@ def annotate_shard(shard: Shard, wanted: Sequence[Wanted]) -> None:
                 missing = [name for name in each.step.reads() if name not in loaded]
                 table = view.read(missing)
                 loaded |= {name: table.column(name) for name in missing}
-                step = kept(each.step, each.meaning)
+                step = cached_step(each.step, each.meaning)
                 write_columns(made.folder / COLUMNS, annotate_some(step, loaded, view))
         view = view.annotated(written(each.step), each.target / COLUMNS, each.target.name)
         for name in written(each.step):
@@ -162,16 +161,16 @@ def full_length(
     return columns
 
 
-def scatter(values: Any, places: NDArray[np.int64], length: int) -> pyarrow.Array:
-    """`values[i]` at `places[i]`, null elsewhere."""
+def scatter(values: Any, rows: NDArray[np.int64], length: int) -> pyarrow.Array:
+    """`values[i]` in row `rows[i]`, null elsewhere."""
     import pyarrow
 
     if isinstance(values, pyarrow.ChunkedArray):
         values = values.combine_chunks()
-    if len(places) == length:
+    if len(rows) == length:
         return values
     index = np.full(length, -1, np.int64)
-    index[places] = np.arange(len(places))
+    index[rows] = np.arange(len(rows))
     return values.take(pyarrow.array(index, mask=index < 0))
 
 
@@ -188,29 +187,6 @@ def matching(
         column = columns[name].cast(pyarrow.string())
         chosen &= pyarrow.compute.is_in(column, value_set=values).to_numpy(zero_copy_only=False).astype(bool)
     return chosen
-
-
-def write_columns(path: Path, columns: dict[str, Any]) -> None:
-    """A file of columns in one row group: quick to write and to read; texts are not worth a dictionary."""
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.table(columns)
-    words = [name for name in table.column_names if name not in ("text", "id") and _is_string(table.schema.field(name))]
-    pyarrow.parquet.write_table(
-        table,
-        path,
-        compression="lz4",
-        use_dictionary=words or False,
-        write_statistics=False,
-        row_group_size=max(1, len(table)),
-    )
-
-
-def _is_string(field: pyarrow.Field) -> bool:
-    import pyarrow.types
-
-    return bool(pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type))
 
 
 @dataclass(frozen=True)
@@ -249,7 +225,7 @@ def annotate_across(step: Step, shards: Sequence[Shard], work: Work) -> list[Sha
         narrow = [
             replace(shard, alive=done.file(done.report["alive"])) for shard, done in zip(shards, masks, strict=True)
         ]
-    # Offsets hold the number of the shard: the same documents under another number are other work.
+    # Locations hold the number of the shard: the same documents under another number are another task.
     narrow = [replace(shard, key=content_hash([shard.number, input_key(shard, step.reads())], 24)) for shard in narrow]
     found = step.annotate(narrow, work)
     spread = [

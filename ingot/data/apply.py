@@ -1,4 +1,4 @@
-"""One step on documents in memory: to try a rule, to test one, to use one without a pipeline.
+"""Applies one step to documents in memory: to try a rule, to test one, to use one without a pipeline.
 
 table = apply(GopherQualityStep(min_words=20), ["first text", "second text"])
 table.column("removed_by")        # null where the document stays, else "word count 2 < 20"
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ingot.data.annotate import matching, scatter
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.read.config import BASE_COLUMNS
@@ -46,11 +47,7 @@ def apply(step: Step, documents: pyarrow.Table | list[str] | list[dict[str, Any]
     for name in step.reads():
         if name in BASE_COLUMNS and name not in table.column_names:  # what no reader knows is null
             table = table.append_column(name, pyarrow.nulls(len(table), pyarrow.string()))
-    looked_at = np.ones(len(table), bool)
-    for name, wanted in step.where.items():
-        values = [wanted] if isinstance(wanted, str) else wanted
-        looked_at &= np.array([value in values for value in table.column(name).to_pylist()], bool)
-    rows = np.flatnonzero(looked_at)
+    rows = np.flatnonzero(matching(step.where, {name: table.column(name) for name in step.where}, len(table)))
     seen = table.take(pyarrow.array(rows))
     columns: dict[str, Any]
     if not step.across:
@@ -72,11 +69,8 @@ def apply(step: Step, documents: pyarrow.Table | list[str] | list[dict[str, Any]
     for rule in reversed(step.decide(annotated)):
         for row in np.flatnonzero(rule.broken):
             reasons[rows[row]] = f"{rule.name} {rule.detail(int(row))}".rstrip()
-    everywhere = np.full(len(table), -1)
-    everywhere[rows] = np.arange(len(rows))
-    index = pyarrow.array(everywhere, mask=everywhere < 0)
     for name in columns:
-        values = annotated.column(name).combine_chunks().take(index)
+        values = scatter(annotated.column(name), rows, len(table))
         if name in table.column_names:  # a rewritten text: the others keep theirs
             values = pyarrow.compute.coalesce(values, table.column(name).combine_chunks().cast(values.type))
             table = table.drop_columns([name])

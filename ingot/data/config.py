@@ -1,4 +1,4 @@
-"""Configuration of the `curate` stage: where raw text comes from, and the list of steps it walks through.
+"""Configuration of the `curate` stage: where raw text comes from, and the list of steps it passes through.
 
 A step is written as `{step: NAME, threshold: …}`; a step with no other key uses the published thresholds. Steps run in
 the order they are listed. A step is a file of steps/, or one from outside (outside.py); the options of sources are in
@@ -51,8 +51,12 @@ class CurateConfig(Config):
         description="budget of raw bytes (null: everything); each source in turn gets an equal share of what is left. "
         "Files are taken in the order of the hash of their relative path; prose and Python files get half of it each",
     )
-    steps: list[AnyStep] = Field(default_factory=default_steps, description="what the documents walk through, in order")
-    samples: int = Field(default=40, ge=0, description="removed documents shown in the report, per step; all are kept")
+    steps: list[AnyStep] = Field(
+        default_factory=default_steps, description="the steps that the documents pass through, in order"
+    )
+    samples: int = Field(
+        default=40, ge=0, description="removed documents shown in the report, per step; all are in removed/"
+    )
     on_duplicate_id: Literal["stop", "rename"] = Field(
         default="stop", description="two documents with the same id: `stop`, or `rename` all but the first (ID~2, ID~3)"
     )
@@ -69,11 +73,12 @@ class CurateConfig(Config):
     )
     work_folder: str | None = Field(
         default=None,
-        description="where intermediate results are kept and found again (null: `curation` in the run's folder); with Ray "
+        description="where intermediate results are stored and found again (null: `curation` in the run's folder); with Ray "
         "a folder that all machines see",
     )
     keep_work: bool = Field(
-        default=True, description="keep the intermediate results, so that a changed threshold computes nothing again"
+        default=True,
+        description="do not delete the intermediate results, so that a changed threshold computes nothing again",
     )
     check_work: Literal["size", "content"] = Field(
         default="size", description="how intermediate results are checked before they are used again"
@@ -130,7 +135,7 @@ def check_columns(steps: Sequence[Step], known: set[str]) -> None:
 
 
 def labels(steps: Sequence[Step]) -> list[str]:
-    """A name for each step: its own, with a number if it is there again."""
+    """A name for each step: its own, with a number if the step is repeated."""
     names: list[str] = []
     for step in steps:
         own = step.short_name

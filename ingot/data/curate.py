@@ -3,8 +3,8 @@
     sources -> read tasks -> shards -> every run of steps: annotate, decide -> documents/ and removed/
 
 Invariant: the same files and the same config give the same bytes, on any number of workers, on either engine, and
-however often the work was killed and begun again. Finished tasks lie in the work folder (`curation/` of the run) and are
-found by what they were made from, so that a changed threshold computes no column again.
+however often the work was killed and begun again. Results of finished tasks are in the work folder (`curation/` of the run),
+named by what they were made from, so that a changed threshold computes no column again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.identity import unique_ids
 from ingot.data.ingest import PROBLEMS, ingest, plan_sources
 from ingot.data.read.config import BASE_COLUMNS
-from ingot.data.rewritten import rewritten_samples
-from ingot.data.samples import collect_samples
+from ingot.data.samples import collect_samples, rewritten_samples
 from ingot.data.step import Step
 from ingot.data.step_report import Reporting, reporting, reports_of, reports_phase
 from ingot.data.warm import load, warm_up
@@ -257,5 +256,5 @@ def copy(folder: StageFolder, target: str) -> None:
                 file_system.makedirs(f"{inside}/{name}", exist_ok=True)
                 file_system.put_file(str(path), f"{inside}/{name}/{path.name}")
             except OSError as error:
-                fix = "make the place writable, or change copy_to, and run again: what was curated is kept"
+                fix = "make it writable, or change copy_to, and run again: what was curated is still there"
                 raise DataError(f"the results cannot be copied: {error}", place=target, fix=fix) from error

@@ -1,4 +1,4 @@
-"""Rules on stored columns: which documents go, by which rule, with which numbers. Cheap, so never worth keeping old.
+"""Applies the rules of steps to stored columns: which documents go, by which rule, with which numbers. It is cheap.
 
 For a run of steps and one shard a task writes
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.annotate import SIZES, content_name, input_key, kept, matching, meaning, write_mask
+from ingot.data.annotate import SIZES, cached_step, content_name, input_key, matching, meaning, write_mask
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
@@ -85,14 +85,14 @@ def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
     for number, (own, view) in enumerate(zip(item.steps, item.after, strict=True)):
-        step = kept(own, item.meanings[number])
+        step = cached_step(own, item.meanings[number])
         before = (int(alive.sum()), int(sizes[alive].sum()))
         reasons: Counter[str] = Counter()
-        for row, rule, place in broken(step, view, began):
+        for row, rule, index in broken(step, view, began):
             if alive[row]:
                 alive[row] = False
                 reasons[rule.name] += 1
-                rows.append(verdict(number, row, rule, place))
+                rows.append(verdict(number, row, rule, index))
         cut = 0
         if "text" in step.writes():
             rewritten = sizes_of(view)
@@ -111,13 +111,13 @@ def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
 
 
 def sizes_of(shard: Shard) -> NDArray[np.int64]:
-    """Bytes of every text of a shard; 0 where a removed one was not kept up."""
+    """Bytes of every text of a shard; 0 for a document that was removed before the text was rewritten."""
     column = shard.read([SIZES], removed=True).column(SIZES).combine_chunks()
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
 def broken(step: Step, view: Shard, alive: NDArray[np.int64]) -> list[tuple[int, Rule, int]]:
-    """For each document that breaks a rule: its row, the first such rule, its place in the rule's arrays."""
+    """For each document that breaks a rule: its row, the first such rule, its index in the rule's arrays."""
     import pyarrow
 
     table = view.read(seen(step), removed=True).take(pyarrow.array(alive))
@@ -127,20 +127,20 @@ def broken(step: Step, view: Shard, alive: NDArray[np.int64]) -> list[tuple[int,
         return []
     first: dict[int, Rule] = {}
     for rule in step.decide(table.filter(pyarrow.array(looked_at))):
-        for place in np.flatnonzero(rule.broken).tolist():
-            first.setdefault(place, rule)
-    return [(int(rows[place]), first[place], place) for place in sorted(first)]
+        for index in np.flatnonzero(rule.broken).tolist():
+            first.setdefault(index, rule)
+    return [(int(rows[index]), first[index], index) for index in sorted(first)]
 
 
-def verdict(step: int, row: int, rule: Rule, place: int) -> dict[str, Any]:
+def verdict(step: int, row: int, rule: Rule, index: int) -> dict[str, Any]:
     """A row of verdicts.parquet."""
     return {
         "row": row,
         "step": step,
         "rule": rule.name,
-        "detail": rule.detail(place),
-        "spans": [[int(start), int(end)] for start, end in rule.spans[place]] if rule.spans is not None else None,
-        "partner": int(rule.partners[place]) if rule.partners is not None else -1,
+        "detail": rule.detail(index),
+        "spans": [[int(start), int(end)] for start, end in rule.spans[index]] if rule.spans is not None else None,
+        "partner": int(rule.partners[index]) if rule.partners is not None else -1,
     }
 
 

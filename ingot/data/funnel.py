@@ -1,10 +1,10 @@
-"""The funnel: what each step let through and what that cost, and samples of what was removed and why.
+"""The funnel: what each step let through, what that cost, and samples of what was removed and why.
 
 A row of funnel.json: {"step", "documents_in", "documents_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out",
 "seconds", "reasons"}. `reasons` counts the removed by rule; `bytes_cut`, where a step rewrites texts, is what it took
 out of those that stay (negative: put in); `repaired` counts, by rule, what was read in spite of damage. Tokens are
 estimated from bytes. Seconds are processor time of all workers together, also of columns that an earlier run had
-computed: what the step costs, not how long it was waited for. Samples (removed.jsonl) are picked by the hash of the
+computed: what the step costs, not how long the run waited for it. Samples (removed.jsonl) are picked by the hash of the
 document's id, in turns between the rules of a step, so that the same input shows the same samples and a person sees a
 fair cut, not the first files of the alphabet.
 """
@@ -66,7 +66,7 @@ def by_count(reasons: dict[str, int]) -> dict[str, int]:
 
 
 class Funnel:
-    """Collects rows while the documents walk through the steps."""
+    """Collects rows while the documents pass through the steps."""
 
     def __init__(self) -> None:
         self.rows: list[FunnelRow] = []
@@ -101,9 +101,9 @@ def sample_key(identity: str) -> str:
 
 
 def first_difference(one: str, other: str) -> int:
-    """The first place where two texts differ; where the shorter one ends if it is how the other begins."""
-    places = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(places, min(len(one), len(other)))
+    """The first position where two texts differ; the end of the shorter one if the other begins with it."""
+    different = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(different, min(len(one), len(other)))
 
 
 def sample_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Two documents with the same id: found through files, named, counted, and stopped at or renamed.
+"""Finds documents with the same id, and stops the run or renames all but the first.
 
-id_hashes   (a task a shard)       id -> 64-bit hash, place; partitioned by hash
+id_hashes   (a task a shard)       id -> 64-bit hash, location; partitioned by hash
 id_groups   (a task a partition)   equal hashes, then the ids themselves: no false alarm
 id_renamed  (a task a shard)       ids with `~2`, `~3` … where an id was seen before (in the order of the documents)
 """
@@ -15,28 +15,34 @@ from typing import Any
 
 import numpy as np
 
-from ingot.data.annotate import COLUMNS, content_name, write_columns
-from ingot.data.engine.exchange import partition_by_hash, partitions_for, read_partition, write_partitioned
-from ingot.data.engine.shard import Shard, place_of, shard_and_row, write_ids
+from ingot.data.annotate import content_name
+from ingot.data.engine.exchange import (
+    RECORDS,
+    Partition,
+    partition_by_hash,
+    partitions,
+    partitions_for,
+    write_partitioned,
+)
+from ingot.data.engine.shard import (
+    COLUMNS,
+    Shard,
+    ids_path,
+    location_of,
+    read_ids,
+    shard_and_row,
+    write_columns,
+    write_ids,
+)
 from ingot.data.engine.work import Work
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import read_json, write_json
 
-RECORD = np.dtype([("hash", "<u8"), ("place", "<i8")])
-RECORDS, GROUPS = "records.bin", "groups.json"
+RECORD = np.dtype([("hash", "<u8"), ("location", "<i8")])
+GROUPS = "groups.json"
 ROUNDS = 5  # of renaming: a new name may be another document's own id
 NAMED = 3
-
-
-@dataclass(frozen=True)
-class Partition:
-    """The records of equal hashes, and the shards they point into."""
-
-    key: str
-    number: int
-    files: tuple[Path, ...]
-    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ def unique_ids(shards: list[Shard], policy: str, work: Work) -> tuple[list[Shard
     renamed = 0
     for _ in range(ROUNDS):
         groups = repeated_ids(shards, work)
-        count = sum(len(places) - 1 for _, places in groups)
+        count = sum(len(locations) - 1 for _, locations in groups)
         if not groups:
             return shards, renamed
         names = ", ".join(repr(name) for name, _ in groups[:NAMED]) + (" …" if len(groups) > NAMED else "")
@@ -71,15 +77,13 @@ def unique_ids(shards: list[Shard], policy: str, work: Work) -> tuple[list[Shard
 
 
 def repeated_ids(shards: Sequence[Shard], work: Work) -> list[tuple[str, list[int]]]:
-    """Every id that occurs more than once, with the places of its documents, both ascending."""
+    """Every id that occurs more than once, with the locations of its documents, both ascending."""
     count = partitions_for(sum(shard.rows for shard in shards) * RECORD.itemsize)
     keyed = [Renaming(content_hash([s.number, content_name(s.path_of("id"))], 24), s, ()) for s in shards]
     hashed = work.run("id_hashes", hash_ids, keyed, {"partitions": count})
-    files = tuple(done.file(RECORDS) for done in hashed)
-    key = content_hash([done.key for done in hashed], 24)
-    parts = [Partition(f"{key}-{number}", number, files, tuple(shards)) for number in range(count)]
+    parts = partitions(hashed, count, shards, [ids_path(shard.path_of("id")) for shard in shards])
     found = [tuple(row) for done in work.run("id_groups", group_ids, parts) for row in read_json(done.file(GROUPS))]
-    return sorted((str(name), list(places)) for name, places in found)
+    return sorted((str(name), list(locations)) for name, locations in found)
 
 
 def hash_ids(folder: Path, item: Renaming, options: dict[str, int]) -> dict[str, Any]:
@@ -88,24 +92,24 @@ def hash_ids(folder: Path, item: Renaming, options: dict[str, int]) -> dict[str,
     records = np.zeros(len(ids), RECORD)
     hashes = b"".join(blake2b(name.encode(), digest_size=8).digest() for name in ids)
     records["hash"] = np.frombuffer(hashes, "<u8")
-    records["place"] = place_of(item.shard.number, np.arange(len(ids), dtype=np.int64))
+    records["location"] = location_of(item.shard.number, np.arange(len(ids), dtype=np.int64))
     count = options["partitions"]
     write_partitioned(folder / RECORDS, records, partition_by_hash(records["hash"], count), count)
     return {}
 
 
-def group_ids(folder: Path, item: Partition, _: None) -> dict[str, Any]:
-    """The ids of a partition that occur more than once."""
-    records = read_partition(item.files, item.number, RECORD)
-    records = records[np.lexsort((records["place"], records["hash"]))]
+def group_ids(folder: Path, part: Partition, _: None) -> dict[str, Any]:
+    """The ids of a partition that occur more than once; `part.also` are the files with the ids of the shards."""
+    records = part.read(RECORD)
+    records = records[np.lexsort((records["location"], records["hash"]))]
     same = records["hash"][1:] == records["hash"][:-1]
-    suspects = records["place"][np.flatnonzero(np.r_[same, False] | np.r_[False, same])]
+    suspects = records["location"][np.flatnonzero(np.r_[same, False] | np.r_[False, same])]
     by_id: dict[str, list[int]] = {}
     shards, rows = shard_and_row(suspects)
     for number in np.unique(shards).tolist():
         here = np.flatnonzero(shards == number)
-        for name, place in zip(item.shards[number].ids(rows[here]), suspects[here].tolist(), strict=True):
-            by_id.setdefault(name, []).append(place)
+        for name, location in zip(read_ids(part.also[number], rows[here]), suspects[here].tolist(), strict=True):
+            by_id.setdefault(name, []).append(location)
     write_json(folder / GROUPS, [[name, sorted(p)] for name, p in sorted(by_id.items()) if len(p) > 1])
     return {}
 
@@ -113,9 +117,9 @@ def group_ids(folder: Path, item: Partition, _: None) -> dict[str, Any]:
 def rename(shards: Sequence[Shard], groups: list[tuple[str, list[int]]], work: Work) -> list[Shard]:
     """Shards in which every document but the first of an id has a number behind it."""
     rows: dict[int, list[tuple[int, int]]] = {}
-    for _, places in groups:
-        for before, place in enumerate(places[1:], start=1):
-            rows.setdefault(place >> 32, []).append((place & 0xFFFFFFFF, before))
+    for _, locations in groups:
+        for before, location in enumerate(locations[1:], start=1):
+            rows.setdefault(location >> 32, []).append((location & 0xFFFFFFFF, before))
     items = []
     for number, pairs in sorted(rows.items()):
         key = content_hash([content_name(shards[number].path_of("id")), sorted(pairs)], 24)

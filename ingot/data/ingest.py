@@ -1,4 +1,4 @@
-"""Sources to shards: plan what is read within the budget, read it in tasks, number the shards, check the ids.
+"""Turns sources into shards: plan what is read within the budget, read it in tasks, number the shards.
 
 A read task turns one split into `base-N.parquet` files of about `shard_bytes` of text each. Sizes are powers of two of
 2 MB, chosen so that even a small corpus makes enough shards for all processors; they depend on the amount of text only.
@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.data.annotate import SIZES, write_columns
+from ingot.data.annotate import SIZES
 from ingot.data.config import CurateConfig
-from ingot.data.engine.shard import Shard, write_ids
+from ingot.data.engine.shard import Shard, write_columns, write_ids
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow
@@ -37,7 +37,7 @@ LARGEST_SHARD = 4_000_000  # a task holds some twenty times that, whatever the s
 SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
-NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples lie in problems.jsonl
+NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples are in problems.jsonl
 VERSION = 2  # raise it when a read task makes something else of a split
 
 

@@ -1,4 +1,4 @@
-"""Where compiled kernels lie, so that a machine compiles each of them once, and again only when it has changed.
+"""Caches compiled kernels on disk: a machine compiles each of them once, and again only when it has changed.
 
     $XDG_CACHE_HOME/ingot/kernels/MODULE-DIGEST/        the kernels of one file
 
@@ -23,20 +23,20 @@ from typing import Any
 
 import numba
 
-PACKAGE = (Path(__file__).parents[1],)  # folders that hold its rooms
+PACKAGE = (Path(__file__).parents[1],)  # folders with its modules
 USERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 HOME = Path(numba.config.CACHE_DIR or USERS / "ingot" / "kernels")  # the first is NUMBA_CACHE_DIR
 IMPORT = re.compile(rb"^from (ingot[\w.]*) import (\([^)]*\)|.*)|^import (ingot[\w.]*)", re.MULTILINE)
 NAME = re.compile(r"\w+")
-with_kernels: set[Path] = set()  # the files of which `kept` has seen a function
-_one_at_a_time = threading.Lock()  # numba's setting is one for all threads
+with_kernels: set[Path] = set()  # the files of the functions that `cached` has seen
+_one_at_a_time = threading.Lock()  # numba's setting is shared by all threads
 
 
 @contextmanager
-def kept(function: Callable[..., Any]) -> Iterator[None]:
-    """Inside, numba is told to keep what it makes of `function` in the folder of its file.
+def cached(function: Callable[..., Any]) -> Iterator[None]:
+    """In the block numba caches what it makes of `function` in the folder of its file.
 
-    Where that cannot be written, numba finds a place itself.
+    Where that cannot be written, numba chooses another folder itself.
     """
     file = Path(function.__code__.co_filename)
     with _one_at_a_time:
@@ -58,7 +58,7 @@ def is_cold(file: Path) -> bool:
 
 @cache
 def folder(file: Path) -> Path:
-    """Where the kernels of this file lie, as it and what it imports were when they were loaded."""
+    """The folder of this file's kernels, by its content and that of all it imports."""
     digest = hashlib.sha256()
     for each in sorted(reachable(file)):
         digest.update(read(each)[0])

@@ -1,6 +1,6 @@
-"""CPU kernels over bytes: one decorator, and the hash that every step shares.
+"""CPU kernels over bytes: decorators that compile them, names for their arrays, and the hash that every step shares.
 
-A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and kept in the user's
+A kernel is a plain Python function over numpy arrays, compiled by numba when it is first called and stored in the user's
 cache folder (kernel_cache.py), so that a machine pays the compilation once. Kernels never see Python strings: text comes as
 UTF-8 bytes and offsets (see text/texts.py).
 
@@ -15,8 +15,16 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from ingot.data.kernel_cache import kept
+from ingot.data.kernel_cache import cached
+
+Bytes = NDArray[np.uint8]  # text in UTF-8, or a byte of flags for each of something
+Offsets = NDArray[np.int64]  # where something is, or how much of it there is
+Sizes = NDArray[np.int32]  # small numbers, one for each word or line; ids, code points
+Words = NDArray[np.uint32]  # signatures, tables of characters
+Hashes = NDArray[np.uint64]
+Marks = NDArray[np.bool_]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,7 +35,7 @@ PRIME_3 = np.uint64(0x165667B19E3779F9)
 
 def kernel(function: Function) -> Function:
     """Compile `function` with numba; the GIL is released while it runs, integer arithmetic wraps as in C."""
-    with kept(function):
+    with cached(function):
         return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -37,13 +45,13 @@ def loop(function: Function) -> Function:
     numba counts the references to an array around every call that it does not inline away, with an atomic operation each;
     a kernel that calls a helper for each character spends most of its time there. Such code must make no array.
     """
-    with kept(function):
+    with cached(function):
         return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
 
 
 def inline(function: Function) -> Function:
     """A small helper of kernels, copied into each of them."""
-    with kept(function):
+    with cached(function):
         return cast(Function, numba.njit(cache=True, nogil=True, inline="always", error_model="numpy")(function))
 
 
@@ -82,7 +90,7 @@ def load_8(data: np.ndarray, at: int) -> np.uint64:
 @kernel
 def load_last(data: np.ndarray, at: int, end: int) -> np.uint64:
     """The bytes [at, end), one to seven, as the low bytes of a word."""
-    if at + 8 <= data.shape[0]:  # one load, and what lies behind the span masked away
+    if at + 8 <= data.shape[0]:  # one load, and what is behind the span is masked away
         return load_8(data, at) & (~np.uint64(0) >> np.uint64(64 - 8 * (end - at)))
     last = np.uint64(0)
     for index in range(at, end):
@@ -101,3 +109,12 @@ def hash_span(data: np.ndarray, start: int, end: int, seed: np.uint64) -> np.uin
     if at < end:
         value = join(value, load_last(data, at, end))
     return finish(value)
+
+
+@kernel
+def hash_each(data: Bytes, offsets: Offsets, seed: np.uint64) -> Hashes:
+    """The hash of every text; text i is data[offsets[i] : offsets[i + 1]]."""
+    found = np.empty(len(offsets) - 1, np.uint64)
+    for index in range(len(found)):
+        found[index] = hash_span(data, offsets[index], offsets[index + 1], seed)
+    return found

@@ -1,4 +1,4 @@
-"""Steps by name: a file of steps/, a class of your own (`file.py:Mine`, `package.module:Mine`), or one function on a text.
+"""Finds steps by name: a file of steps/, a class of your own (`file.py:Mine`, `package.module:Mine`), or one function on a text.
 
     def long_enough(text: str, words: int = 50) -> bool:      {step: my_steps.py:long_enough, words: 20}
         return len(text.split()) >= words
@@ -80,11 +80,11 @@ class FunctionStep(PerDocument):
             return []
         import pyarrow.compute
 
-        kept = columns.column(self.writes()[0]).fill_null(True)
-        return [Rule(self.short_name, pyarrow.compute.invert(kept).to_numpy().astype(bool))]
+        stays = columns.column(self.writes()[0]).fill_null(True)
+        return [Rule(self.short_name, pyarrow.compute.invert(stays).to_numpy().astype(bool))]
 
     def __reduce__(self) -> Any:
-        """Travels as its options: the class is made again from the file."""
+        """Pickled as its options: the class is made again from the file."""
         return read_step, (self.model_dump(),)
 
 

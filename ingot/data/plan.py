@@ -1,4 +1,4 @@
-"""What a curation would do, before it does it: files, columns, time and disk. `ingot curate C.yaml --dry-run`.
+"""Estimates what a curation will do, before it runs: files, columns, time and disk (`ingot curate C.yaml --dry-run`).
 
 Times come from the measured rates of the steps (`rate`; benchmarks/data.py says what yours are) and assume that nothing
 is removed on the way, so they err on the long side. A step without a rate is left out of the sum and said to be.
@@ -19,7 +19,7 @@ READ_RATE = 58  # megabytes of text a second on one core, as `rate` of the steps
 
 # Bytes on disk for a byte of text.
 BASE_DISK = 0.45  # the text as it was read, lz4
-TEXT_DISK = 0.45  # every step that rewrites it keeps another copy
+TEXT_DISK = 0.45  # every step that rewrites it stores another copy
 COLUMN_DISK = 0.004  # a column of numbers
 RESULT_DISK = 0.30  # documents and removed documents, zstd
 

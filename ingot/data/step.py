@@ -1,15 +1,16 @@
-"""What a step of curation is: its options, and its work. It annotates documents with columns, and its rules decide on them.
+"""A step of curation: its options and its work. It annotates documents with columns, and its rules decide on them.
 
     options     what the user writes in the recipe; they say which columns the step reads and writes
     annotate    computes the columns; the expensive part, stored and never computed twice
     decide      compares columns with thresholds; cheap, done again whenever a threshold changes
 
 A step is one class in one file of steps/, found there by the name of the file; outside.py is about steps that are not of
-this package. `PerDocument` looks at one document at a time, `AcrossDocuments` at all of them (duplicates, ranks). A step
+this package. `PerDocument` looks at one document at a time (`PerText` at its text alone), `AcrossDocuments` at all of them
+(duplicates, ranks). A step
 that writes the column `text` rewrites the documents. Options are read without numpy and Arrow: a step imports what
 computes inside its methods.
 
-Invariant: what `annotate` computes for a document does not depend on the documents beside it in a batch, nor on the
+Invariant: what `annotate` computes for a document does not depend on the other documents of the batch, nor on the
 fields named in `decides`.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
+    from ingot.data.text.texts import Texts
+
+Words = Literal["whitespace", "letters"]
+WORDS = "what a word is: `whitespace` as str.split(), `letters` as runs of \\w"
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,9 @@ class Rule:
     values: Sequence[Any] | NDArray[Any] | None = None  # what was measured, by row
     limit: str = ""  # "< 50", "> 0.3", "not one of en, de"
     spans: Sequence[Sequence[tuple[int, int]]] | None = None  # by row: characters [start, end) that the rule is about
-    partners: NDArray[np.int64] | None = None  # by row: the place (engine/shard.py) of the document that stays, or -1
+    partners: NDArray[np.int64] | None = (
+        None  # by row: the location (engine/shard.py) of the document that stays, or -1
+    )
 
     def detail(self, row: int) -> str:
         """`2.31 < 3` for a row."""
@@ -61,7 +68,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Report:
-    """What a step found in all documents: for a JSON file beside the funnel, and for the person watching."""
+    """What a step found in all documents: for a JSON file next to funnel.json, and for the screen."""
 
     content: dict[str, Any]
     lines: list[str]
@@ -78,7 +85,7 @@ def at_most(name: str, values: NDArray[Any], limit: float) -> Rule:
 
 
 def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
-    """A column as floats; null becomes nan, which no rule is broken by."""
+    """A column as floats; null becomes nan, which breaks no rule."""
     import numpy as np
     import pyarrow
 
@@ -138,6 +145,11 @@ class Step(Kind, ABC):
         """What the columns depend on: every option except the thresholds, and the files outside."""
         return content_hash([without_paths(self.model_dump(mode="json", exclude=set(self.decides))), self.files()])
 
+    def task_options(self) -> dict[str, Any]:
+        """What the tasks of the step need to know, and what their results depend on: options, files outside, version."""
+        config = self.model_dump(mode="json", exclude=set(self.decides))
+        return {"config": config, "outside": self.files(), "version": self.version}
+
     @abstractmethod
     def annotate(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the columns: of documents (`PerDocument`), or of shards (`AcrossDocuments`)."""
@@ -150,21 +162,21 @@ class Step(Kind, ABC):
         return []
 
     def say(self) -> list[str]:
-        """Lines for the person watching, before the step runs (an S-curve, the size of a word list)."""
+        """Lines for the screen, before the step runs (an S-curve, the size of a word list)."""
         return []
 
     def report(self, tables: Iterable[pyarrow.Table]) -> Report | None:
-        """A report on the documents that the step looked at, if it has one to give: `tables`, with the column `id` and
+        """A report on the documents that the step looked at, if it has one; `tables` have the column `id` and
         what the step wrote."""
         return None
 
     def __getstate__(self) -> dict[Any, Any]:
-        """The options alone: what a step has read and kept (`cached_property`) does not travel to other processes."""
+        """The options alone: what a step has read (`cached_property`) is not sent to other processes."""
         state = super().__getstate__()
         return state | {"__dict__": self._options(state["__dict__"])}
 
     def __copy__(self) -> Self:
-        """The options alone: a copy with other options (`model_copy`) keeps nothing that was read for the old ones."""
+        """The options alone: a copy with other options (`model_copy`) has nothing that was read for the old ones."""
         copied = super().__copy__()
         object.__setattr__(copied, "__dict__", self._options(copied.__dict__))
         return copied
@@ -184,8 +196,26 @@ class PerDocument(Step):
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         """Every column of `writes()`, one value a row. `documents` has the columns of `reads()`.
 
-        Called in a worker process with some tens of megabytes of text; must not keep state between calls.
+        Called in a worker process with some tens of megabytes of text; must not hold state between calls.
         """
+
+
+class PerText(PerDocument):
+    """A step that looks at nothing but the texts."""
+
+    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+        import pyarrow
+
+        from ingot.data.text.texts import Texts
+
+        columns: dict[str, pyarrow.Array] = {}
+        for name, values in self.measure(Texts.of(documents.column("text"))).items():
+            columns[name] = values.column() if isinstance(values, Texts) else pyarrow.array(values)
+        return columns
+
+    @abstractmethod
+    def measure(self, texts: Texts) -> dict[str, Any]:
+        """Every column of `writes()`, one value a text: arrays of numpy or Arrow, or `Texts`."""
 
 
 class AcrossDocuments(Step):

@@ -1,4 +1,4 @@
-"""What steps report on the documents that they looked at (a JSON file beside the funnel, lines for the person watching).
+"""Makes the reports of steps on the documents that they looked at: a JSON file next to funnel.json, lines for the screen.
 
 One task a step, which reads the step's columns shard by shard.
 """
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.data.annotate import input_key, kept, matching, meaning
+from ingot.data.annotate import cached_step, input_key, matching, meaning
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase
@@ -62,7 +62,7 @@ def columns(step: Step) -> list[str]:
 
 def report_step(folder: Path, item: Reporting, _: None) -> dict[str, Any]:
     """Make the report of a step."""
-    report = kept(item.step, item.meaning).report(looked_at(item))
+    report = cached_step(item.step, item.meaning).report(looked_at(item))
     return {} if report is None else asdict(report)
 
 

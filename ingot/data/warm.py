@@ -1,21 +1,60 @@
-"""Before the first task: what every worker loads, and kernels compiled once a machine.
+"""Prepares the workers before the first task: what each one imports, and kernels compiled once on a machine.
+
+pyarrow looks for pandas when it makes its first array, numba looks for scipy when it loads its first kernel (for BLAS, which
+no kernel calls). Together they take half a second and tens of megabytes in every worker. `load_lean` lets both look while the
+other library cannot be found, and they do not look again; code that imports pandas or scipy itself still gets them.
 
 Compilation takes about two seconds a step when it is new on a machine, much longer than a small corpus. Before the first
 run every step whose kernels were never compiled is tried on a few words, different steps in different workers; the
-compiled kernels lie in the cache folder then (kernel_cache.py), where all workers find them.
+compiled kernels are then in the cache folder (kernel_cache.py), where all workers find them.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 
-from ingot.data.engine.lean import load_lean
 from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step
+
+
+def load_lean() -> None:
+    """Load pyarrow and numba by themselves. Does nothing for one that has found its companion already."""
+    import pyarrow
+
+    with hidden("pandas"):
+        pyarrow.array([0])
+    with hidden("scipy"):
+        import numba.np.arraymath  # noqa: F401
+
+
+class Hides(MetaPathFinder):
+    """A finder that comes before all others and says of one module that there is none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == self.name:
+            raise ModuleNotFoundError(f"no {fullname} here", name=fullname)
+
+
+@contextmanager
+def hidden(name: str) -> Iterator[None]:
+    """While inside, a library that was not imported yet cannot be found."""
+    finder = Hides(name)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
 
 PROSE = "The keeper wrote down the names of the ships. Nobody knew why that was.\n\nWho went by? He did not say.\n"
 CODE = (
@@ -45,7 +84,7 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
 
 
 def is_cold(step: Step) -> bool:
-    """True if numba has stored nothing for a file that the step's methods import; those of text/ are everybody's."""
+    """True if numba has stored nothing for a file that the step's methods import; those of text/ are shared by all steps."""
     from ingot.data import kernel_cache
 
     source = Path(str(sys.modules[type(step).__module__].__file__)).read_text(encoding="utf-8")

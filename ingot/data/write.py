@@ -1,4 +1,4 @@
-"""The results: documents and removed documents as Parquet parts, samples of the removed for the report.
+"""Writes the results: documents and removed documents as Parquet parts, samples of the removed for the report.
 
     documents/part-*.parquet   id, text, source, kind, quality, then one column per annotation (no name with a leading _)
     removed/part-*.parquet     id, text, source, step, rule, detail, spans, duplicate_of: every document that went
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ingot.data.annotate import content_name, input_key
-from ingot.data.engine.shard import Shard, place_of, shard_and_row
+from ingot.data.engine.shard import Shard, location_of, shard_and_row
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase
 from ingot.data.funnel import sample_key, sample_row
@@ -129,13 +129,13 @@ def schema_of(shards: Sequence[Shard], columns: Sequence[str]) -> pyarrow.Schema
     return pyarrow.schema(fields)
 
 
-def parts(pieces: Sequence[Grouped], sizes: Sequence[int], enough: int) -> Iterator[tuple[tuple[Grouped, ...], int]]:
-    """Consecutive pieces that hold anything, together until they are large `enough`; and the bytes of each group."""
+def parts(items: Sequence[Grouped], sizes: Sequence[int], enough: int) -> Iterator[tuple[tuple[Grouped, ...], int]]:
+    """Consecutive items that hold anything, together until they are large `enough`; and the bytes of each group."""
     group: list[Grouped] = []
     total = 0
-    for piece, size in zip(pieces, sizes, strict=True):
+    for item, size in zip(items, sizes, strict=True):
         if size:
-            group.append(piece)
+            group.append(item)
             total += size
         if total >= enough:
             yield tuple(group), total
@@ -209,19 +209,19 @@ def removed_part(folder: Path, item: RemovedPart, options: dict[str, int]) -> di
 
 
 def removed_rows(removal: Removal, shards: Sequence[Shard]) -> tuple[pyarrow.Table, list[int], list[int]]:
-    """The documents that a run of steps removed from a shard, their places, and the places of their partners."""
+    """The documents that a run of steps removed from a shard, their locations, and the locations of their partners."""
     import pyarrow
     import pyarrow.parquet
 
     verdicts = pyarrow.parquet.read_table(removal.verdicts, use_threads=False)
     documents = removal.shard.read(["id", "text", "source"], removed=True).take(verdicts.column("row"))
-    places = np.asarray(verdicts.column("partner").to_numpy(), np.int64)
-    partners: list[str | None] = [None] * len(places)
-    numbers, rows = shard_and_row(places)
-    for number in np.unique(numbers[places >= 0]).tolist():
-        here = np.flatnonzero((numbers == number) & (places >= 0))
-        for place, name in zip(here.tolist(), shards[number].ids(rows[here]), strict=True):
-            partners[place] = name
+    locations = np.asarray(verdicts.column("partner").to_numpy(), np.int64)
+    partners: list[str | None] = [None] * len(locations)
+    numbers, rows = shard_and_row(locations)
+    for number in np.unique(numbers[locations >= 0]).tolist():
+        here = np.flatnonzero((numbers == number) & (locations >= 0))
+        for row, name in zip(here.tolist(), shards[number].ids(rows[here]), strict=True):
+            partners[row] = name
     columns = {
         "id": documents.column("id"),
         "text": documents.column("text"),
@@ -230,8 +230,8 @@ def removed_rows(removal: Removal, shards: Sequence[Shard]) -> tuple[pyarrow.Tab
         **{name: verdicts.column(name) for name in ("rule", "detail", "spans")},
         "duplicate_of": pyarrow.array(partners, pyarrow.string()),
     }
-    own = place_of(removal.shard.number, np.asarray(verdicts.column("row").to_numpy(), np.int64))
-    return pyarrow.table(columns).cast(removed_schema()), own.tolist(), places.tolist()
+    own = location_of(removal.shard.number, np.asarray(verdicts.column("row").to_numpy(), np.int64))
+    return pyarrow.table(columns).cast(removed_schema()), own.tolist(), locations.tolist()
 
 
 def least(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Sampling from a model: the engine that RL and evals wait for, plain text generation, and a chat in the terminal."""
+"""Sampling from a model: an engine with continuous batching, structured output, speculative decoding, quantised weights."""

@@ -1,4 +1,4 @@
-"""The requests that decode together, row by row, and what the host must know of them before each step.
+"""The requests that decode together, row by row, and the counts that the host needs before each step.
 
 The host knows without reading tokens how long every context will be, which rows are about to need a page, and which have got
 their last token. Counts are numpy arrays, because the engine checks hundreds of rows a thousand times a second.
@@ -68,7 +68,7 @@ class DecodingBatch:
     # ---- where a row may get several tokens at a time (speculate/)
 
     def spare(self, row: int) -> int:
-        """How many drafts the row has pages for, beside its last token."""
+        """How many drafts the row has pages for, besides its last token."""
         return int(self._held[row] - self.sizes[row])
 
     def move(self, counts: Sequence[int]) -> None:

@@ -1,13 +1,13 @@
-"""An exact checksum of all weights: cheap enough to take at every sync of learner and sampler.
+"""An exact checksum of all weights, cheap enough for every sync of learner and sampler.
 
 The bytes of a tensor are read as 64-bit words b_ij (row i, column j of 1024; the last row is filled up with zeros), and
 
     c = Σ_ij (b_ij xor (b_ij >> 32)) · (2i + 1) · (j·G | 1)      modulo 2^64,   G = 0x9E3779B97F4A7C15.
 
 A single changed bit changes its term by an odd number times 2^k with k < 32, whatever bit it is (the shift brings the
-high half down), and both factors are odd: c always changes. Because k < 32, values that changed places are found too
+high half down), and both factors are odd: c always changes. Because k < 32, values that were swapped are found too
 unless their factors agree in 33 bits. Names and order of the tensors are folded in. It guards against mistakes (a weight
-that was not copied, a tensor in the wrong place), not against an adversary.
+that was not copied, two tensors that were swapped), not against an adversary.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A client of OpenAI-compatible servers, with the standard library: JSON there, server-sent events back.
+"""A client of OpenAI-compatible servers, with the standard library: sends JSON, reads server-sent events.
 
-Whatever goes wrong between here and there is an `IngotError` that says what to do.
+Every failure on the way is an `IngotError` that says what to do.
 """
 
 from __future__ import annotations

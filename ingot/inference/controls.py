@@ -1,4 +1,4 @@
-"""The samplings of a batch as tensors on the device, made once for as long as its requests stay the same.
+"""The sampling options of a batch as tensors on the device, made once for as long as its requests stay the same.
 
 An option that no request of the batch uses costs nothing: the host knows which options occur (the plain Python values here), and
 the device is never asked. Batches of hundreds of requests change at nearly every step, so a request with nothing but a
@@ -96,7 +96,7 @@ class Controls:
             self._penalties.count(ids_B)
 
     def repeated(self, positions: int) -> Controls:
-        """Controls for `positions` rows in the place of each (b · positions + t), made once.
+        """Controls with each row repeated `positions` times (row b · positions + t), made once.
 
         A row with penalties has them at its first position only, and counts the token of that one.
         """

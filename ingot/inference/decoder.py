@@ -1,4 +1,4 @@
-"""One step of decoding: rows in, logits out. On a GPU it is a captured CUDA graph, one for each batch size.
+"""Runs one decoding step of the model: rows in, logits out. On a GPU it is a captured CUDA graph, one for each batch size.
 
 A step of a small model is hundreds of kernels of a few microseconds each; starting them one by one takes far longer than running
 them. A graph starts all of them at once. Its sizes are padded (SIZES), so there are few graphs; they share their memory, because

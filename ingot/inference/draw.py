@@ -1,4 +1,4 @@
-"""From logits to tokens: temperature, truncation, and the inverse of the cumulative distribution at u(seed, index).
+"""Samples the tokens of a decoding step: changes to the logits, the draw, and the log-probabilities that requests ask for.
 
 A row is drawn in this order (vLLM's and, where they have the same options, transformers'):
 
@@ -27,7 +27,7 @@ from ingot.workspace.errors import IngotError
 
 @dataclass
 class Drawn:
-    """One token of each row, and what the rows asked for beside it; None where no row asks.
+    """One token of each row, and what else the rows asked for; None where no row asks.
 
     `kept_BW` has bit v % 8 of byte v // 8 set for each token v that masks and truncation left, and `kept_logmass_B` is
     log Σ π_v over these under the policy π of the log-probabilities; rows that did not ask have zeros.

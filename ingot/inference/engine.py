@@ -93,7 +93,7 @@ class Engine:
         cache_shape = size_caches(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
         with torch.inference_mode():
             self._memory = Memory(model, slots, cache_shape, drafts=drafts)
-            self._rows = DecodingRows(slots, cache_shape, self._memory.nobody, self._device)
+            self._rows = DecodingRows(slots, cache_shape, self._memory.padding_slot, self._device)
         self._decoder = Decoder(model, self._memory.caches, self._rows, cache_shape, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
@@ -122,15 +122,15 @@ class Engine:
                 while request.finish is None:
                     self.step()
         finally:
-            for request in requests:  # after Ctrl-C or an error nothing stays behind
+            for request in requests:  # after Ctrl-C or an error no request stays in the engine
                 self.cancel(request)
         return [request.completion() for request in requests]
 
     def stream(self, prompt: Sequence[int], sampling: Sampling) -> Generator[int, None, None]:
-        """The tokens of one completion as they are sampled; closing the iterator frees its place."""
+        """The tokens of one completion as they are sampled; closing the iterator frees its slot."""
         self._weights.check(self.version)
         tokens = self._stream(self.submit(prompt, sampling))
-        next(tokens)  # into its `try`: closing it before the first token frees its place, too
+        next(tokens)  # into its `try`: closing it before the first token frees its slot, too
         return tokens
 
     def _stream(self, request: Request) -> Generator[int, None, None]:
@@ -204,7 +204,7 @@ class Engine:
         return request
 
     def cancel(self, request: Request) -> None:
-        """Drop a request, wherever it is; what it has sampled stays with it. One that has ended stays as it is."""
+        """Drop a request, wherever it is; what it has sampled stays with it. One that has ended does not change."""
         if request.finish is None:
             with self._starting_over():
                 request.finish = "cancelled"
@@ -257,8 +257,8 @@ class Engine:
 
     def _queue(self, request: Request) -> None:
         """Let the request wait, in the order of arrival; before others of its number, since it was here before."""
-        place = bisect_left(self._waiting, request.number, key=lambda other: other.number)
-        self._waiting.insert(place, request)
+        index = bisect_left(self._waiting, request.number, key=lambda other: other.number)
+        self._waiting.insert(index, request)
 
     def _admit_and_read(self) -> bool:
         """Whether a request waits for what another one has just read."""
@@ -431,11 +431,11 @@ class Engine:
             return
         verified = speculator.verify(batch, drafts, self.version)
         self._check_finite(verified.wait(), self.version)
-        kept = verified.give()
-        self._stats.generated_tokens += sum(kept)
-        speculator.settle(batch, verified, kept)
+        accepted = verified.give()
+        self._stats.generated_tokens += sum(accepted)
+        speculator.settle(batch, verified, accepted)
         self._stats.drafted_tokens += sum(map(len, drafts))
-        self._stats.accepted_tokens += sum(kept) - len(kept)
+        self._stats.accepted_tokens += sum(accepted) - len(accepted)
         for request in [one for one in batch.requests if one.finish is not None]:
             self._end(request)
 

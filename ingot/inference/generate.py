@@ -1,4 +1,4 @@
-"""Text in, text out: one prompt through an engine of its own."""
+"""Continues one text: a prompt through an engine of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoding step that has been launched: what it drew comes to the host while the device goes on.
+"""A decoding step that has been launched: its tokens are copied to the host while the device goes on.
 
 Shapes: B rows, N likeliest tokens, W bytes of packed bits.
 """
@@ -31,7 +31,7 @@ class InFlight:
             self._event.record()
 
     def wait(self) -> tuple[list[int], list[float]]:
-        """Ids and log-probabilities, once they are there."""
+        """Ids and log-probabilities, once they have been copied."""
         if self._event is not None:
             self._event.synchronize()
         ids, logprobs = self._drawn_2B.tolist()

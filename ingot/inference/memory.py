@@ -1,7 +1,7 @@
-"""What requests hold while they are in the engine: a slot, pages, and prefixes that others have computed before.
+"""Gives requests their cache memory: a slot, pages, and prefixes that other requests have computed before.
 
 A request enters with pages for its whole context. The first of them may be those of others that begin with the same tokens
-(pages.py); where the model has states or rings beside its pages, they must come with a snapshot of these (snapshots.py). It
+(pages.py); where the model has states or rings besides its pages, they must come with a snapshot of these (snapshots.py). It
 gives everything back when it leaves; what it has computed can be found until its pages are needed.
 """
 
@@ -41,9 +41,9 @@ class Memory:
         self._all_caches = [cache for cache in (*self.caches, self.draft_cache) if cache is not None]
         self.in_pages = all(cache.in_pages for cache in self._all_caches)
         self.pool = Pool(cache_shape.pages, cache_shape.page)
-        self.nobody = cache_shape.slots - 1
+        self.padding_slot = cache_shape.slots - 1
         self._slots = list(range(count - 1, -1, -1))
-        self.snapshots = Snapshots([] if self.in_pages else range(count, self.nobody))
+        self.snapshots = Snapshots([] if self.in_pages else range(count, self.padding_slot))
         self._slot_copies: list[tuple[int, int]] = []
         self._page_copies: list[tuple[int, int]] = []
 
@@ -81,8 +81,8 @@ class Memory:
             self._restore(found, request)
         if not request.entered:  # later it finds what it has read itself
             request.shared_tokens = min(request.done, len(request.prompt))
-        for place in range(len(request.nodes), len(beginning) // page):
-            self._name(request, place, ready=False)
+        for index in range(len(request.nodes), len(beginning) // page):
+            self._name(request, index, ready=False)
         return "in"
 
     def leave(self, request: Request) -> None:
@@ -104,7 +104,7 @@ class Memory:
         if self.pool.available + self.snapshots.pages < count + spare:
             return None  # giving up snapshots would not help
         while self.pool.available < count + spare:
-            self.flush()  # what shall be copied from a snapshot must be copied before it goes
+            self.flush()  # pending copies from a snapshot must be made before it is dropped
             pages = self.snapshots.drop_oldest()
             if pages is None:
                 return None
@@ -118,18 +118,18 @@ class Memory:
         before, request.done = request.done // self.cache_shape.page, done
         if request.root is None:
             return
-        for place in range(before, done // self.cache_shape.page):
-            if place < len(request.nodes):
-                self.pool.fill([request.pages[place]])
+        for index in range(before, done // self.cache_shape.page):
+            if index < len(request.nodes):
+                self.pool.fill([request.pages[index]])
             else:
-                self._name(request, place, ready=True)
+                self._name(request, index, ready=True)
 
-    def _name(self, request: Request, place: int, *, ready: bool) -> None:
-        assert request.root is not None and place == len(request.nodes)
+    def _name(self, request: Request, index: int, *, ready: bool) -> None:
+        assert request.root is not None and index == len(request.nodes)
         page = self.cache_shape.page
         parent = request.nodes[-1] if request.nodes else request.root
-        tokens = request.span(place * page, (place + 1) * page)
-        request.nodes.append(self.pool.name(parent, tokens, request.pages[place], ready=ready))
+        tokens = request.span(index * page, (index + 1) * page)
+        request.nodes.append(self.pool.name(parent, tokens, request.pages[index], ready=ready))
 
     def forget(self, active: Sequence[Request] = ()) -> None:
         """Nothing that was computed may be found again; what `active` requests hold and will compute is for them alone."""
@@ -159,10 +159,10 @@ class Memory:
         name = (parent, tuple(request.span(whole * page, length)))
         if self.snapshots.known(name):
             return
-        place = self.snapshots.free_slot()
-        if place is None:
+        free = self.snapshots.free_slot()
+        if free is None:
             return
-        slot, gone = place
+        slot, gone = free
         self.pool.let_go(gone)
         own = self.pool.take(1) if length % page else []  # the request goes on writing into its last page
         if own is None:
@@ -175,7 +175,7 @@ class Memory:
             self._page_copies.append((request.pages[whole], own[0]))
         try:
             self.flush()
-        except BaseException:  # of any kind: a state that was not copied must not be found, nor its place be lost
+        except BaseException:  # a state that was not copied must not be found, and its slot must not be lost
             self.pool.let_go(pages)
             self.snapshots.give_back(slot)
             raise
@@ -248,7 +248,7 @@ def size_chunk(model: Transformer, device: str | None = None) -> int:
 
 
 def _empty_caches(model: Transformer, cache_shape: CacheShape, drafts: bool) -> list[Cache | None]:
-    """The caches without memory, that of the multi-token module among them if it shall draft."""
+    """The caches without memory, and that of the multi-token module if it drafts."""
     mixers = [block.mixer for block in model.blocks if isinstance(block, Block)]
     dtype, nowhere = model.embedding.weight.dtype, torch.device("meta")
     caches: list[Cache | None] = [
@@ -260,7 +260,7 @@ def _empty_caches(model: Transformer, cache_shape: CacheShape, drafts: bool) -> 
 
 
 def simple_caches(cache: Cache | None) -> list[Cache]:
-    """What a cache is made of."""
+    """The shapes and sizes of a cache."""
     if isinstance(cache, JointCache):
         return [each for part in cache.parts.values() for each in simple_caches(part)]
     return [] if cache is None else [cache]

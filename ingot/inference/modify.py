@@ -1,4 +1,4 @@
-"""What changes the logits before temperature and truncation: bias, masks, penalties, and a least number of tokens.
+"""Changes to the logits before temperature and truncation: bias, masks, penalties, and a least number of tokens.
 
 Each class holds one change for the rows of a batch that ask for it, as tensors on the device, and applies it in place:
 
@@ -65,7 +65,7 @@ class Allowed:
     """A list of the tokens that may be drawn."""
 
     def __init__(self, rows: Sequence[int], samplings: Sequence[Sampling], device: torch.device, size: int) -> None:
-        tokens = ((place, samplings[row].allowed_tokens or ()) for place, row in enumerate(rows))
+        tokens = ((index, samplings[row].allowed_tokens or ()) for index, row in enumerate(rows))
         index = to_device(_flat(tokens, size), device)
         self._rows_A = to_device(rows, device)
         self._banned_AV = torch.ones(len(rows), size, dtype=torch.bool, device=device)
@@ -91,9 +91,9 @@ class Constrained:
             raise IngotError(problem, place="sampling", fix="give one mask for each row with a constraint")
         # the caching allocator of pinned memory does not reuse this buffer before the copy is done
         staged = torch.zeros(len(masks), self._size, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
-        for place, row in enumerate(self._rows):  # a tokenizer may have fewer tokens than the model has logits
+        for index, row in enumerate(self._rows):  # a tokenizer may have fewer tokens than the model has logits
             mask = masks[row][: self._size]  # a stop token may lie beyond
-            staged.numpy()[place, : len(mask)] = mask
+            staged.numpy()[index, : len(mask)] = mask
         self._masks_CV = staged.to(self._device, non_blocking=True)
 
     def apply(self, logits_BV: Tensor, steps_B: Tensor) -> None:
@@ -124,8 +124,8 @@ class Penalties:
         self._starts_P = torch.arange(len(rows), device=device) * size
         self._counts_PV = torch.zeros(len(rows), size, dtype=torch.int32, device=device)
         self._seen_PV = torch.zeros(len(rows), size, dtype=torch.bool, device=device)
-        prompts = _flat(((place, prompt) for place, (prompt, _) in enumerate(given)), size)
-        texts = _flat(((place, text) for place, (_, text) in enumerate(given)), size)
+        prompts = _flat(((index, prompt) for index, (prompt, _) in enumerate(given)), size)
+        texts = _flat(((index, text) for index, (_, text) in enumerate(given)), size)
         self._seen_PV.view(-1).index_fill_(0, to_device(prompts, device), True)
         self._add(to_device(texts, device))
 

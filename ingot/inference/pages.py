@@ -1,4 +1,4 @@
-"""The page pool: which requests hold which pages of the cache, and what the pages hold (prefix caching).
+"""The page pool: which requests hold which pages of the cache, and which prefix is in which page (prefix caching).
 
 Any number of requests hold a page; it is free when none does. A page that is full of tokens has a *node*: a name
 that stands for its tokens and all tokens before them,
@@ -23,7 +23,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ingot.model.mixers.cache import NOBODY
+from ingot.model.mixers.cache import PADDING_PAGE
 
 Key = tuple[int, tuple[int, ...]]
 
@@ -50,7 +50,7 @@ class Pool:
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count - 1, size
-        self._free: deque[int] = deque(page for page in range(count) if page != NOBODY)
+        self._free: deque[int] = deque(page for page in range(count) if page != PADDING_PAGE)
         self._left: OrderedDict[int, None] = OrderedDict()  # pages with a node and no holder, oldest first
         self._holders = [0] * count
         self._node_of: dict[int, _Node] = {}

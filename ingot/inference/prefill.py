@@ -1,7 +1,7 @@
-"""Prefill: chunks of prompts, of many lengths, in few padded passes.
+"""Prefill: reads chunks of prompts of many lengths in few padded passes.
 
 On a GPU, where pages hold all that layers keep, a chunk is cut into rows of one length, and all chunks are read in one pass: a
-layer writes the keys of all rows before any row looks at them, so the rows of one prompt see each other as they should.
+layer writes the keys of all rows before any row attends to them, so the rows of one prompt see each other.
 
 Elsewhere a pass handles rows of one padded length; the lengths are 8, 12, 16, 24, 32, 48, … so at most a third of a pass is
 padding and few shapes occur. A pass holds at most `TOKENS_PER_PASS` padded tokens, unless a single row is longer.
@@ -20,7 +20,7 @@ from ingot.inference.request import Request
 from ingot.inference.speculate.module import ModuleDrafter
 from ingot.model.block import Block
 from ingot.model.context import Context
-from ingot.model.mixers.cache import NOBODY
+from ingot.model.mixers.cache import PADDING_PAGE
 from ingot.model.transformer import Transformer
 
 SHORTEST_BUCKET = 8
@@ -90,7 +90,7 @@ def _read(
     model: Transformer, memory: Memory, padded: int, group: Sequence[PromptChunk], drafter: ModuleDrafter | None
 ) -> None:
     tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each chunk
-    table = np.full((len(group), memory.cache_shape.table_width), NOBODY, dtype=np.int32)
+    table = np.full((len(group), memory.cache_shape.table_width), PADDING_PAGE, dtype=np.int32)
     for row, (request, start, end) in enumerate(group):
         tokens[row, : end - start + 1] = request.span(start, end + 1)
         table[row, : len(request.pages)] = request.pages

@@ -33,7 +33,7 @@ class Completion:
 
 @dataclass(eq=False)
 class Request:
-    """One request. The caller reads the first part; the second is where it stands in the engine."""
+    """One request. The caller reads the first fields; the others are the engine's own state of it."""
 
     prompt: list[int]
     sampling: Sampling

@@ -1,4 +1,4 @@
-"""The thread that owns an engine: requests come in from any thread, tokens go out to their consumers.
+"""The thread that owns an engine: takes requests from any thread, and delivers their tokens.
 
 An engine belongs to one thread. The runner is that thread:
 
@@ -8,7 +8,7 @@ An engine belongs to one thread. The runner is that thread:
   requests; a thread waits for the end of a request on a future. Nothing polls, and an idle runner sleeps.
 * At most `limit` requests are running or queued. One more is refused at once (`QueueFull`), with the time after which a retry
   should succeed: a request that waits in vain costs more than one that is refused.
-* `drain` takes nothing new, lets what runs come to its end and cuts off what has not ended by the deadline.
+* `drain` takes nothing new, lets running requests end, and cuts off those that have not ended by the deadline.
 * A step that fails ends the requests that were in the engine with its error; the runner goes on with the next ones. After
   `FAILURES` failed steps in a row the engine is given up and `failure` says why.
 * `begin` and `call` run a function between two steps, `paused` holds the engine between two steps: weights may be changed
@@ -81,7 +81,7 @@ class Handle:
 
     def __init__(self, runner: EngineRunner, loop: asyncio.AbstractEventLoop | None, inbox: Inbox | None) -> None:
         self.done: Future[Request] = Future()
-        self.done.set_running_or_notify_cancel()  # it cannot be cancelled behind the runner's back: `cancel` is the way
+        self.done.set_running_or_notify_cancel()  # cancelling the future is refused: use `cancel`
         self.inbox = inbox
         self._runner, self._loop = runner, loop
         self._request: Request | None = None  # once the engine has taken it
@@ -197,7 +197,7 @@ class EngineRunner:
         try:
             return future.result(timeout)
         finally:
-            future.cancel()  # too late: it must not run behind the caller's back
+            future.cancel()  # too late: it must not run after the caller has gone on
 
     def begin(self, function: Callable[[], Result]) -> Future[Result]:
         """What `function` will return or raise, run in the engine's thread between two steps; until then it can be cancelled."""

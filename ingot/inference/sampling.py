@@ -1,4 +1,4 @@
-"""How one request is sampled: its options, each with its formula, and what is refused.
+"""The sampling options of one request, each with its formula, and their checks.
 
 What the options do to the logits, and in which order, is in draw.py. This module imports nothing heavy: a request can be
 described and checked where no tensor library is loaded.
@@ -88,7 +88,7 @@ class Sampling:
         if self.top_logprobs < 0:
             raise _refused("top_logprobs", self.top_logprobs, "give 0 (off) or more")
         if "" in self.stop_strings:
-            raise _refused("stop_strings", self.stop_strings, "leave out the empty string: it stands everywhere")
+            raise _refused("stop_strings", self.stop_strings, "leave out the empty string: it is in every text")
         if self.logit_bias:
             self._check_bias()
         if self.allowed_tokens is not None and (not self.allowed_tokens or min(self.allowed_tokens) < 0):
@@ -125,7 +125,7 @@ class Sampling:
 
     @cached_property
     def penalises(self) -> bool:
-        """Whether tokens are treated otherwise because they occurred before."""
+        """Whether the logits of tokens change because they occurred before."""
         return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
 
     @cached_property

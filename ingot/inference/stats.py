@@ -1,4 +1,4 @@
-"""What an engine counts."""
+"""Counters of the sampling engine: what it holds now, and what it has done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text out of tokens as they come: whole characters only, and nothing that may turn out to be part of a stop string.
+"""Streams text from tokens: whole characters only, and nothing that may turn out to be part of a stop string.
 
 A token may end in the middle of a character and a stop string in the middle of a token, so text is held back: bytes
 until their character is complete, characters while they are the beginning of a stop string. The text ends before the

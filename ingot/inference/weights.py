@@ -1,4 +1,4 @@
-"""Which weights the engine samples with: how new ones come in, and how a change behind its back is found.
+"""The weights that the engine samples with: copies new ones in, and detects changes that were not announced.
 
 The engine samples with the module that is trained, or with a copy of it in another precision (`in_precision`): on a GPU training
 keeps its weights in float32, and sampling reads half as much in bfloat16.
@@ -79,7 +79,7 @@ class Weights:
         self._accept(expected)
 
     def _count_writes(self) -> list[tuple[int, int]]:
-        """For every weight, and every buffer (routers' biases), where it lies and how often it was written to in place."""
+        """For every weight, and every buffer (routers' biases), its address and how often it was written to in place."""
         source = self._learner or self.model
         tensors = (*source.parameters(), *source.buffers())
         return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]

@@ -1,7 +1,7 @@
-"""Which options a kernel understands: an allow-list, so that an option it has never heard of is never ignored.
+"""Checks that a kernel understands all options that are set (an allow-list), so that no kernel ignores an option.
 
 A kernel or backend names the fields of an option value that it implements or that do not concern it. `understands` says whether
-every other field is at its default. A field that somebody adds tomorrow is on no list: as soon as it is set, the kernel is passed
+every other field is at its default. A field that is added later is on no list: as soon as it is set, the kernel is passed
 over and the PyTorch definition runs.
 """
 

@@ -30,7 +30,7 @@ from ingot.kernels.attend_paged import (
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.kernels.launch import dependent_launch, has_triton, on_device_of, power_of_two
 
-OPTIONS = frozenset(("scale",))  # of attention, that the definition and the kernel understand
+OPTIONS = frozenset(("scale",))  # fields of AttentionOptions that the definition and the kernel understand
 WIDEST_LATENT, WIDEST_ROTATED = 512, 128
 
 
@@ -99,12 +99,12 @@ class Product(torch.autograd.Function):
 
 
 def kernel_exists(latent_width: int, rotated_width: int) -> bool:
-    """The kernel takes entries of these widths."""
+    """Whether the kernel takes entries of these widths."""
     return latent_width <= WIDEST_LATENT and 0 < rotated_width <= WIDEST_ROTATED and has_triton()
 
 
 def kernel_allowed(query_BTHE: Tensor, latent_width: int, options: AttentionOptions) -> bool:
-    """The kernel takes: CUDA, at most 32 bits, OPTIONS, and the widths of `kernel_exists`."""
+    """Whether the kernel can run: CUDA, at most 32 bits, OPTIONS, and the widths of `kernel_exists`."""
     if not query_BTHE.is_cuda or query_BTHE.dtype not in DTYPES or not understands(options, OPTIONS):
         return False
     return kernel_exists(latent_width, query_BTHE.shape[-1] - latent_width)
@@ -120,7 +120,7 @@ def attend_latent(
     latent_width: int,
     reach: int,
 ) -> Tensor:
-    """The definition, by the kernel where it is allowed; the entries of the new tokens have been written to the pages."""
+    """Attention by the kernel where it can run, else by the definition. The pages already hold the new tokens' entries."""
     given = (query_BTHE, entries_N1PE, table_BR, positions_BT, options)
     if not kernel_allowed(query_BTHE, latent_width, options):
         return attend_latent_definition(*given, latent_width=latent_width, reach=reach)

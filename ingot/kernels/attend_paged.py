@@ -28,7 +28,7 @@ from ingot.kernels.launch import dependent_launch, has_triton, on_device_of, pow
 OPTIONS = frozenset(("scale", "window", "chunk", "softcap", "sinks_H"))  # that the kernel understands
 FUSED_OPTIONS = frozenset(("scale", "window", "chunk"))  # that torch's fused attention understands under a mask
 WIDEST = 256  # of keys and values: wider tiles do not fit
-MULTIPROCESSORS = 132  # of an H100 or H200; elsewhere the splits are merely not the best
+MULTIPROCESSORS = 132  # of an H100 or H200; on other devices the splits are correct but not the fastest
 LEAST_SHARE = 128  # keys below which a split costs more than it saves
 MOST_SPLITS = 128
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -96,7 +96,7 @@ def attend_past(
 
 
 def kernel_allowed(query_BHTW: Tensor, keys_NKPW: Tensor, values_NKPV: Tensor, options: AttentionOptions) -> bool:
-    """The kernel takes: CUDA, at most 32 bits, heads of at most WIDEST channels, and OPTIONS."""
+    """Whether the kernel can run: CUDA, at most 32 bits, heads of at most WIDEST channels, and OPTIONS."""
     return (
         query_BHTW.is_cuda
         and query_BHTW.dtype in DTYPES
@@ -126,13 +126,13 @@ def attend_paged(
 
 
 class Tile(NamedTuple):
-    """How one program works."""
+    """Sizes of one program."""
 
     block_m: int  # queries
     block_n: int  # keys read at a time
     warps: int
     stages: int  # of the pipeline, every two of which are a block of keys on its way: first its table, then itself
-    resident: int  # programs that a multiprocessor has room for
+    resident: int  # programs that fit on a multiprocessor
 
 
 def launch(
@@ -216,7 +216,7 @@ def choose_splits(programs: int, keys: int, resident: int) -> int:
 
 
 def split_buffers(out: Tensor, splits: int) -> tuple[Tensor, Tensor]:
-    """Where the splits leave their mixtures [splits, …] and the sums of their weights, in float32; one split writes `out`."""
+    """Buffers for the splits' mixtures [splits, …] and the sums of their weights, in float32; a single split writes to `out`."""
     if splits == 1:
         return out, out
     shape = (splits, *out.shape)
@@ -224,7 +224,7 @@ def split_buffers(out: Tensor, splits: int) -> tuple[Tensor, Tensor]:
 
 
 def combine(parts: Tensor, sums: Tensor, out: Tensor) -> None:
-    """Mix what the splits left, weighted by their sums, into `out`."""
+    """Add up the splits' mixtures, weighted by their sums, into `out`."""
     from ingot.kernels.attend_paged_kernel import combine_kernel
 
     if parts is out:
@@ -246,5 +246,5 @@ def combine(parts: Tensor, sums: Tensor, out: Tensor) -> None:
 
 
 def precision(query: Tensor) -> str:
-    """How tensor cores multiply: float32 is not to be rounded to 10 bits."""
+    """The precision of tensor cores: float32 is not rounded to 10 bits."""
     return "ieee" if query.dtype == torch.float32 else "tf32"

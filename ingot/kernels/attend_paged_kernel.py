@@ -1,7 +1,7 @@
-"""Triton: the kernels of attention over pages. attend_paged.py and attend_latent.py launch them.
+"""Triton kernels of attention over pages. attend_paged.py and attend_latent.py launch them.
 
 A program takes BLOCK_M queries of one sequence and one key head: those of the G heads that share the key head, at consecutive
-tokens, numbered token·G + head. It walks the keys BLOCK_N at a time through the sequence's table and keeps a running softmax
+tokens, numbered token·G + head. It reads the keys BLOCK_N at a time through the sequence's page table and keeps a running softmax
 (Milakov and Gimelshein, arXiv 1805.02867; FlashAttention-2, arXiv 2307.08691) in powers of two:
 
     m' = max(m, max_j s_j)     l' = l·2^(m − m') + Σ_j 2^(s_j − m')     a' = a·2^(m − m') + Σ_j 2^(s_j − m') v_j

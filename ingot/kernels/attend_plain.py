@@ -59,5 +59,5 @@ def check_known(options: AttentionOptions) -> None:
         raise IngotError(
             f"attention has no definition of {', '.join(unknown)}",
             place="AttentionOptions",
-            fix="write it into ingot/kernels/attend_plain.py, then into the backends that shall have it",
+            fix="define it in ingot/kernels/attend_plain.py, then in the backends that support it",
         )

@@ -1,4 +1,4 @@
-"""The options of softmax attention, as one value that travels from the layer to every backend and kernel.
+"""The options of softmax attention as one value, which the layer passes to every backend and kernel.
 
     s_ij = scale · q_i·k_j,     c·tanh(s/c) with a softcap c,     o_i = Σ_j softmax_j(s_ij) v_j
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """What a layer's attention does beside the mask of documents and causality."""
+    """The options of a layer's attention besides the mask of documents and causality."""
 
     scale: float  # factor on q·k
     window: int | None = None  # keys that a query sees, itself included

@@ -1,10 +1,10 @@
-"""Cross-entropy between the two products of a language-model head: from logits to log-probabilities and the logits' gradient.
+"""Cross-entropy of a language-model head: log-probabilities of the targets and the gradient of the logits.
 
     z = softcap(scale · x)        Z = Σ_v e^{z_v}        log p = z_t − log Z
     ∂/∂x_v (a log p + b (log Z)²) = (a [v = t] + (2 b log Z − a) e^{z_v} / Z) · ∂z_v/∂x_v
 
 The weights a and b of a token are known before the pass, so the gradient is formed while the logits are there
-(train/fused_head.py). A head that is divided over ranks needs the two halves one by one, because log Z is only known when the
+(train/fused_head.py). A head that is divided over ranks needs the two steps one by one, because log Z is only known when the
 ranks have exchanged theirs: `summarise` and `spread` (train/parallel/vocabulary.py).
 
 Shapes: C tokens of a chunk, V vocabulary.
@@ -79,7 +79,7 @@ def spread(
 
 
 def multiply_unless_one(x: Tensor, factor: Tensor) -> None:
-    """x ← x · factor in place. In training the factor is 1: then nothing is read, and no device is asked."""
+    """x ← x · factor in place. In training the factor is 1: then nothing is read, and nothing waits for the device."""
     if kernel_allowed(x):
         from ingot.kernels import cross_entropy_kernel as kernel
 
@@ -89,7 +89,7 @@ def multiply_unless_one(x: Tensor, factor: Tensor) -> None:
 
 
 def kernel_allowed(x: Tensor) -> bool:
-    """What the kernels take: they compute in float32 on CUDA."""
+    """Whether the kernels, which compute in float32 on CUDA, can run."""
     return x.is_cuda and x.dtype in DTYPES and x.is_contiguous()
 
 

@@ -1,4 +1,4 @@
-"""Triton: cross_entropy.py; the gradient is written over the logits.
+"""Triton kernels of cross_entropy.py; the gradient is written over the logits.
 
 A program takes a row: one pass for the sum, one that writes. The rows in flight (two a multiprocessor; of 50,000 logits in
 bfloat16 26 MB) fit into the second-level cache, so that memory moves every logit in once and out once. Longer rows exceed it:
@@ -6,7 +6,7 @@ the second pass goes back from the end, which was read last.
 
 Exponentials are powers of two, Z = 2^r Σ_v 2^{c z_v − r} with c = log₂ e and r = max c z_v: c z − r is one instruction, rounded
 once, and r may itself be rounded as long as it is the same number everywhere. The first pass is online: every lane keeps its
-own r and the sum that belongs to it, and lanes meet once, at the end of the row.
+own r and the sum that belongs to it, and the lanes are combined once, at the end of the row.
 
 Arithmetic is in float32. tests/kernels/test_cross_entropy_cuda.py compares all of it with float64.
 
@@ -24,8 +24,8 @@ from torch import Tensor
 
 BLOCK = 32768  # logits that a program takes at once
 WARPS = 32
-STAGES = 1  # blocks on their way; with 1 that is left to the warps, which meet only at the end of a row
-LANE_BYTES = 16  # what a thread reads at once: the logits of a lane
+STAGES = 1  # blocks in flight; with 1 the warps overlap their reads, as they synchronise only at the end of a row
+LANE_BYTES = 16  # the logits that a thread reads at once
 LOG2_E = tl.constexpr(1 / math.log(2))
 LN_2 = tl.constexpr(math.log(2))
 LOWEST = tl.constexpr(-3e38)  # finite: lanes that saw nothing subtract no infinities
@@ -101,15 +101,15 @@ def _write_row(
     column = tl.arange(0, BLOCK // LANE)[:, None] * LANE + tl.arange(0, LANE)[None, :]
     WHOLE: tl.constexpr = COLUMNS // BLOCK * BLOCK
     if WHOLE < COLUMNS:
-        inside, place = WHOLE + column < COLUMNS, row + WHOLE + column
-        z = _capped(tl.load(place, mask=inside, other=0.0, eviction_policy="evict_first"), SCALE, SOFTCAP)
+        inside, address = WHOLE + column < COLUMNS, row + WHOLE + column
+        z = _capped(tl.load(address, mask=inside, other=0.0, eviction_policy="evict_first"), SCALE, SOFTCAP)
         gradient = _gradient(z, factor, 0.0, r, SCALE, SOFTCAP)
-        tl.store(place, gradient.to(row.dtype.element_ty), mask=inside, eviction_policy="evict_first")
+        tl.store(address, gradient.to(row.dtype.element_ty), mask=inside, eviction_policy="evict_first")
     for start in tl.range(0, WHOLE, BLOCK, num_stages=STAGES):
-        place = row + (WHOLE - BLOCK - start) + column
-        z = _capped(tl.load(place, eviction_policy="evict_first"), SCALE, SOFTCAP)
+        address = row + (WHOLE - BLOCK - start) + column
+        z = _capped(tl.load(address, eviction_policy="evict_first"), SCALE, SOFTCAP)
         gradient = _gradient(z, factor, 0.0, r, SCALE, SOFTCAP)
-        tl.store(place, gradient.to(row.dtype.element_ty), eviction_policy="evict_first")
+        tl.store(address, gradient.to(row.dtype.element_ty), eviction_policy="evict_first")
 
 
 @triton.jit
@@ -141,7 +141,7 @@ def _rows(
         r, total = _sum_row(row, COLUMNS, SCALE, SOFTCAP, BLOCK, LANE, STAGES)
         normaliser = tl.fma(r, LN_2, LN_2 * tl.log2(total))
         tl.store(normalisers + number, normaliser)
-        if WRITES:  # a target that is no token shall show in the loss
+        if WRITES:  # a target outside of the vocabulary makes the loss not a number
             logprob = LN_2 * (tl.fma(z, LOG2_E, -r) - tl.log2(total))
             tl.store(scores + number, tl.where(here, logprob, float("nan")))
         else:
@@ -230,9 +230,9 @@ def _multiply(x, factor, count, BLOCK: tl.constexpr, STEPS: tl.constexpr):
     by = tl.load(factor).to(tl.float32)
     if by != 1.0:
         for step in range(STEPS):
-            place = (tl.program_id(0).to(tl.int64) * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
-            value = tl.load(x + place, mask=place < count, other=0.0).to(tl.float32) * by
-            tl.store(x + place, value.to(x.dtype.element_ty), mask=place < count)
+            index = (tl.program_id(0).to(tl.int64) * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
+            value = tl.load(x + index, mask=index < count, other=0.0).to(tl.float32) * by
+            tl.store(x + index, value.to(x.dtype.element_ty), mask=index < count)
 
 
 def multiply_unless_one(x: Tensor, factor: Tensor) -> None:

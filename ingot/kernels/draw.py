@@ -1,4 +1,4 @@
-"""Draw a token of each row of logits: temperature, truncation, and the inverse of the cumulative distribution at u(seed, index).
+"""Samples a token from each row of logits: temperature, top-k, top-p, min-p, and a seeded draw.
 
 Truncation keeps the tokens with x_v ≥ floor, where x = modified logits / temperature and floor is the largest of
 
@@ -12,7 +12,7 @@ first of the likeliest tokens and truncates nothing. The token is the first v, i
 
 The log-probability is log softmax(logits · policy_scale), before masks and truncation. Rows with a logit that is not a number,
 and rows whose masks leave no token, report nan. Exponentials are in float32, sums in float64: a vocabulary of 10^5 tokens
-adds up so exactly that the number drawn never falls off the end.
+adds up so exactly that the drawn number never lies beyond the last token.
 
 Shapes: B rows, V vocabulary, T truncated rows, U of these, C candidates.
 """

@@ -1,4 +1,4 @@
-"""Triton: draw a token of each row, one program a row, with nothing sorted and nothing asked of the device.
+"""Triton kernel of draw.py: one program a row, without sorting and without waiting for the device.
 
 The row is read in blocks. One pass gives each block's largest value m_b and sum s_b = Σ exp(x − m_b), from which follow
 

@@ -1,9 +1,9 @@
-"""Scaled float8: casts, and products of what was cast.
+"""Scaled float8: casts to it, and products of cast tensors.
 
     s = max|x| / largest float8        x₈ = round(x / s)        left · rightᵀ ≈ s_left s_right left₈ · right₈ᵀ
 
 A scale is one number for a tensor, or one for each row [M, 1]. Products sum over the last dimension of both factors, and training
-sums over every dimension of every factor once: `cast_both` makes x₈ as it lies and transposed, on CUDA in one pass over x.
+sums over every dimension of every factor once: `cast_both` makes x₈ and its transpose, on CUDA in one pass over x.
 Without float8 hardware the same rounding is computed with ordinary products.
 
 Shapes: M rows, K columns, N rows of the right factor.
@@ -57,14 +57,14 @@ def to_float8(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling) -> tuple[Tenso
 
 
 def scale_of(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling = "tensor") -> Tensor:
-    """What the largest value, or the largest of each row [M, 1], is of the largest float8."""
+    """The largest value of the tensor, or of each row [M, 1], as a share of the largest float8."""
     size = x_MK.abs()
     largest = size.amax(dim=1, keepdim=True) if scaling == "row" else size.amax()
     return (largest.float() / torch.finfo(dtype).max).clamp(min=TINY)
 
 
 def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x / scale in float8 as it lies [M, K], and transposed [K, M], both contiguous; one scale for the tensor."""
+    """x / scale in float8 [M, K], and its transpose [K, M], both contiguous; one scale for the tensor."""
     if kernel_allowed(x_MK, scale, dtype):
         from ingot.kernels.float8_kernel import cast_both_triton
 
@@ -75,5 +75,5 @@ def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
 
 
 def kernel_allowed(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
-    """What the kernel of `cast_both` takes."""
+    """Whether the kernel of `cast_both` can run."""
     return x_MK.is_cuda and x_MK.dtype in DTYPES and scale.dim() == 0 and dtype in FLOAT8

@@ -1,4 +1,4 @@
-"""Triton: `cast_both` of float8.py, both results in one pass over the tensor.
+"""Triton kernel of `cast_both` in float8.py: both results in one pass over the tensor.
 
 A product in float8 wants the dimension it sums over to be the last one of both factors. Training sums over every dimension of
 every factor once, so each is needed both ways; reading the tensor once for both is half of the traffic.
@@ -37,9 +37,7 @@ def _cast_tile(
     inside = (row[:, None] < rows) & (column[None, :] < columns)
     long_row, long_column = row.to(tl.int64), column.to(tl.int64)
     value = tl.load(x + long_row[:, None] * stride_row + long_column[None, :] * stride_column, mask=inside, other=0.0)
-    value = value.to(tl.float32) * tl.div_rn(
-        1.0, tl.load(scale)
-    )  # a division for every value would be what takes the time
+    value = value.to(tl.float32) * tl.div_rn(1.0, tl.load(scale))  # dividing every value would take most of the time
     cast = tl.clamp(value, -LIMIT, LIMIT).to(out.dtype.element_ty)
     tl.store(out + long_row[:, None] * columns + column[None, :], cast, mask=inside)
     inside_transposed = (column[:, None] < columns) & (row[None, :] < rows)

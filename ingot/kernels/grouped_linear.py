@@ -3,8 +3,8 @@
     out[r] = W[e] · rows[r]        for the rows r = ends[e − 1] … ends[e] − 1 of every group e
 
 torch has a kernel for it (`grouped_mm`) that needs rows of a multiple of 16 bytes and no float64; anything else is multiplied
-slice by slice. The kernel in bfloat16 on Hopper and newer waits for nothing; slices have to know their sizes, and so does torch
-elsewhere.
+slice by slice. In bfloat16 on Hopper and newer the kernel does not wait for the device; slices need their sizes on the host, and
+so does the kernel elsewhere.
 
 torch.compile takes that kernel in bfloat16 only, and it cannot look into sizes that are known on the device alone. In compiled
 code all other products are therefore operators of our own, which it leaves whole; outside of it they would only cost time.

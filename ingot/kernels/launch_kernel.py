@@ -1,4 +1,4 @@
-"""Triton: the steps of a kernel that is launched before the one ahead of it has ended (launch.py)."""
+"""Triton functions for kernels with programmatic dependent launch: start the next kernel, wait, prefetch (launch.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def launch_dependents():
 
 @triton.jit
 def wait():
-    """Until the kernels before have ended and what they wrote can be read."""
+    """Wait until the earlier kernels have ended and their results can be read."""
     cuda.gdc_wait()
 
 

@@ -1,4 +1,4 @@
-"""y = x ŵᵀ + b with weights in 8 or 4 bits (inference/weight_only/scheme.py has how they are chosen).
+"""Linear layer with weights in 8 or 4 bits: y = x ŵᵀ + b (inference/weight_only/scheme.py quantises them).
 
     8 bits, one scale per output           ŵ = s·q
     4 bits, a scale and a minimum a group  ŵ = s·u + m      two integers a byte: u_j in the low half, u_{j + G/2} in the high one
@@ -58,5 +58,5 @@ def unpack(packed: Packed, dtype: torch.dtype) -> Tensor:
 
 
 def kernel_allowed(x: Tensor) -> bool:
-    """What the kernel takes: a few rows on CUDA."""
+    """Whether the kernel can run: a few rows on CUDA."""
     return x.is_cuda and x.dtype in DTYPES and 0 < x.numel() // x.shape[-1] <= MOST_ROWS

@@ -1,4 +1,4 @@
-"""Triton: x ŵᵀ for a few rows, where ŵ is read as integers and never written out.
+"""Triton kernel of packed_linear.py: multiplies a few rows with packed weights, which are never unpacked in memory.
 
 Integers of 8 bits are exact in bfloat16 and float16, so the matrix units multiply x with the integers themselves, and scales
 (and minimums) are applied to sums in float32:
@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 264  # that are wanted at once: two for each multiprocessor of a large device
+PROGRAMS = 264  # programs that should run at once: two for each multiprocessor of a large device
 INPUTS = 128  # of int8 that a program takes at a time
 
 

@@ -1,4 +1,4 @@
-"""From a layer's joint projection [queries | keys | values] to heads that are normed and rotated.
+"""Splits a layer's joint projection [queries | keys | values] into heads, with QK-norm and rotary positions applied.
 
     q = rotate(norm(q))      k = rotate(norm(k))      v = v
 
@@ -99,7 +99,7 @@ def config_allowed(attention: Any, norm: Any) -> bool:
 
 
 def kernel_allowed(projected: Tensor, cos_sin: tuple[Tensor, Tensor] | None, width: int) -> bool:
-    """The kernel takes: CUDA, 16 bits, heads of an even width that are rotated."""
+    """Whether the kernel can run: CUDA, 16 bits, heads of an even width that are rotated."""
     return projected.is_cuda and projected.dtype in DTYPES and cos_sin is not None and width % 2 == 0 and has_triton()
 
 
@@ -115,7 +115,7 @@ def qk_norm_rope(
     round_first: bool = True,
     kernel: bool = True,
 ) -> Heads:
-    """The definition, by the kernel where it is allowed; `kernel` is what `config_allowed` says of the layer."""
+    """By the kernel where it can run, else by the definition; `kernel` is what `config_allowed` says of the layer."""
     width = projected_BTF.shape[-1] // (heads + 2 * key_heads)
     if not kernel or cos_sin is None or not kernel_allowed(projected_BTF, cos_sin, width):
         options: dict[str, Any] = {"pairing": pairing, "epsilon": epsilon, "round_first": round_first}

@@ -1,12 +1,12 @@
-"""Triton: the kernel of qk_norm_rope.py, forward and backward, and its launch as an operator that compiled blocks take as it is.
+"""Triton kernel of qk_norm_rope.py, forward and backward, as an operator that torch.compile leaves whole.
 
 A program has a block of tokens and up to HEADS heads of one section, one head after the other, so that it reads cos and sin
-once. It works on pairs of channels: those that are rotated, then those that pass, which are pairs rotated by nothing.
+once. It works on pairs of channels: first the rotated ones, then the others, which are pairs rotated by an angle of 0.
 
     backward     ∂ = rotate back(∂);  then through the norm: x̂ = x·s,  s = (mean(x²) + ε)^-½,
                  ∂g = Σ ∂·x̂        ∂x = s·(g·∂ − x̂·mean(g·∂·x̂))
 
-Every program makes one partial sum of the gains' gradients, and these are added in a fixed order: each run gives the same.
+Every program makes one partial sum of the gains' gradients, and these are added in a fixed order: every run gives equal bits.
 
 Shapes: B rows, T tokens, H query heads, K key and value heads, W head width, R rotated pairs, F = (H + 2K)·W.
 """

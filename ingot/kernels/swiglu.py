@@ -36,12 +36,12 @@ def is_swiglu(config: Any) -> bool:
 
 
 def kernel_allowed(projected: Tensor) -> bool:
-    """The kernel takes: CUDA, 16 bits."""
+    """Whether the kernel can run: CUDA, 16 bits."""
     return projected.is_cuda and projected.dtype in DTYPES and has_triton()
 
 
 def swiglu(projected: Tensor) -> Tensor:
-    """The definition, by the kernel where it is allowed."""
+    """By the kernel where it can run, else by the definition."""
     if not kernel_allowed(projected):
         return swiglu_definition(projected)
     from ingot.kernels.swiglu_kernel import swiglu_forward

@@ -1,4 +1,4 @@
-"""Triton: the kernels of swiglu.py, as operators that compiled blocks take as they are. A program is BLOCK channels of a token.
+"""Triton kernels of swiglu.py, as operators that torch.compile leaves whole. A program takes BLOCK channels of a token.
 
 Shapes: N tokens, F inner width; gate and up are the halves of a row of 2·F.
 """

@@ -1,4 +1,4 @@
-"""alpha · left · right + beta · plus, where the result is known to be symmetric, at half of the price.
+"""Matrix products with a symmetric result at half the cost: alpha · left · right + beta · plus.
 
 Only blocks on and below the diagonal are computed, then mirrored; on CUDA one kernel does both.
 
@@ -49,7 +49,7 @@ def symmetric_product_definition(
 
 
 def kernel_allowed(left: Tensor) -> bool:
-    """What the kernel takes: float16 on CUDA (TMA of Hopper), sizes that descriptors can name, and large matrices."""
+    """Whether the kernel can run: float16 on CUDA (TMA of Hopper), sizes that descriptors can name, and large matrices."""
     step = ALIGNED // left.element_size()
     aligned = left.shape[-1] % step == 0 and left.shape[-2] % step == 0
     return left.is_cuda and left.dtype == torch.float16 and left.shape[1] >= KERNEL_ROWS and aligned

@@ -1,6 +1,6 @@
-"""Triton: symmetric_product.py.
+"""Triton kernel of symmetric_product.py.
 
-Only the tiles on and below the diagonal are computed; each is written twice, once as it is and once mirrored, by the program
+Only the tiles on and below the diagonal are computed; each is written twice, once in place and once mirrored, by the program
 that computed it. tests/kernels/test_symmetric_product_cuda.py compares it with float64.
 
 Tiles are moved by the memory unit of Hopper (TMA), which takes descriptors of tensors instead of addresses, fills with zeros what

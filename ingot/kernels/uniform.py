@@ -1,10 +1,10 @@
-"""The random number of one token: u(seed, index), where index counts the tokens of the request.
+"""The random number that draws one token: a pure function of the request's seed and the token's index.
 
 A counter-based generator (SplitMix64: Steele, Lea and Flood, OOPSLA 2014), all modulo 2^64:
 
     s = mix(seed + G)        u = (mix(s + (index + 1) · G) >> 12) / 2^52        G = 0x9E3779B97F4A7C15
 
-It does not depend on which other requests share the batch, on the place in it, or on how often the engine was
+It does not depend on which other requests share the batch, on the row in it, or on how often the engine was
 interrupted: a request with a seed has one text. draw_kernel.py has the same function.
 """
 

@@ -1,8 +1,8 @@
-"""From the projection of new tokens to their queries, with their keys and values written to the cache.
+"""Decoding: makes the queries of new tokens from their projection, and writes their keys and values to the cache.
 
     q = rotate(norm(q)),   k = rotate(norm(k)) → its page,   v → its page
 
-for every new token (qk_norm_rope.py). A decoding step of a small model is nothing but launches of small operations: the kernel
+for every new token (qk_norm_rope.py). Most of a small model's decoding step is the launching of small operations: the kernel
 (write_kv_kernel.py) replaces the splits, norms, rotations, casts and scattered writes of every layer.
 
 Shapes: B rows, T new tokens, N = B·T, F = (H + 2K)·W, H query heads, K key heads, W head width, R rotated pairs, P tokens of a
@@ -60,7 +60,7 @@ def config_writes_projection(attention: Any, norm: Any) -> bool:
 
 
 def kernel_allowed(projected: Tensor) -> bool:
-    """The kernel takes: CUDA, at most 32 bits, no gradients."""
+    """Whether the kernel can run: CUDA, at most 32 bits, no gradients."""
     return projected.is_cuda and projected.dtype in DTYPES and not torch.is_grad_enabled() and has_triton()
 
 

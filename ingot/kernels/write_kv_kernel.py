@@ -1,4 +1,4 @@
-"""Triton: the kernel of write_kv.py. One program is one token: all its heads at once, [queries | keys | values] by W channels."""
+"""Triton kernel of write_kv.py. A program takes one token with all its heads, [queries | keys | values] by W channels."""
 
 from __future__ import annotations
 

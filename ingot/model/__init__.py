@@ -1,1 +1,1 @@
-"""The vocabulary of parts, the transformer made of them, and weights in and out. Single-device code that reads like the math."""
+"""The parts of a model, and the transformer made of them. Single-device code that reads like the math."""

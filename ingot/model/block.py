@@ -5,7 +5,7 @@
     sandwich       x + post_norm(f(norm(x)))         Gemma 2, Trinity
     norm_residual  h = norm(x);  α·h + β·f(h)        MiniMax-01 (DeepNorm's scales, arXiv 2203.00555)
 
-A layer with only a mixer or only a feed-forward (Nemotron-H) is the same thing with one of the two missing. Training, sampling
+A layer may have only a mixer or only a feed-forward (Nemotron-H). Training, sampling
 and pipelines all run a layer through `Block.forward`.
 """
 
@@ -70,7 +70,7 @@ class Block(nn.Module):
         return x_BTD + (y_BTD if post_norm is None else post_norm(y_BTD))
 
     def report(self, context: Context) -> None:
-        """Tell the Record of the pass, if it has one, what the router did: to be called after every pass of the block."""
+        """Report to the pass's Record, if it has one, what the router did. Called after every pass of the block."""
         if isinstance(self.feed_forward, MixtureOfExperts):
             self.feed_forward.report(context)
 

@@ -1,4 +1,4 @@
-"""What a model is made of: data, not code.
+"""The configuration of a model: named kinds of layers, their order, and everything around them.
 
 A model is a stack of layers; each is one of the named `blocks`, in the order that `layers` spells out:
 
@@ -36,7 +36,7 @@ class BlockConfig(Config):
         sandwich       x + post_norm(f(norm(x)))
         norm_residual  h = norm(x); α·h + β·f(h)
 
-    Without one of the two it has only the other.
+    Either part may be missing.
     """
 
     mixer: AnyMixer | None = Field(None, description="the token mixer; null for none")
@@ -118,7 +118,7 @@ class ModelConfig(Config):
             return data
         try:
             merged = tuples(started(data))
-        except IngotError as error:  # as one of the problems of the recipe, with its place
+        except IngotError as error:  # reported among the recipe's problems, with the key it is about
             raise ValueError(f"{error.problem}; {error.fix}") from None
         if "preset" in data and _is_whole({key: data[key] for key in data if key != "preset"}, merged):
             raise ValueError(
@@ -176,7 +176,7 @@ class ModelConfig(Config):
 
 
 def _is_whole(own: Mapping[str, Any], merged: Mapping[str, Any]) -> bool:
-    """Whether these keys are a model without the preset they are merged with: they name every part of every layer."""
+    """Whether these keys spell out a whole model, so that nothing of a preset would be used."""
     try:
         model = ModelConfig.model_validate(tuples(own))
     except ValidationError:

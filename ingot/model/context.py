@@ -1,4 +1,4 @@
-"""What all layers of one forward pass share.
+"""Positions, documents and cache slots of one forward pass, shared by all its layers.
 
 A pass is one of two things:
 
@@ -8,8 +8,8 @@ A pass is one of two things:
   one; its past is in the pages `pages_BR[b]` or in the slot itself (mixers/cache.py); the row's first `lengths_B[b]` tokens
   are real (all of them if `lengths_B` is None), and every position is below `reach`.
 
-Where the tokens of whole sequences are divided over ranks (context_parallel.py), a pass has the Context of its own tokens, which
-knows that of the whole rows: `Context(…).part(context_parallel)`.
+Where the tokens of whole sequences are divided over ranks (context_parallel.py), a pass has the Context of this rank's tokens,
+which refers to that of the whole rows: `Context(…).part(context_parallel)`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ingot.model.mixers import mask
 from ingot.model.record import Record
 
 if TYPE_CHECKING:
-    from ingot.tokens.batch import Places
+    from ingot.tokens.batch import BatchMetadata
 
 T = TypeVar("T")
 
@@ -41,12 +41,12 @@ class Context:
         lengths_B: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
-        places: Places | None = None,
+        metadata: BatchMetadata | None = None,
         pages_BR: Tensor | None = None,
     ) -> None:
         self.positions_BT, self.documents_BT = positions_BT, documents_BT
         self.slots_B, self.lengths_B, self.reach = slots_B, lengths_B, reach
-        self.record, self.places, self.pages_BR = record, places, pages_BR
+        self.record, self.metadata, self.pages_BR = record, metadata, pages_BR
         self.context_parallel: ContextParallel | None = None
         self._rows: Context | None = None
         self.reported = False  # all layers have run: those that run again, in the backward pass, report nothing
@@ -69,7 +69,7 @@ class Context:
 
     @property
     def wants_logits(self) -> bool:
-        """Whether attention layers shall report their largest logits. Compiled layers must not know their number otherwise."""
+        """Whether attention layers report their largest logits. Only then may a compiled layer know its number."""
         return self.record is not None and self.record.want_logits
 
     def own(self, x: Tensor, axis: int = 1) -> Tensor:
@@ -88,7 +88,7 @@ class Context:
 
     @property
     def index_T(self) -> Tensor:
-        """Where this pass's tokens stand in their rows."""
+        """The index of each of this pass's tokens in its row."""
         positions = self.whole.positions_BT
         return self.once("index", lambda: self.own(torch.arange(positions.shape[1], device=positions.device), 0))
 
@@ -100,6 +100,6 @@ class Context:
 
     @property
     def spans(self) -> list[mask.Span] | None:
-        """The documents' places in the flattened batch; None where every row is one document."""
+        """The range of each document in the flattened batch; None where every row is one document."""
         documents = self.documents_BT
         return None if documents is None else self.once("spans", lambda: mask.document_spans(documents))

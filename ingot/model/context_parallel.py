@@ -1,11 +1,11 @@
-"""Rows whose tokens are divided over ranks (context parallelism, arXiv 2310.01889, 2407.21783).
+"""Context parallelism: the tokens of each row are divided over ranks (arXiv 2310.01889, 2407.21783).
 
 A row of T tokens is cut into 2·N equal pieces; rank r of N holds the pieces r and 2N − 1 − r, one after the other:
 
     N = 2     pieces  0 1 2 3        rank 0: 0 3        rank 1: 1 2
 
 A causal query costs as much as there are tokens before it, so an early and a late piece together cost the same on every rank.
-Every rank reads whole rows, so that tokens, positions and documents of all ranks are known without asking. Activations travel:
+Every rank reads whole rows, so it knows the tokens, positions and documents of all ranks. Only activations are exchanged:
 
     own       whole rows -> this rank's tokens
     gather    this rank's tokens -> whole rows in their true order; backward, the gradients of all ranks are summed and each rank
@@ -66,7 +66,7 @@ class ContextParallel:
         return range(early, early + size), range(late, late + size)
 
     def shift(self, *tensors: Tensor) -> tuple[list[Tensor], list[distributed.Work]]:
-        """Send tensors to the next rank; what the one before sends, and what to wait for before it is used."""
+        """Send tensors to the next rank. Returns what the previous rank sends, and the handles to wait for before using it."""
         after, before = (distributed.get_global_rank(self.group, (self.rank + step) % self.size) for step in (1, -1))
         sent = [tensor.contiguous() for tensor in tensors]
         received = [torch.empty_like(tensor) for tensor in sent]
@@ -75,7 +75,7 @@ class ContextParallel:
         return received, distributed.batch_isend_irecv([*sends, *receives])
 
     def passing(self, *tensors: Tensor) -> Iterator[tuple[int, list[Tensor]]]:
-        """Every rank's tensors, this one's first, with their rank's number; the next ones travel while the caller works."""
+        """Every rank's tensors with the rank's number, this rank's first; the next are transferred while the caller computes."""
         here = list(tensors)
         for step in range(self.size):
             last = step + 1 == self.size
@@ -91,7 +91,7 @@ class ContextParallel:
         return torch.cat((*early, *reversed(late)), axis)
 
     def by_rank(self, x: Tensor, axis: int) -> Tensor:
-        """The other way: every rank's tokens of whole rows, stacked along a new first axis."""
+        """The inverse of `in_order`: every rank's tokens of whole rows, stacked along a new first axis."""
         pieces = x.chunk(2 * self.size, axis)
         return torch.stack([torch.cat((pieces[rank], pieces[-1 - rank]), axis) for rank in range(self.size)])
 

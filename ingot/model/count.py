@@ -1,4 +1,4 @@
-"""How large and how costly a model is, counted on its own modules, which are built on the meta device (without memory).
+"""Counts parameters, FLOPs and cache bytes of a model, on its own modules built on the meta device (without memory).
 
 Parameters. `total` is everything except the multi-token modules; `active` is what one token uses: K of N routed experts, all else
 once. Reports differ in whether they count the input embedding, the head and the multi-token modules, so the four shares
@@ -90,9 +90,9 @@ class ModelCount:
     """The counts of a model. Without a vocabulary size, embedding and head count nothing."""
 
     config: ModelConfig
-    parts: Mapping[str, Size]  # body, by what it is
+    parts: Mapping[str, Size]  # of the body, by kind of part
     embedding: int
-    head: int  # nothing if it is the embedding
+    head: int  # empty if the head is the embedding
     multi_token: Size
     caches: tuple[CacheSize, ...]  # by layer
 
@@ -108,7 +108,7 @@ class ModelCount:
 
     @property
     def active(self) -> int:
-        """What of them one token uses."""
+        """Those of them that one token uses."""
         return self.counted(("body", "embedding", "head"), active=True)
 
     def counted(self, shares: Iterable[str], *, active: bool = False) -> int:
@@ -234,7 +234,7 @@ def _bytes(cache: Cache) -> tuple[int, int]:
 
 
 def mixing_flops(mixer: MixerConfig | None, length: int) -> float:
-    """Forward FLOPs per token of a mixer beside its matrices; none where a block has no mixer."""
+    """Forward FLOPs per token of a mixer besides its matrix products; 0 where a block has no mixer."""
     return 0.0 if mixer is None else mixer.mixing_flops(length)
 
 

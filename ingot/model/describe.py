@@ -1,4 +1,4 @@
-"""What `ingot model show` prints of a model: a line for each kind of layer, and the order of the layers in signs."""
+"""Describes a model for `ingot model show`: a line for each kind of layer, and the order of the layers as symbols."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ def describe_block(block: BlockConfig) -> str:
 
 
 def signs(config: ModelConfig) -> dict[str, str]:
-    """A sign for every kind of layer, in the order of their first use."""
+    """A symbol for every kind of layer, in the order of first use."""
     used = dict.fromkeys(config.layer_names)
     return {name: SIGNS[number % len(SIGNS)] for number, name in enumerate(used)}
 
 
 def layer_groups(names: Sequence[str]) -> list[Sequence[str]]:
-    """The layers cut where their pattern repeats: what stands before it, each repeat, what stands after. Else in eights."""
+    """The layers before a repeated pattern, each repeat, and the layers after it; without a pattern, groups of eight."""
     best = (0, 0, 0, 0)  # layers covered, −size of the group (the smallest is best), start, count
     for start in range(min(len(names), LONGEST_GROUP)):
         for size in range(2, min(LONGEST_GROUP, (len(names) - start) // 2) + 1):
             group, repeats = names[start : start + size], 1
             while names[start + repeats * size : start + (repeats + 1) * size] == group:
                 repeats += 1
-            if (
-                repeats > 1 and group[0] != group[-1] and group.count(group[-1]) <= group.count(group[0])
-            ):  # the rare one last
+            rare_last = group[0] != group[-1] and group.count(group[-1]) <= group.count(group[0])
+            if repeats > 1 and rare_last:
                 best = max(best, (repeats * size, -size, -start, repeats))
     covered, size, start, repeats = best[0], -best[1], -best[2], best[3]
     if 2 * covered < len(names):

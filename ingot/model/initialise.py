@@ -1,4 +1,4 @@
-"""Initial weights: a pure function of the seed, the same whatever else was drawn before and however the model is divided.
+"""Draws initial weights as a pure function of the seed, the same for every layout of ranks.
 
     normal      N(0, std²)                     0.02 (OLMo 2), 0.006 (DeepSeek-V3), scale/sqrt(width) (SmolLM2: 1, Trinity: 0.5)
     truncated   the same, cut at three std     Trinity
@@ -81,7 +81,7 @@ def copy_shard(parameter: Tensor, value: Tensor) -> None:
 
 
 def learning_rate_share(name: str, parameter: nn.Parameter, config: ModelConfig) -> float:
-    """What muP multiplies a parameter's learning rate with (Adam): 1/m for the matrices of the blocks, else one.
+    """The factor of muP on a parameter's learning rate (Adam): 1/m for the matrices of the blocks, else one.
 
     The taps of a convolution are no matrix: a channel adds up as many of them at every width.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import linear
 
 
 class Linear(nn.Linear):
@@ -18,14 +18,14 @@ class Linear(nn.Linear):
 
     rounding: Callable[[Tensor], Tensor] | None = None
     weight_copy: Tensor | None = None  # a copy to multiply with instead (train/bf16_copies.py)
-    multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = staticmethod(linear)  # train/float8.py has another
+    multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = staticmethod(linear)  # train/float8.py replaces it
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
 
     def matrix(self) -> Tensor:
-        """The weight as it is multiplied with."""
+        """The weight that the product uses: rounded, if training is quantised."""
         if self.weight_copy is not None:
             return self.weight_copy
         return self.weight if self.rounding is None else self.rounding(self.weight)
@@ -37,12 +37,8 @@ class Linear(nn.Linear):
 class Embedding(nn.Embedding):
     """A row per token."""
 
-    weight_copy: Tensor | None = None  # a copy for the head, where that is the embedding
-    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/bf16_copies.py has another
+    weight_copy: Tensor | None = None  # a copy of the weight for a tied head
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.look_up(tokens, self.weight)

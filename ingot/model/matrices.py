@@ -1,11 +1,11 @@
-"""Which matrices a fused weight is made of.
+"""Says which matrices a fused weight is made of, for optimizers that treat each matrix by itself.
 
 One product is faster than three, so some weights hold several matrices: [queries | keys | values], [gate | up]. An optimizer that
 looks at singular values (optim/muon.py) must see the matrices, not the stack of them. A module with such weights says so:
 
     matrices = {"query_key_value.weight": in_order((H, W), (K, W), (K, W))}
 
-with a matrix's heads and the rows of each; heads that are not to be told apart count as one. A weight that is not mentioned is
+Each pair is a matrix's heads and the rows of a head; heads that are treated together count as one. A weight that is not listed is
 one matrix. Stacked experts [E, rows, columns] have the same rows in every expert.
 """
 
@@ -47,7 +47,7 @@ def in_order(*matrices: tuple[int, int]) -> tuple[Rows, ...]:
 
 def in_turn(heads: int, *widths: int) -> tuple[Rows, ...]:
     """Matrices that take turns head by head: rows [first | second | …] of the first head, then of the next."""
-    starts = [sum(widths[:place]) for place in range(len(widths))]
+    starts = [sum(widths[:index]) for index in range(len(widths))]
     return tuple(Rows(start, heads, width, sum(widths)) for start, width in zip(starts, widths, strict=True))
 
 

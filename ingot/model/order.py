@@ -1,4 +1,4 @@
-"""Parameters whose rows lie in another order than the model's own, because their sections are cut one by one.
+"""The row order of fused weights that tensor parallelism divides, and conversion to and from the model's own order.
 
 A fused weight such as [queries | keys | values] cannot simply be cut into N equal pieces: every rank needs its share of each
 section. So a divided weight holds, rank after rank, the rank's share of the first section, of the second, …:
@@ -7,8 +7,8 @@ section. So a divided weight holds, rank after rank, the rank's share of the fir
     ranks' order     q0 q1 k0 v0 | q2 q3 k1 v1           what a DTensor with the placement Shard holds (two ranks)
 
 It stays one parameter with its own name and shape, so that gradients, optimizers and FSDP need to know nothing; gradients and
-moments are in the order of their parameter. Only who looks at *which* row is which (checkpoints, initial values, updates that
-are made head by head) goes through `in_model_order` and `in_ranks_order`.
+moments are in the order of their parameter. Only code that must know *which* row is which (checkpoints, initial values,
+updates that are made head by head) goes through `in_model_order` and `in_ranks_order`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORDERS = "row_orders"  # the attribute of a module: parameter name -> Order
 
 @dataclass(frozen=True)
 class Order:
-    """Place i of the ranks' order along `axis` holds row `rows[i]` of the model's order."""
+    """Index i of the ranks' order along `axis` holds row `rows[i]` of the model's order."""
 
     axis: int
     rows: Tensor
@@ -39,7 +39,7 @@ class Order:
 
 
 def local(parameter: Tensor) -> Tensor:
-    """This rank's part of a divided parameter, others as they are; gradients go back to where they came from."""
+    """This rank's part of a divided parameter, any other parameter unchanged; gradients pass through."""
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 

@@ -1,4 +1,4 @@
-"""The decoder: embedding, a stack of blocks, a norm, a head. The parts are in the files and folders beside this one.
+"""The decoder: embedding, a stack of blocks, a norm, a head. Its parts are the other files of this folder.
 
 Shapes: B rows, T tokens, D width, V vocabulary. A row may hold several packed documents: `documents_BT` numbers them
 (−1 is padding) and `positions_BT` restarts at each; without them a row is one document.
@@ -26,7 +26,7 @@ from ingot.model.record import Record
 from ingot.workspace.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from ingot.tokens.batch import Places
+    from ingot.tokens.batch import BatchMetadata
     from ingot.tokens.tokenizer import Tokenizer
 
 
@@ -34,9 +34,8 @@ class Transformer(nn.Module):
     """A language model; `tokenizer` is attached when the model was loaded from a checkpoint."""
 
     tokenizer: Tokenizer | None = None
-    elsewhere: frozenset[str] = (
-        frozenset()
-    )  # names in the state of the whole model that only other ranks of a pipeline hold
+    # names in the state of the whole model that only other ranks of a pipeline hold
+    elsewhere: frozenset[str] = frozenset()
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class Transformer(nn.Module):
 
     @property
     def head_part(self) -> Embedding | Linear:
-        """What holds the matrix from states to logits."""
+        """The module that holds the matrix from states to logits."""
         return self.embedding if self.config.tied_embeddings else self.output
 
     @property
@@ -81,22 +80,22 @@ class Transformer(nn.Module):
         lengths: Tensor | None = None,
         reach: int | None = None,
         record: Record | None = None,
-        places: Places | None = None,
+        metadata: BatchMetadata | None = None,
         context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after the last norm. With caches, `slots` [B] says which slot each row continues.
 
         `pages` [B, R] are the rows' pages where these are handed out (mixers/cache.py).
         `lengths` [B] is the number of real tokens of each row, if some are padded at the end. `reach` (one more than the
-        largest position) bounds the keys that are read; giving it saves asking the device. A `record` collects the
-        parts' losses and the routers' loads. `places` says where documents begin, so that the device need not be asked.
+        largest position) bounds the keys that are read; without it the device is asked. A `record` collects the
+        parts' losses and the routers' loads. `metadata` says where documents begin; without it the device is asked.
         With `context_parallel` the inputs are whole rows, and the states those of this rank's tokens.
         """
         if positions_BT is None:
             positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand_as(tokens_BT)
         if caches is not None and reach is None:
             reach = int(positions_BT.max()) + 1
-        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, places, pages).part(
+        context = Context(positions_BT, documents_BT, slots, lengths, reach, record, metadata, pages).part(
             context_parallel
         )
         return self.run_blocks(self.embed(context.own(tokens_BT)), context, self.blocks, caches, self.norm)
@@ -109,7 +108,7 @@ class Transformer(nn.Module):
         caches: Sequence[Cache | None] | None = None,
         norm: RmsNorm | None = None,
     ) -> Tensor:
-        """The residual stream after these blocks, all that one pass goes through, and after the last norm if it is given."""
+        """The residual stream after these blocks, and after the last norm if it is given."""
         chosen = [cast(Block, block) for block in blocks]
         for block in chosen:
             if caches is None and block.mixer is not None:
@@ -134,7 +133,7 @@ class Transformer(nn.Module):
         return x_BTD * (torch.tensor(scale, dtype=x_BTD.dtype) if self.config.embedding_scale_rounded else scale)
 
     def project(self, states: Tensor) -> Tensor:
-        """The products of states with the head; a head that is divided over ranks puts something else here."""
+        """The products of states with the head; a head that is divided over ranks replaces this."""
         return Linear.multiply(states, self.head_weight_VD.to(states.dtype), None)
 
     def head(self, states_BTD: Tensor) -> Tensor:

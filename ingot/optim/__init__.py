@@ -1,1 +1,1 @@
-"""Optimizers (AdamW, Muon, QK-clip), learning-rate schedules and batch sizes, and which parameters they apply to."""
+"""Optimizers (AdamW, Muon, QK-clip), their parameter groups, learning-rate schedules and batch sizes."""

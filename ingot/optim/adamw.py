@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov and Hutter, arXiv 1711.05101), wherever the parameters' shards are.
+"""AdamW (Loshchilov and Hutter, arXiv 1711.05101) on sharded and unsharded parameters.
 
     m ← β₁ m + (1 − β₁) g       v ← β₂ v + (1 − β₂) g²       p ← p − lr · ( m̂ / (√v̂ + ε) + λ p ),      m̂, v̂ without their bias
 
@@ -42,9 +42,8 @@ class AdamW(torch.optim.Optimizer):
     found_inf: Tensor | None = None
 
     def __init__(self, groups: Iterable[dict[str, Any]]) -> None:
-        super().__init__(
-            groups, {"fused": True}
-        )  # `fused`: loading a state moves `step` to the device, where the kernel wants it
+        # `fused`: loading a state moves `step` to the device, where the kernel wants it
+        super().__init__(groups, {"fused": True})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

@@ -1,11 +1,11 @@
-"""The rows of every step while the batch grows: a pure function of the step, in memory that does not grow with the steps.
+"""Batch-size warmup: how many rows each step has, as a pure function of the step.
 
 A linear warmup from r₀ to r rows over W tokens in L = (r − r₀) / increment equal rises: a step that begins after t tokens has
 
     r₀ + increment · floor(t L / W)   rows,    r from W tokens on
 
 (DeepSeek-V3, arXiv 2412.19437; GLM-4.5, arXiv 2508.06471). With `sizes`, a step that begins after t tokens has the last size
-whose `after` is at most t (MiniMax-01, arXiv 2501.08313). Either way the batch is a stair over the steps, and what is kept is
+whose `after` is at most t (MiniMax-01, arXiv 2501.08313). Either way the batch is a stair over the steps, stored as
 its edges: (first step, rows in all steps before it, rows), one per size that occurs, so that any step is found by bisection.
 
 While the batch is smaller than the final one, Adam's best rate is smaller too, about with the root of the batch (arXiv
@@ -59,14 +59,14 @@ class BatchSizes:
         return stair.step + _ceil(rows - stair.before, stair.rows)
 
     def rate_share(self, step: int) -> float:
-        """What the learning rate of the step is multiplied with because its batch is smaller than the final one."""
+        """The factor on the step's learning rate because its batch is smaller than the final one."""
         return math.sqrt(self.rows(step) / self.final) if self.scaled else 1.0
 
     def _stair(self, step: int) -> Stair:
         return self.stairs[bisect_right(self.stairs, step, key=lambda stair: stair.step) - 1]
 
     def _build(self, warmup: BatchWarmupConfig) -> list[Stair]:
-        """Walk from size to size; each lasts until the first step that begins at or after the next one's point."""
+        """The sizes one after the other; each lasts until the first step that begins at or after the next one's point."""
         start = self._in_rows("batch_warmup.start", warmup.start)
         points, unit = self._sizes(warmup) if warmup.over is None else self._rises(warmup.over, start, warmup.increment)
         stairs = [Stair(0, 0, start)]

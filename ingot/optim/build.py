@@ -1,9 +1,10 @@
-"""The optimizer of a model. Every group has its `peak_lr`: the loop sets lr = peak_lr · (the schedule's share) each step.
+"""Builds the optimizer of a model, with one group for all parameters that follow the same rules.
 
-A model with muP (model/initialise.py) has rates that depend on its width, m times that of the model that was tuned:
+Every group has its `peak_lr`: the loop sets lr = peak_lr · (the schedule's share) each step. With muP (model/initialise.py)
+rates depend on the model's width, which is m times that of the model that was tuned:
 
     AdamW             1/m    for the matrices of the blocks: the step of every entry is the rate, and m of them add up
-    Muon, rms         1/√m   the largest singular value of a step is rate · 0.2·√max(rows, columns), and has to stay as it is
+    Muon, rms         1/√m   the largest singular value of a step is rate · 0.2·√max(rows, columns), and must not change
     Muon, spectral    1      the step is in units of the spectral norm already (arXiv 2310.17813)
 """
 

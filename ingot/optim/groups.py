@@ -1,4 +1,4 @@
-"""Which rules apply to which parameters: by pattern where the recipe has one, else by name and shape.
+"""Decides which parameters decay and which optimizer updates them: by the recipe's patterns, else by name and shape.
 
 Matrices decay; embeddings, gains, biases, sinks and all other vectors do not: decaying an embedding shrinks rare tokens that
 get no gradient, and decaying a gain works against the norm (OLMo 2, arXiv 2501.00656, section 3). Muon takes the matrices of the

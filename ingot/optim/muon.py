@@ -1,4 +1,4 @@
-"""Muon (K. Jordan, 2024) for matrices and AdamW for the rest, in one optimizer, on one device or many.
+"""Muon for matrices (Keller Jordan, 2024) and AdamW for the rest, in one optimizer, on one device or many.
 
     M ← μ M + (1 − μ) G             U = (1 − μ) G + μ M   (Nesterov; else U = M)
     O = orthogonalise(U)            newton_schulz.py
@@ -17,7 +17,7 @@ pieces, is resharded so that every rank has some of them whole (one all-to-all),
 Along mesh axes that cut a stack of experts between experts nothing moves; along axes that hold copies the work is divided too.
 The result does not depend on the layout, beyond rounding.
 
-On CUDA directions travel as bfloat16, changes as float16. `grad_scale` and `found_inf`: see adamw.py.
+On CUDA ranks exchange directions in bfloat16 and changes in float16. `grad_scale` and `found_inf`: see adamw.py.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Muon(AdamW):
         alike: dict[Hashable, list[nn.Parameter]] = {}
         for parameter in parameters:
             alike.setdefault(self._kind(parameter), []).append(parameter)
-        # three loops and not one: what one kind sends travels while another one is computed
+        # three loops and not one: the exchange of one kind runs while another kind is computed
         wholes = [gather(self._directions(group, members), members[0]) for members in alike.values()]
         changes = [
             scatter(self._orthogonalised(group, whole, members[0]), members[0])
@@ -142,7 +142,7 @@ def _advance(
     inverse: Tensor | None,
     skip: Tensor | None,
 ) -> None:
-    """One step of the momentum; `direction` becomes U. Skipped, the momentum stays as it is, whatever the gradient is."""
+    """One step of the momentum; `direction` becomes U. A skipped step does not change the momentum, whatever the gradient is."""
     gradient = gradient if inverse is None else gradient * inverse
     gradient = gradient if skip is None else torch.where(skip, momentum, gradient)
     momentum.lerp_(gradient, 1 - decay)
@@ -160,7 +160,7 @@ def _compiled(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _fast(function: Callable[..., None], device: torch.device) -> Callable[..., None]:
-    """Fused into one pass over memory where that is what the time goes into."""
+    """Compiled into one pass over memory on CUDA, where memory traffic takes the time."""
     return _compiled(function) if device.type == "cuda" else function
 
 

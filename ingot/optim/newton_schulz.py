@@ -1,4 +1,4 @@
-"""Orthogonalisation by Newton–Schulz iterations: X = U S Vᵀ becomes nearly U Vᵀ, with products alone.
+"""Orthogonalises matrices by Newton–Schulz iterations: X = U S Vᵀ becomes nearly U Vᵀ, by matrix products alone.
 
     X ← X / ‖X‖_F,     then several times     X ← a X + (b A + c A²) X,     A = X Xᵀ   (the smaller side; tall: A = Xᵀ X)
 
@@ -63,7 +63,7 @@ def polynomials(kind: str, iterations: int) -> tuple[Polynomial, ...]:
 
 
 def iteration_dtype(x: Tensor) -> torch.dtype:
-    """What the iterations run in, and what their result is."""
+    """The dtype of the iterations, and that of their result."""
     return torch.float16 if x.is_cuda and x.dtype != torch.float64 else x.dtype
 
 
@@ -89,9 +89,9 @@ def _iterate(x: Tensor, steps: Sequence[Polynomial], restart: int, scale: float,
     stretches = [steps[start : start + restart] for start in range(0, len(steps), restart)]
     for number, stretch in enumerate(stretches, start=1):
         r, q = _gram_matrix(x), None
-        for place, (a, b, c) in enumerate(stretch, start=1):
+        for count, (a, b, c) in enumerate(stretch, start=1):
             z = symmetric_product(r, r, plus=r, beta=b, alpha=c)
-            if place < len(stretch):
+            if count < len(stretch):
                 rz = symmetric_product(r, z, plus=r, beta=a)
                 r = symmetric_product(z, rz, plus=rz, beta=a)
             if q is None:

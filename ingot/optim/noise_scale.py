@@ -1,4 +1,4 @@
-"""The gradient noise scale: how large a batch is worth its tokens (McCandlish et al., arXiv 1812.06162, appendix A.1).
+"""The gradient noise scale: up to which batch size more tokens per step pay (McCandlish et al., arXiv 1812.06162, appendix A.1).
 
 A gradient over b samples is G + noise of covariance Σ/b, so E|g_b|² = |G|² + tr Σ / b. Two batch sizes, small b and big B, give
 two equations, hence unbiased estimates of both unknowns from two squared norms:
@@ -16,7 +16,7 @@ the second one is added (multiplied with the step's tokens over its own tokens, 
 mean of |g_b|² over all micro-batches or ranks, which is less noisy. If those differ in size, b is their harmonic mean.
 The result is in the unit of the sizes: tokens give tokens.
 
-Everything is a tensor on the device of the norms: nothing waits for it.
+Everything is a tensor on the device of the norms: the host never waits.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class NoiseScale:
         return self.averages[0] / self.averages[1]
 
     def state(self) -> dict[str, list[float]]:
-        """What a checkpoint keeps, as plain JSON."""
+        """The state for a checkpoint, as plain JSON."""
         return {"averages": self.averages.tolist()}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:

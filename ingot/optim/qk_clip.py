@@ -1,4 +1,4 @@
-"""QK-clip (MuonClip; Kimi K2, arXiv 2507.20534, section 2.1): attention logits cannot grow without bound.
+"""QK-clip: shrinks the projections of heads whose attention logits grow too large (Kimi K2, arXiv 2507.20534, section 2.1).
 
 Let S_h be the largest logit, scaled as in the softmax, that head h had in a step (Record.max_logits). After the optimizer's
 update, a head with S_h > τ has its projections shrunk so that its logits would have been γ_h = τ/S_h times as large:
@@ -93,10 +93,10 @@ def _own_rows(column: Tensor, parameter: Tensor) -> Tensor:
     if not isinstance(parameter, DTensor):
         return column
     mesh = parameter.device_mesh
-    names, place = mesh.mesh_dim_names or ("",) * mesh.ndim, mesh.get_coordinate()
-    assert place is not None
+    names, coordinate = mesh.mesh_dim_names or ("",) * mesh.ndim, mesh.get_coordinate()
+    assert coordinate is not None
     for axis, placement in enumerate(parameter.placements):
         if names[axis] != TENSOR and isinstance(placement, Shard | _StridedShard):
             size = -(-len(column) // mesh.size(axis))  # as torch.chunk does it: the last ranks may have fewer, or none
-            column = column[place[axis] * size : (place[axis] + 1) * size]
+            column = column[coordinate[axis] * size : (coordinate[axis] + 1) * size]
     return column

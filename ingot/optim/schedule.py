@@ -1,6 +1,6 @@
 """The learning rate of a step, as a share of the peak: a pure function of (config, step, steps).
 
-Every schedule is a warmup and then a row of pieces. A piece leads from the value v that the piece before it ended with, at
+Every schedule is a warmup and then a sequence of pieces. A piece leads from the value v that the piece before it ended with, at
 step a, to its own value t at step b; with x = (s − a) / (b − a) the progress of step s through it:
 
     constant          t                              the value jumps at step a

@@ -1,4 +1,4 @@
-"""Memory of one device at the peak of a training stage: an estimate by parts, from few constants fitted to measurements.
+"""Estimates the peak memory of one device in a training stage, by parts, with a few constants fitted to measurements.
 
     weights       4 B · parameters of this device (float32 masters)
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
@@ -169,7 +169,7 @@ def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
 
 
 def _loss(shape: Shape, tokens: float, ranks: int) -> float:
-    """SamplerMemory the chunk of logits: the states, the gradient of this device's part of the head and its copy in use."""
+    """Besides the chunk of logits: the states, the gradient of this device's part of the head, and its bf16 copy."""
     head = (GRADIENT + VALUE) * shape.vocabulary / ranks * shape.width
     return BYTES_PER_STATE * tokens * shape.width + head
 

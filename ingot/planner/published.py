@@ -1,4 +1,4 @@
-"""Published training runs of the systems that have recipes here, to compare an estimate with.
+"""Published training runs of systems that have recipes here, to compare estimates with.
 
 A recipe is matched by its name. Reports count MFU in their own ways (most count attention as if it were not causal), so
 the number to compare is tokens per second and device; `mfu` is as published. A run that gives only its hours includes its

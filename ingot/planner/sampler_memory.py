@@ -1,4 +1,4 @@
-"""Memory that sampling takes during a training stage, in addition to the training itself (memory.py).
+"""Estimates the memory that sampling takes during a training stage, in addition to the training itself (memory.py).
 
 It is whole in every process, never divided:
 

@@ -1,4 +1,4 @@
-"""How long a training step takes on many devices: a small model of kernels and networks, for choosing between layouts.
+"""Estimates the time of a training step on many devices, by a small model of kernels and networks, to choose layouts.
 
     step = passes · pass · stretch of a pipeline + its sends + gradients' exchange + optimizer
     pass = matrix products + mixing + elementwise, forward and backward, + recomputation, + what is not hidden of the
@@ -14,7 +14,7 @@ Communication per pass, n tokens of the device's rows, D width, 2 bytes each:
 
     tensor    4 all-reduces of n·D per block (forward 2, backward 2; 2 more with recomputation): not hidden
     context   keys and values gathered, their gradients scattered, per block: not hidden
-    expert    4 exchanges of n·K·D per mixture (send and bring back, forward and backward): not hidden. A row travels to each
+    expert    4 exchanges of n·K·D per mixture (send and bring back, forward and backward): not hidden. A row is sent to each
               of a token's K experts, also to two on one device or in one node
     shard     weights gathered forward and, if they were freed, backward; gradients scattered in float32: hidden up to HIDDEN
               of the pass. In a pipeline both happen once a step: torch's stages keep weights and gradients whole in between
@@ -68,7 +68,7 @@ NEWTON_SCHULZ_FLOPS = 6
 
 
 class Practice(StrEnum):
-    """What some published trainers do and ours does not."""
+    """Techniques of published trainers that ours does not have."""
 
     FLOAT8_EXPERTS = "experts multiplied in float8"
     HIDDEN_EXCHANGES = "exchanges of experts hidden behind the other half of the batch (DualPipe)"
@@ -269,7 +269,7 @@ def _sharding(shape: Shape, mesh: MeshConfig, gpu: Gpu, share: float) -> tuple[f
 
 
 def _part(group: int) -> float:
-    """What of a tensor a rank does not have already."""
+    """The share of a tensor that a rank does not have already."""
     return (group - 1) / group
 
 

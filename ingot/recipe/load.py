@@ -1,6 +1,6 @@
 """A YAML file to a checked `Recipe`, or an error that lists everything that is wrong with it.
 
-Nothing here imports torch: a recipe is checked in well under a second, before anything runs.
+A recipe is checked before anything runs; torch is imported only if a stage has a model.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
 
 
 def _check_claims(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
-    """A verdict may only speak of stages that are evaluated: known now, not after hours of training."""
+    """A verdict may only name stages that are evaluated."""
     for stage in declared:
         scores = inputs[stage.name].get("scores")
         if not isinstance(stage.config, VerdictConfig) or not isinstance(scores, Mapping):
@@ -80,7 +80,7 @@ def _read_name(node: Node, problems: Problems) -> str:
     if isinstance(node.content, str) and RECIPE_NAME.fullmatch(node.content):
         return node.content
     fix = "the name becomes a folder: use letters, digits, dots, - and _"
-    problems.add(f"name: {node.plain()!r:.80} is no name for a recipe", place=node.place, fix=fix)
+    problems.add(f"name: {node.plain()!r:.80} is not a valid recipe name", place=node.place, fix=fix)
     return ""
 
 

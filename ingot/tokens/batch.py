@@ -1,7 +1,7 @@
-"""What a training step sees: packed rows of tokens with per-token streams.
+"""The batch of a training step: packed rows of tokens, with a number per token for each stream.
 
 A `TokenSequence` is one document or conversation before packing. A stream gives each of its tokens a number (a loss weight, an
-advantage, a sampling log-probability…), aligned with the token it speaks about. In a `Batch` everything sits where that
+advantage, a sampling log-probability…), aligned with the token it is about. In a `Batch` everything stands where that
 token is *predicted*: position t reads `tokens[t]` and predicts `targets[t]`, the next token of the same document, and
 `streams[name][t]` is the stream's value for that target. Padding has document −1, target 0 and all streams 0.
 """
@@ -31,24 +31,24 @@ class TokenSequence:
                 raise ValueError(f"stream {name!r} has {len(values)} values for {len(self.tokens)} tokens")
 
     def with_stream(self, name: str, values: list[float]) -> TokenSequence:
-        """The same with one more stream."""
+        """The same sequence with one more stream."""
         return TokenSequence(self.tokens, {**self.streams, name: values})
 
 
 @dataclass(frozen=True)
-class Places:
-    """What a GPU must not be asked, because the program would wait for the answer: found on the host beforehand (places.py)."""
+class BatchMetadata:
+    """Document boundaries and scored positions, found on the host (metadata.py): asking the GPU would make the host wait."""
 
-    starts: Tensor  # int32: where each document of the flattened batch begins, and the end; the end repeated to a round number
+    starts: Tensor  # int32: the document starts in the flattened batch, then its end, repeated to a round number
     longest: int  # no document is longer than this
     whole: bool  # every row is one document: the mask is plain causality
     scored: (
         Tensor | None
-    )  # int64: the scored positions of the flattened batch, and some without weight; None: all of them
+    )  # int64: the scored positions of the flattened batch, padded with positions of weight 0; None: all
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Places:
-        """The same with every tensor changed."""
-        return Places(
+    def map(self, change: Callable[[Tensor], Tensor]) -> BatchMetadata:
+        """The same metadata with every tensor changed."""
+        return BatchMetadata(
             change(self.starts), self.longest, self.whole, None if self.scored is None else change(self.scored)
         )
 
@@ -63,7 +63,7 @@ class Batch:
     documents: Tensor
     streams: Mapping[str, Tensor]
     sources: Tensor | None = None  # [rows]: the number of each row's source, for losses by source
-    places: Places | None = None
+    metadata: BatchMetadata | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with every tensor changed."""
@@ -74,7 +74,7 @@ class Batch:
             change(self.documents),
             {name: change(stream) for name, stream in self.streams.items()},
             None if self.sources is None else change(self.sources),
-            None if self.places is None else self.places.map(change),
+            None if self.metadata is None else self.metadata.map(change),
         )
 
     def pinned(self) -> Batch:
@@ -84,12 +84,12 @@ class Batch:
     def to(self, where: device | str) -> Batch:
         """The same batch on another device; to a GPU from pinned memory the copy does not wait.
 
-        From a GPU it does: the program could otherwise read what has not arrived.
+        A copy from a GPU waits: the program could otherwise read what has not arrived.
         """
         ahead = str(where).startswith("cuda")
         return self.map(lambda tensor: tensor.to(where, non_blocking=ahead))
 
     @property
     def token_count(self) -> int:
-        """Real tokens, padding left out."""
+        """The number of tokens without padding."""
         return int((self.documents != PADDING_DOCUMENT).sum())

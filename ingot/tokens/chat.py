@@ -4,7 +4,7 @@ The layout is that of the tokenizer's chat template. Ingot's own (`chat_template
 
     <|im_start|>user\\nTEXT<|im_end|>\\n<|im_start|>assistant\\n<think>TRACE</think>ANSWER<|im_end|>\\n
 
-What the model writes is found from the outside, so any template serves: an assistant turn begins where the prompt for it
+What the model writes is found in the rendered text, so any template serves: an assistant turn begins where the prompt for it
 (the turns before it, rendered with the generation prompt) ends, and goes on to the token that ends a turn, which is the
 first special token that the template prints after an answer.
 
@@ -15,7 +15,7 @@ Invariants, each with a test:
   that would break this for some conversation is refused with the reason.
 * The assistant mask is 1 exactly on what the model writes. Without thinking the generation prompt itself supplies
   `<think></think>`, so these two are 0. A conversation whose mask is all zero is an error, never a silent no-op.
-* Tokens are encoded once: `continuation` gives the tokens between two assistant turns, and sampled tokens are kept.
+* Tokens are encoded once: `continuation` gives the tokens between two assistant turns, and sampled tokens are not encoded again.
 * No content can forge structure: see `ingot.tokens.template`.
 * `parse` inverts an assistant turn of Ingot's own template.
 """
@@ -45,7 +45,7 @@ from ingot.workspace.errors import ArtifactError, DataError
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
-PROBE = "a probing answer"  # what the end of a turn is looked for behind
+PROBE = "a probing answer"  # the end of a turn is looked for behind it
 
 
 @dataclass
@@ -105,14 +105,14 @@ class ChatFormat:
     def __init__(self, tokenizer: Tokenizer) -> None:
         if tokenizer.chat_template is None:
             raise ArtifactError(
-                "the tokenizer has no chat template, so nobody knows what a conversation looks like to the model",
+                "the tokenizer has no chat template, so the layout of a conversation is unknown",
                 fix=f"put the template of its family into the tokenizer's folder as {TEMPLATE_FILE}",
             )
         self.tokenizer = tokenizer
         self._template = ChatTemplate(tokenizer.chat_template)
         self._names = sorted(filter(can_be_structure, tokenizer.special), key=len, reverse=True)
         self._structure = re.compile("|".join(map(re.escape, self._names)) or "(?!)")
-        self._check_pieces()
+        self._check_encoding()
 
     def prompt(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None = None, thinking: bool = True
@@ -122,7 +122,9 @@ class ChatFormat:
         text = rendering.prompt(len(messages))
         try:
             return self._tokens_and_mask(text, rendering)[0]
-        except DataError:  # a template that shows earlier turns otherwise than they were written: nothing to cut at
+        except (
+            DataError
+        ):  # the template shows earlier turns differently from how they were written: there is no prefix to cut at
             return self._encode(text, rendering)
 
     def conversation(
@@ -146,7 +148,7 @@ class ChatFormat:
         opening = [Message("user", "."), Message("assistant", PROBE)]
         rendering = _Rendering(self, [*opening, *messages], None, thinking)
         text = rendering.prompt(len(opening) + len(messages))
-        # not by the prompt of that turn: a template that opens a trace for the model prints none before an answer without one
+        # Not found by that turn's prompt: a template that opens a trace for the model prints none before an answer without one.
         for found in self._structure.finditer(text, text.find(PROBE)) if PROBE in text else ():
             if self.tokenizer.special[found[0]] == self.turn_end:
                 return self._encode(text[found.end() :], rendering)
@@ -177,7 +179,7 @@ class ChatFormat:
         """The assistant turn that the sampled `tokens` spell; what is malformed is reported in `problems`.
 
         The tokens are those after the generation prompt, the end of the turn included. Structure is read from
-        special ids only, so that text which merely looks like a tag is content.
+        special ids only, so that text that merely looks like a tag is content.
         """
         special, name = self.tokenizer.special, self.tokenizer.piece(self.turn_end)
         message = Message("assistant")
@@ -278,24 +280,24 @@ class ChatFormat:
         )
 
     def _encode(self, text: str, rendering: _Rendering) -> list[int]:
-        """Tokens of rendered text. What stands between special tokens is encoded in one piece."""
+        """Tokens of rendered text. The text between two special tokens is encoded at once."""
         tokens: list[int] = []
         position, strip_next = 0, False
         for found in self._structure.finditer(text):
             id = self.tokenizer.special[found[0]]
             strips_before, strips_after = self.tokenizer.strips(id)
-            tokens += self._encode_piece(rendering.show(text[position : found.start()]), strip_next, strips_before)
+            tokens += self._encode_plain(rendering.show(text[position : found.start()]), strip_next, strips_before)
             tokens.append(id)
             position, strip_next = found.end(), strips_after
-        return tokens + self._encode_piece(rendering.show(text[position:]), strip_next, False)
+        return tokens + self._encode_plain(rendering.show(text[position:]), strip_next, False)
 
-    def _encode_piece(self, text: str, strip_left: bool, strip_right: bool) -> list[int]:
+    def _encode_plain(self, text: str, strip_left: bool, strip_right: bool) -> list[int]:
         text = text.lstrip() if strip_left else text
         text = text.rstrip() if strip_right else text
         return self.tokenizer.encode(text) if text else []
 
-    def _check_pieces(self) -> None:
-        """Refuse a tokenizer for which a text after a special token is other tokens than the same text alone."""
+    def _check_encoding(self) -> None:
+        """Refuse a tokenizer that encodes a text after a special token differently from the same text alone."""
         if self.tokenizer.byte_level or not self._names:
             return
         whole = type(self.tokenizer.backend).from_str(self.tokenizer.backend.to_str())
@@ -303,7 +305,7 @@ class ChatFormat:
         ids = whole.encode(text, add_special_tokens=False).ids
         if self._encode(text, _Rendering(self, [], None, True)) != ids:
             raise ArtifactError(
-                "the tokenizer encodes a text that follows a special token otherwise than the same text alone (it puts a "
+                "the tokenizer encodes a text that follows a special token differently from the same text alone (it puts a "
                 "blank before the first word only)",
                 fix="such a model can be loaded and trained on plain text, but Ingot cannot use its chat template",
             )
@@ -356,7 +358,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _check_message(message: Message, number: int, thinking: bool, special: Mapping[str, int]) -> None:
-    """Refuse what the template would render to something else than was meant."""
+    """Refuse a message that the template would render to something else than was meant."""
     place = f"message {number}"
     if message.role not in ROLES:
         raise DataError(f"unknown role {message.role!r}", place=place, fix=f"use one of {', '.join(ROLES)}")

@@ -1,8 +1,8 @@
-"""Several tokenizers on the same texts: what `ingot tokenizer compare` prints.
+"""Compares tokenizers on the same texts, for `ingot tokenizer compare`.
 
 A tokenizer is a folder with tokenizer.json, such a file (also gzipped), or tiktoken's ranks (NAME.tiktoken, also gzipped, where
-NAME says how text is cut: r50k_base, cl100k_base, o200k_base). Texts come from a documents artifact, Parquet, JSON lines or plain
-text; one column may divide them into groups.
+NAME says how text is split: r50k_base, cl100k_base, o200k_base). Texts come from a documents artifact, Parquet, JSON lines or
+plain text; one column may divide them into groups.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def encoder_at(path: Path) -> tuple[str, Encoder]:
     name = name.removesuffix(RANKS_SUFFIX)
     if name not in TIKTOKEN:
         raise ArtifactError(
-            f"the cuts of {name!r} are not known",
+            f"how {name!r} splits text is not known",
             place=str(path),
             fix=f"name the file after its encoding: {', '.join(TIKTOKEN)}",
         )
@@ -60,24 +60,24 @@ def read_texts(paths: Sequence[Path], by: str | None, limit: int) -> Iterator[tu
     """(group, text) of all files, at most about `limit` bytes of text a file; the group is `all` without `by`."""
     for path in paths:
         left = limit
-        for row in _rows(path):
-            text = row.get("text")
+        for record in _records(path):
+            text = record.get("text")
             if not isinstance(text, str):
-                raise DataError("a row has no text", place=str(path), fix="give files with a column `text`")
-            if by is not None and by not in row:
-                raise DataError(f"a row has no column {by!r}", place=str(path), fix=f"it has {', '.join(row)}")
-            yield (ALL if by is None else str(row[by])), text
+                raise DataError("a record has no text", place=str(path), fix="give files with a column `text`")
+            if by is not None and by not in record:
+                raise DataError(f"a record has no column {by!r}", place=str(path), fix=f"it has {', '.join(record)}")
+            yield (ALL if by is None else str(record[by])), text
             left -= len(text.encode("utf-8"))
             if left <= 0:
                 break
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _records(path: Path) -> Iterator[Mapping[str, Any]]:
     import pyarrow.parquet
 
     if path.is_dir():
         for file in document_files(path):
-            yield from _rows(file)
+            yield from _records(file)
         return
     kind = path.name.removesuffix(".gz").rsplit(".", 1)[-1]
     try:

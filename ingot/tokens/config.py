@@ -66,7 +66,7 @@ class TokenizerConfig(Config):
         HELD_OUT_SHARE,
         gt=0,
         lt=1,
-        description="Share of documents kept out of training, on which the statistics are measured. With the same "
+        description="Share of documents held out of training, on which the statistics are measured. With the same "
         "value as `validation_share` of tokenize these are exactly the validation documents.",
     )
     measure_by: list[str] | None = Field(

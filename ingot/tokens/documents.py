@@ -1,7 +1,7 @@
-"""Reading the documents artifact by columns, and choosing documents by their id.
+"""Reads the documents artifact by columns, and chooses the documents that are held out, by a hash of their ids.
 
-A document's *place* is a 64-bit hash of its id. Which documents are held out depends on nothing but places: not on the
-seed, the order of files, or the machine.
+Which documents are held out depends on nothing but a 64-bit hash of their ids: not on the seed, the order of files, or the
+machine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ingot.workspace.files import file_sha256
 if TYPE_CHECKING:
     import pyarrow
 
-PART_BYTES = 32_000_000  # of Arrow data, about: what one task reads, and a kill loses at most
+PART_BYTES = 32_000_000  # about so much Arrow data is one task, and a kill loses no more
 ROWS_PER_BATCH = 1024
 AGAIN = "run the curate stage again"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some row groups of a file: what one task works on."""
+    """Some row groups of a file: the input of one task."""
 
     path: str
     row_groups: tuple[int, ...]
@@ -107,7 +107,7 @@ def _batches(path: Path, columns: Sequence[str], row_groups: Sequence[int] | Non
 
 
 class _named:
-    """Errors of Arrow inside get the name of the file."""
+    """Adds the name of the file to Arrow's errors inside the block."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,7 +122,7 @@ class _named:
             raise ArtifactError(f"not a readable Parquet file: {error}", place=str(self.path), fix=AGAIN) from error
 
 
-def places_of(ids: Iterable[str], purpose: str) -> NDArray[np.uint64]:
+def id_hashes(ids: Iterable[str], purpose: str) -> NDArray[np.uint64]:
     """A number below 2^64 for each id, which depends only on the id and on what it is used for; uniform over ids."""
     digests = [hashlib.blake2b(f"{purpose}\0{id}".encode(), digest_size=8).digest() for id in ids]
     return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
@@ -133,29 +133,29 @@ class HeldOut:
     """Which documents are held out for validation: about `share` of them, at least one, never all."""
 
     share: float
-    always: int | None = None  # the place of the one document, if the share takes none
-    never: int | None = None  # the place of the one that stays, if the share takes all
+    always: int | None = None  # the hash of the one document that is held out, if the share takes none
+    never: int | None = None  # the hash of the one that is not, if the share takes all
 
     @classmethod
-    def of(cls, places: NDArray[np.uint64], share: float) -> HeldOut:
-        """For documents at these places."""
-        if len(places) < 2:
+    def of(cls, hashes: NDArray[np.uint64], share: float) -> HeldOut:
+        """For documents with these hashes."""
+        if len(hashes) < 2:
             raise DataError(
-                f"{len(places)} documents: cannot train on some and validate on others",
+                f"{len(hashes)} documents: cannot train on some and validate on others",
                 fix="curate at least two documents",
             )
-        taken = int(cls(share).mask(places).sum())
+        taken = int(cls(share).mask(hashes).sum())
         return cls(
-            share, int(places.min()) if taken == 0 else None, int(places.max()) if taken == len(places) else None
+            share, int(hashes.min()) if taken == 0 else None, int(hashes.max()) if taken == len(hashes) else None
         )
 
-    def mask(self, places: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which of the places are held out."""
-        taken: NDArray[np.bool_] = places / 2.0**64 < self.share
+    def mask(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of the documents with these hashes are held out."""
+        taken: NDArray[np.bool_] = hashes / 2.0**64 < self.share
         if self.always is not None:
-            taken |= places == self.always
+            taken |= hashes == self.always
         if self.never is not None:
-            taken &= places != self.never
+            taken &= hashes != self.never
         return taken
 
 
@@ -164,25 +164,23 @@ HELD_OUT = "held out"
 
 def held_out(folder: Path, share: float) -> tuple[HeldOut, int]:
     """Which documents of the artifact are held out, and how many there are in all; two with the same id are an error."""
-    found = [places_of(batch.column("id").to_pylist(), HELD_OUT) for batch in read_columns(folder, ["id"])]
-    places = np.concatenate([np.zeros(0, np.uint64), *found])
-    in_order = np.sort(places)
+    found = [id_hashes(batch.column("id").to_pylist(), HELD_OUT) for batch in read_columns(folder, ["id"])]
+    hashes = np.concatenate([np.zeros(0, np.uint64), *found])
+    in_order = np.sort(hashes)
     twice = set(in_order[1:][in_order[1:] == in_order[:-1]].tolist())
     if twice:
         _complain_about(folder, twice)
-    return HeldOut.of(places, share), len(places)
+    return HeldOut.of(hashes, share), len(hashes)
 
 
-def _complain_about(folder: Path, places: set[int]) -> None:
-    """Name an id that occurs twice, given the places that do."""
+def _complain_about(folder: Path, hashes: set[int]) -> None:
+    """Name an id that occurs twice, given the hashes that do."""
     ids: Counter[str] = Counter()
     for batch in read_columns(folder, ["id"]):
         column = batch.column("id").to_pylist()
-        ids.update(
-            id for id, place in zip(column, places_of(column, HELD_OUT).tolist(), strict=True) if place in places
-        )
+        ids.update(id for id, hash in zip(column, id_hashes(column, HELD_OUT).tolist(), strict=True) if hash in hashes)
     id, times = ids.most_common(1)[0]
-    if times > 1:  # else two ids share a place, which is no error
+    if times > 1:  # else two ids share a hash, which is no error
         raise DataError(
             f"document id {id!r} occurs twice", place=str(folder), fix="give every document an id of its own"
         )

@@ -59,13 +59,13 @@ class MixtureLoader:
     ) -> None:
         """Open the shards; `verify` reads them once to compare checksums (skip it for corpora of terabytes).
 
-        `index`: where the numbers of packed rows are kept, so that they are not counted at every start.
+        `index`: the cache of the numbers of packed rows, so that they are not counted at every start.
         """
         self.shards = Shards(shards_folder, verify=verify)
         self.sequence_length, self.batches, self.total_steps = sequence_length, batches, total_steps
         self.schedule = PhaseSchedule(phases, batches, sequence_length=sequence_length, total_steps=total_steps)
         self.source_names = tuple(self.schedule.names)
-        """What the numbers in `Batch.sources` stand for."""
+        """The source that each number in `Batch.sources` stands for."""
         for name in {name for phase in phases for name in phase.weights}:
             self.shards.source(name.partition("@")[0])  # a misspelt name is an error even where its weight is 0
         self._index = index
@@ -92,11 +92,11 @@ class MixtureLoader:
         return self.schedule.rows(self.batches.rows_before(step), self.batches.rows(step))
 
     def row(self, name: str, index: int) -> Row:
-        """The row of a source that `rows` calls `index`: where in the source's stream it lies."""
+        """The row of a source that `rows` calls `index`: its segments of the source's stream."""
         return self._sequences[name].row(index)
 
     def next_phase(self, row: int) -> None:
-        """End the phase in force before `row`; batches already made of later rows are no longer those of this run."""
+        """End the phase in force before `row`; batches already made of later rows are then invalid."""
         self.schedule.next_phase(row)
 
     def state(self) -> dict[str, Any]:
@@ -104,11 +104,11 @@ class MixtureLoader:
         return {**self.schedule.state(), "packed_rows": self._packed_rows()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's `state()`. Rows that are packed otherwise than then would be other rows."""
+        """Go on from a checkpoint's `state()`. Fails if documents would now be packed into different rows."""
         if state.get("packed_rows", {}) != self._packed_rows():
             raise ArtifactError(
                 f"the run was begun with packed rows {state.get('packed_rows', 'of an older version')}; now they are "
-                f"{self._packed_rows()}, in another order: documents would come twice, and others never",
+                f"{self._packed_rows()}, in another order: some documents would come twice, and others never",
                 fix="go on with the version of ingot and the shards that the run was begun with, or begin it again",
             )
         self.schedule.restore(state)
@@ -123,7 +123,7 @@ class MixtureLoader:
         return {name: count / self._sequences[name].per_epoch for name, count in drawn.items()}
 
     def padding(self) -> dict[str, float]:
-        """Share of each source's places that hold no token."""
+        """Share of each source's positions that hold no token."""
         return {name: sequence.padding for name, sequence in self._sequences.items()}
 
     def _open(self, name: str, packing: Packing, key: str) -> RowSequence:
@@ -135,7 +135,7 @@ class MixtureLoader:
             raise RecipeError(f"source {name!r}: what follows @ is no length", fix=f"write {base}@32768+, for instance")
         if at and packing == "split":
             raise RecipeError(
-                f"{name!r} chooses documents by length, and rows cut from the stream know no documents",
+                f"{name!r} chooses documents by length, and rows cut from the stream ignore documents",
                 fix="set packing to best_fit",
             )
         source = self.shards.source(base)

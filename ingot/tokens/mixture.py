@@ -1,4 +1,4 @@
-"""Which source each row of training data comes from: a schedule that follows weights and needs no history.
+"""Decides which source each row of training data comes from: a schedule that follows weights and needs no history.
 
 Source k with weight w_k (weights sum to 1) has its j-th row due at time (j + 1/2) / w_k; rows are served in the order
 of their due times. This is the divisor method of Webster and Sainte-Laguë, the one that gives parliaments their seats:

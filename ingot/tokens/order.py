@@ -1,12 +1,11 @@
-"""The order of documents in a source: a shuffle across all files, by a hash of the id, the copy and the seed.
+"""Shuffles the documents of a source over all files, by a hash of the id, the copy and the seed.
 
-What needs it: the loader already shows a source's windows in the order of a permutation (windows.py), so no two windows of
-a long document follow one another. But a window of several short documents holds neighbours, and files keep what belongs
-together together: the pages of a site, the chapters of a book, the copies of an upsampled document. Sorted by a hash,
-neighbours are strangers.
+Why: the loader already shows a source's windows in the order of a permutation (windows.py), so no two windows of a long
+document follow one another. But a window of several short documents holds neighbours, and neighbours in a file are related:
+the pages of a site, the chapters of a book, the copies of an upsampled document. Sorted by a hash, they are not.
 
-How it stays within a bounded memory: each part of the corpus is sorted by itself; then range after range of hashes is taken
-from all parts and sorted together, as in any external sort.
+Memory is bounded: each part of the corpus is sorted by itself; then one range of hashes after the other is taken from all
+parts and sorted together, as in any external sort.
 
 Invariant: the order depends on the ids, the copies and the seed only; not on files, their order, or the number of workers.
 """
@@ -23,17 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.native import loop
-from ingot.tokens.documents import places_of
+from ingot.tokens.documents import id_hashes
 
 RANGE_BYTES = 32_000_000  # of tokens that are sorted at once
 TOKENS_FILE, ENTRIES_FILE, ROUTES_FILE = "tokens.bin", "entries.npy", "routes.npy"
 ENTRY = np.dtype([("key", "<u8"), ("start", "<i8"), ("tokens", "<i8"), ("bytes", "<i8"), ("quality", "<f4")])
 
 
-def order_keys(places: NDArray[np.uint64], copies: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+def order_keys(hashes: NDArray[np.uint64], copies: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     """The number that each copy of each document is sorted by (the finaliser of splitmix64 mixes the three)."""
-    salt = places_of([str(seed)], "order")[0]
-    value = (places ^ salt) + copies.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    salt = id_hashes([str(seed)], "order")[0]
+    value = (hashes ^ salt) + copies.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -53,7 +52,7 @@ def gather(tokens: np.ndarray, starts: np.ndarray, counts: np.ndarray, out: np.n
 
 @dataclass(frozen=True)
 class Entries:
-    """Documents (each copy by itself), their tokens, and which source takes them."""
+    """Documents (each copy an entry of its own), their tokens, and which sources take them."""
 
     tokens: NDArray[Any]
     entries: NDArray[np.void]
@@ -105,13 +104,13 @@ class StoredEntries:
         return Entries(tokens, entries, routes)
 
 
-def joined(pieces: Sequence[Entries]) -> Entries:
-    """The documents of all pieces, one piece after the other."""
-    entries = np.concatenate([piece.entries for piece in pieces])
-    sizes = [len(piece.tokens) for piece in pieces]
-    entries["start"] += np.repeat(np.cumsum(sizes) - sizes, [len(piece.entries) for piece in pieces])
-    tokens = np.concatenate([piece.tokens for piece in pieces])
-    return Entries(tokens, entries, np.concatenate([piece.routes for piece in pieces]))
+def joined(batches: Sequence[Entries]) -> Entries:
+    """The documents of all batches, one batch after the other."""
+    entries = np.concatenate([batch.entries for batch in batches])
+    sizes = [len(batch.tokens) for batch in batches]
+    entries["start"] += np.repeat(np.cumsum(sizes) - sizes, [len(batch.entries) for batch in batches])
+    tokens = np.concatenate([batch.tokens for batch in batches])
+    return Entries(tokens, entries, np.concatenate([batch.routes for batch in batches]))
 
 
 def merged(parts: Sequence[StoredEntries], range_bytes: int = RANGE_BYTES) -> Iterator[Entries]:

@@ -1,13 +1,13 @@
-"""How many rows each group of packed documents fills: counted once, cached on disk, and shared by the processes of a run.
+"""Counts the rows that each group of packed documents fills: once, cached on disk, shared by the processes of a run.
 
 To find a packed row by its number one must know how many rows each group fills (packed.py), and to know that, every group has
-to be packed once: about a second for a million documents. What is kept is not the packing, which is as large as the documents'
-offsets and made again in a moment where a step needs it, but these numbers, 16 bytes for every 65,000 documents:
+to be packed once: about a second for a million documents. The cache does not hold the packing, which is as large as the
+documents' offsets and made again in a moment where a step needs it, but these numbers, 16 bytes for every 65,000 documents:
 
-    FOLDER/FINGERPRINT.json      {"counts": [[rows of each group], [places of each group]], "checksum"}
+    FOLDER/FINGERPRINT.json      {"counts": [[rows of each group], [positions of each group]], "checksum"}
 
-The fingerprint is of all that they follow from: the source's files, length, method, key, and the version of the packing. A file
-that is damaged or not there is made again; whoever uses the numbers compares each group that it packs with them.
+The fingerprint covers all that they depend on: the source's files, length, method, key, and the version of the packing. A file
+that is damaged or missing is made again; packed.py compares each group that it packs with these numbers.
 
 In several processes the first one reads and writes, and each counts its share of the groups. `total` adds up an array over all of
 them, and is called by all.
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import read_json, write_json
 
-Counts = NDArray[np.int64]  # [2, groups]: rows, places that hold a token
+Counts = NDArray[np.int64]  # [2, groups]: rows, positions that hold a token
 DIGITS = 24
 
 
@@ -35,7 +35,7 @@ def _alone(counts: Counts) -> Counts:
 
 @dataclass(frozen=True)
 class PackIndex:
-    """Where the numbers are kept (None: nowhere), and by which of how many processes they are counted."""
+    """Where the numbers are cached (None: nowhere), and which of how many processes this is."""
 
     folder: Path | None = None
     rank: int = 0
@@ -43,7 +43,7 @@ class PackIndex:
     total: Callable[[Counts], Counts] = _alone
 
     def counts(self, made_from: object, groups: int, count: Callable[[int], tuple[int, int]]) -> Counts:
-        """Rows and places of every group; `count` packs one to find out, if that is not known."""
+        """Rows and positions of every group; `count` packs one group to count them where the cache does not know."""
         path = None if self.folder is None else self.folder / f"{content_hash(made_from, DIGITS)}.json"
         found = _read(path, groups) if path is not None and self.rank == 0 else None
         if self.total(np.array([[int(found is not None)]]))[0, 0]:
@@ -60,9 +60,9 @@ class PackIndex:
 def _read(path: Path, groups: int) -> Counts | None:
     """The numbers of this file, if it is there and whole."""
     try:
-        kept = read_json(path)
-        whole = kept["checksum"] == content_hash(kept["counts"], DIGITS)
-        counts = np.array(kept["counts"], dtype=np.int64)
+        cached = read_json(path)
+        whole = cached["checksum"] == content_hash(cached["counts"], DIGITS)
+        counts = np.array(cached["counts"], dtype=np.int64)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return counts if whole and counts.shape == (2, groups) else None

@@ -1,8 +1,8 @@
-"""Packing sequences of different lengths into rows: best fit decreasing, and next fit.
+"""Packs sequences of different lengths into rows: best fit decreasing, and next fit.
 
 Best fit decreasing: sequences are placed longest first, each into the row whose free space is smallest but sufficient; a
 row is opened when none fits (Ding et al., "Fewer truncations improve language modeling", arXiv 2404.10830). Rows with equal
-free space wait in one bucket, and only the spaces that occur are kept sorted: there are at most `capacity` of them, however
+free space wait in one bucket, and only the spaces that occur are in a sorted list: there are at most `capacity` of them, however
 many sequences there are. Next fit ("greedy") takes sequences as they come and opens a row when the next one does not fit.
 
 Nothing is ever truncated here: a sequence longer than a row is an error that names it.
@@ -31,16 +31,16 @@ def best_fit_rows(lengths: NDArray[np.int64], capacity: int) -> NDArray[np.int64
     spaces: list[int] = []  # the free spaces that occur, sorted
     rows_with: dict[int, list[int]] = {}  # a heap of the rows with this much free space
     for length in lengths[order].tolist():
-        place = bisect_left(spaces, length)
-        if place == len(spaces):
+        found = bisect_left(spaces, length)
+        if found == len(spaces):
             row, left = opened, capacity - length
             opened += 1
         else:
-            space = spaces[place]
+            space = spaces[found]
             rows = rows_with[space]
             row, left = heappop(rows), space - length
             if not rows:
-                del spaces[place], rows_with[space]
+                del spaces[found], rows_with[space]
         placed.append(row)
         if left in rows_with:
             heappush(rows_with[left], row)
@@ -74,7 +74,7 @@ def best_fit_decreasing(lengths: Sequence[int], capacity: int) -> list[list[int]
 
 
 def make_batch(sequences: Sequence[TokenSequence], capacity: int) -> Batch:
-    """Pack all sequences into one batch; rows are as long as the fullest one. A sequence of n tokens takes n − 1 places."""
+    """Pack all sequences into one batch; rows are as long as the fullest one. A sequence of n tokens takes n − 1 positions."""
     for index, sequence in enumerate(sequences):
         if len(sequence.tokens) < 2:
             raise DataError(f"sequence {index} has {len(sequence.tokens)} tokens; nothing can be predicted")

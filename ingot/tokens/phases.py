@@ -1,8 +1,8 @@
-"""Which source each row of a run comes from, when the mixture changes over the run.
+"""Decides which source each row of a run comes from, when the mixture changes over the run.
 
 A phase has a mixture and an end: a share of the steps, a number of tokens, or open. An open phase ends where `next_phase(row)`
 says, for instance when a validation loss has stopped falling, and at the latest where the phase after it ends. The last phase
-goes on for ever, because a run that skips a stretch of data reads beyond its planned end.
+never ends, because a run that skips a stretch of data reads beyond its planned end.
 
 Row g of the run belongs to the phase that begins at or before it; within the phase the mixture's schedule (`mixture.py`)
 gives its source and which row of that source it is; the rows of a source are counted through all phases. So the order is a

@@ -1,18 +1,19 @@
-"""Making the data of coming steps while the current one is computed.
+"""Makes the batches of coming steps in a thread while the current step is computed.
 
-One daemon thread calls `produce(step)` for step after step, at most `depth` steps ahead of the one last asked for. It may make
-only what does not depend on training: the order of pre-training data is a function of (seed, step), samples of a policy are not.
+One daemon thread calls `produce(step)` for step after step, at most `depth` steps ahead of the one last asked for. It may
+make only what does not depend on training: the order of pre-training data is a function of (seed, step), while samples of a
+policy are not.
 
     get(s), get(s + 1), …       taken from what is ready, or waited for
     get(any other step)         what was made ahead is thrown away, and the thread goes on from that step (a rewind)
-    restart(step)               the same without taking anything: for when `produce` has come to give something else
+    restart(step)               the same without taking anything: for when `produce` would now give something else
 
 `produce` never runs twice at once. Its exception is raised by the `get` of that step with the traceback of the thread; asked
 for again, the step is made again. Every wait has a deadline: a disk that does not answer becomes an error, not a run that
-stands still.
+hangs.
 
 For a GPU let `produce` end with `Batch.pinned()`: the thread then pays for page-locked memory, and the copy to the device
-runs beside the computation.
+overlaps with the computation.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Prefetcher(Generic[T]):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(self._produce(step))
-                except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for this step, and is raised there
+                except BaseException as error:  # noqa: BLE001 - raised by the `get` of this step
                     future.set_exception(error)
 
     def _stuck(self, problem: str) -> DataError:

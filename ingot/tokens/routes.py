@@ -1,4 +1,4 @@
-"""Which source takes which document: conditions on columns, for a whole batch at once.
+"""Decides which source takes which document, by conditions on columns, for a whole batch at once.
 
 A document that is held out belongs to validation alone, every other one to each source whose conditions hold.
 """
@@ -75,6 +75,6 @@ def copies_of(batch: pyarrow.RecordBatch) -> NDArray[np.int64]:
 
 
 def routes(batch: pyarrow.RecordBatch, sources: Mapping[str, Where], held: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[documents, sources]: who takes what."""
+    """[documents, sources]: whether the source takes the document."""
     columns = [taken_by(batch, where) & (held if name == VALIDATION else ~held) for name, where in sources.items()]
     return np.stack(columns, axis=1)

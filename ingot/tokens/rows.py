@@ -1,12 +1,12 @@
-"""Rows of training data, put together from pieces of a source's token stream.
+"""Makes the rows of a batch from segments of a source's token stream.
 
-Position p of a stream reads token p and predicts token p + 1. A piece is a run of positions within one document, and a row is
-a list of pieces. `windows.py` (concatenate and split) and `packed.py` (whole documents) cut the stream into rows; this module
-makes tensors of them:
+Position p of a stream reads token p and predicts token p + 1. A segment is a run of positions within one document, and a row
+is a list of segments. `windows.py` (concatenate and split) and `packed.py` (whole documents) cut the stream into rows; this
+module makes tensors of them:
 
-    tokens[t] = stream[p]      targets[t] = stream[p + 1]      positions[t] = t − first position of its piece
+    tokens[t] = stream[p]      targets[t] = stream[p + 1]      positions[t] = t − first position of its segment
 
-Each piece is a document of its own: positions restart, and attention must not cross. `weight` is 1 where the next token
+Each segment is a document of its own: positions restart, and attention must not cross. `weight` is 1 where the next token
 belongs to the same document and 0 elsewhere: at a document's <|endoftext|>, which has nothing to predict, and in padding.
 Everything is computed with array operations, whatever the number of documents.
 """
@@ -28,32 +28,32 @@ from ingot.tokens.shards import Source
 
 @dataclass(frozen=True)
 class Row:
-    """Pieces of a source's stream that lie side by side in a row; what they leave free is padding."""
+    """Segments of a source's stream that follow one another in a row; the rest of the row is padding."""
 
     source: Source
-    starts: NDArray[np.int64]  # the first place of each piece in the stream
-    sizes: NDArray[np.int64]  # places of each piece, at least one
-    ends_document: NDArray[np.bool_]  # whether a piece's last place reads the last token of its document
+    starts: NDArray[np.int64]  # the first position of each segment in the stream
+    sizes: NDArray[np.int64]  # positions of each segment, at least one
+    ends_document: NDArray[np.bool_]  # whether a segment's last position reads the last token of its document
 
 
 def make_rows(rows: Sequence[Row], length: int, sources: Sequence[int] | None = None) -> Batch:
     """A batch of these rows; `sources` are the numbers that `Batch.sources` gives them."""
-    # All rows are made at once, side by side and without padding: the cost of a call is shared by the whole batch.
+    # All rows are made at once, end to end and without padding: the cost of a call is shared by the whole batch.
     sizes = np.concatenate([row.sizes for row in rows])
     ends = np.cumsum(sizes)
     begins = ends - sizes
-    pieces = np.asarray([len(row.sizes) for row in rows])
-    used = np.add.reduceat(sizes, np.cumsum(pieces) - pieces)  # places of each row
+    segments = np.asarray([len(row.sizes) for row in rows])
+    used = np.add.reduceat(sizes, np.cumsum(segments) - segments)  # positions of each row
 
     positions = np.arange(ends[-1])
     positions -= np.repeat(begins, sizes)
     tokens = np.empty(len(positions), dtype=np.int64)
-    after = np.empty(len(sizes), dtype=np.int64)  # the token after each piece
-    place = piece = 0
-    for row, row_used, row_pieces in zip(rows, used.tolist(), pieces.tolist(), strict=True):
-        tokens[place : place + row_used] = _read(row, positions[place : place + row_used])
-        after[piece : piece + row_pieces] = row.source.take(row.starts + row.sizes)
-        place, piece = place + row_used, piece + row_pieces
+    after = np.empty(len(sizes), dtype=np.int64)  # the token after each segment
+    start = segment = 0
+    for row, row_used, row_segments in zip(rows, used.tolist(), segments.tolist(), strict=True):
+        tokens[start : start + row_used] = _read(row, positions[start : start + row_used])
+        after[segment : segment + row_segments] = row.source.take(row.starts + row.sizes)
+        start, segment = start + row_used, segment + row_segments
 
     ends_document = np.concatenate([row.ends_document for row in rows])
     targets = np.empty_like(tokens)
@@ -61,7 +61,7 @@ def make_rows(rows: Sequence[Row], length: int, sources: Sequence[int] | None = 
     targets[ends - 1] = np.where(ends_document, 0, after)
     weight = np.ones(len(tokens), dtype=np.float32)
     weight[ends[ends_document] - 1] = 0
-    documents = np.repeat(np.arange(len(sizes)) - np.repeat(np.cumsum(pieces) - pieces, pieces), sizes)
+    documents = np.repeat(np.arange(len(sizes)) - np.repeat(np.cumsum(segments) - segments, segments), sizes)
 
     taken = None if len(tokens) == len(rows) * length else np.arange(length) < used[:, None]
 
@@ -83,8 +83,8 @@ def make_rows(rows: Sequence[Row], length: int, sources: Sequence[int] | None = 
 
 
 def _read(row: Row, positions: NDArray[np.int64]) -> NDArray[Any]:
-    """The tokens of a row's places, given the position of each within its piece."""
+    """The tokens of a row, given the position of each within its segment."""
     ends = row.starts + row.sizes
-    if (ends[:-1] == row.starts[1:]).all():  # the pieces follow each other in the stream, as in a window
+    if (ends[:-1] == row.starts[1:]).all():  # the segments follow each other in the stream, as in a window
         return row.source.read(int(row.starts[0]), int(ends[-1]))
     return row.source.take(positions + np.repeat(row.starts, row.sizes))

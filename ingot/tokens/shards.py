@@ -1,4 +1,4 @@
-"""Token shards on disk: writing them, and reading them with every damage named.
+"""Writes and reads token shards: memory-mapped files of token ids, checked for damage.
 
     shards/index.json          {"version", "vocabulary_size", "end_of_text", "token_bytes": {"sha256"}, "sources": {NAME: entry}}
     shards/token_bytes.npy     int32 [vocabulary]: UTF-8 bytes of text that each token stands for; 0 for special tokens
@@ -9,7 +9,7 @@
 
 An entry of the index has tokens, documents, bytes, dtype, and sha256 by file. The source `validation` holds documents
 that no other source holds. All arrays are memory-mapped, so opening costs nothing and a corpus may exceed the memory; the
-offsets lie side by side, so that finding a token's document reads a few of them and copies none.
+offsets are contiguous, so that finding a token's document reads a few of them and copies none.
 Sizes are checked on every open, checksums and all ids with `verify=True`, and ids again on each read.
 """
 
@@ -132,7 +132,7 @@ class Source:
     """One source, memory-mapped."""
 
     identity = ""
-    """A hash of its entry in the index, checksums of its files among it: another source has another one."""
+    """A hash of its entry in the index, with the checksums of its files: it differs between any two sources."""
 
     def __init__(self, folder: Path, entry: dict[str, Any], vocabulary_size: int) -> None:
         self.folder, self.name, self.vocabulary_size = folder, folder.name, vocabulary_size
@@ -153,17 +153,17 @@ class Source:
         return len(self.tokens)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """The tokens from `start` up to `stop` as they lie on disk; an id outside the vocabulary is an error."""
+        """The tokens from `start` up to `stop` as they are on disk; an id outside the vocabulary is an error."""
         ids = self.tokens[start:stop]
         if ids.size and ids.max() >= self.vocabulary_size:
             raise self._outside(start + int(ids.argmax()))
         return ids
 
-    def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        """The tokens at these places; an id outside the vocabulary is an error."""
-        ids: NDArray[Any] = self.tokens.take(places)
+    def take(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+        """The tokens at these positions; an id outside the vocabulary is an error."""
+        ids: NDArray[Any] = self.tokens.take(positions)
         if ids.size and ids.max() >= self.vocabulary_size:
-            raise self._outside(int(places[ids.argmax()]))
+            raise self._outside(int(positions[ids.argmax()]))
         return ids
 
     def bounds(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -172,9 +172,9 @@ class Source:
         after = self.starts.take(np.minimum(documents + 1, last))
         return self.starts.take(documents), np.where(documents == last, len(self), after)
 
-    def _outside(self, place: int) -> DataError:
+    def _outside(self, position: int) -> DataError:
         return DataError(
-            f"token {place} is {self.tokens[place]}, outside the vocabulary of {self.vocabulary_size}",
+            f"token {position} is {self.tokens[position]}, outside the vocabulary of {self.vocabulary_size}",
             place=str(self.folder / TOKENS_FILE),
             fix=AGAIN,
         )

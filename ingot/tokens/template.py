@@ -1,4 +1,4 @@
-"""Rendering a chat template, anybody's, so that no message can forge structure.
+"""Renders any model's chat template so that no message can forge structure.
 
 A Jinja template mixes its own text with what messages and tools hold, and models' templates do it in every possible way:
 `'<|im_start|>' + message.role + '\\n' + message.content`. So the values are made harmless before they go in. Every

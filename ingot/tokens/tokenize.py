@@ -6,7 +6,7 @@
 Tasks are content-addressed (data/engine/work.py): a run that was killed goes on with the parts that were not done.
 
 Invariants: every document's tokens end with <|endoftext|>; a validation document is in no training source. Which document
-goes where depends on its id and its columns, its place in the source on its id, its copy and the seed; so the shards are the
+goes where depends on its id and its columns, its position in the source on its id, its copy and the seed; so the shards are the
 same bytes for any number of workers and any division into files.
 """
 
@@ -27,7 +27,7 @@ from ingot.data.engine.pool import SerialPool
 from ingot.data.engine.work import Work
 from ingot.data.text.texts import Texts
 from ingot.tokens.config import TokenizeConfig
-from ingot.tokens.documents import HELD_OUT, HeldOut, Part, columns_of, held_out, parts_of, places_of
+from ingot.tokens.documents import HELD_OUT, HeldOut, Part, columns_of, held_out, id_hashes, parts_of
 from ingot.tokens.order import ENTRY, Entries, StoredEntries, joined, merged, order_keys
 from ingot.tokens.routes import columns_needed, conditions, copies_of, quality_of, routes
 from ingot.tokens.shards import SourceWriter, token_dtype, write_index
@@ -53,7 +53,7 @@ def bytes_of_tokens(tokenizer: Tokenizer) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=1)
 def loaded(folder: str, content: str) -> Tokenizer:
-    """The tokenizer, kept by the process from task to task with all that its encoder has learnt."""
+    """The tokenizer, cached in the process from task to task with its encoder's cache."""
     return Tokenizer.load(Path(folder))
 
 
@@ -81,8 +81,8 @@ def _encode(
     """The documents of a batch, an entry a copy, and how many documents no source takes."""
     import pyarrow
 
-    places = places_of(batch.column("id").to_pylist(), HELD_OUT)
-    held = held_out.mask(places)
+    hashes = id_hashes(batch.column("id").to_pylist(), HELD_OUT)
+    held = held_out.mask(hashes)
     routed = routes(batch, conditions(config), held)
     copies = np.where(routed.any(axis=1), copies_of(batch), 0)
     copies[held] = np.minimum(copies[held], 1)
@@ -92,7 +92,7 @@ def _encode(
     rows = np.repeat(np.arange(len(taken)), copies[taken])  # of the encoded documents, for each copy
     firsts = np.cumsum(copies[taken]) - copies[taken]
     entries = np.zeros(len(rows), ENTRY)
-    entries["key"] = order_keys(places[taken][rows], np.arange(len(rows)) - firsts[rows], seed)
+    entries["key"] = order_keys(hashes[taken][rows], np.arange(len(rows)) - firsts[rows], seed)
     entries["start"] = encoded.offsets[:-1][rows]
     entries["tokens"] = np.diff(encoded.offsets)[rows]
     entries["bytes"] = np.diff(texts.offsets)[rows]

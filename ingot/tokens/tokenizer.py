@@ -1,7 +1,7 @@
 """The tokenizer: text to token ids and back, and the special tokens that structure is made of.
 
-Any tokenizer of the `tokenizers` library, Ingot's own (train_tokenizer.py) or another model's. Two invariants that the
-rest of Ingot builds on:
+It wraps any tokenizer of the `tokenizers` library, Ingot's own (train_tokenizer.py) or another model's. The rest of Ingot
+builds on two invariants:
 
 * `encode` never produces a special id (but that for unknown characters, if the tokenizer has one). A special token's
   name inside a text is ordinary text; only code that asks for `special["<|im_end|>"]` gets the special id, so no
@@ -58,8 +58,8 @@ SPECIAL_COUNT = 16
 SPECIAL_TOKENS = NAMED_SPECIAL_TOKENS + tuple(
     f"<|reserved_{index}|>" for index in range(SPECIAL_COUNT - len(NAMED_SPECIAL_TOKENS))
 )
-"""Every special token of Ingot's own tokenizers in the order of its id, from 0. The reserved ones give later stages room
-without a resize."""
+"""Every special token of Ingot's own tokenizers in the order of its id, from 0. The reserved ones are for later stages,
+which then need not resize the vocabulary."""
 
 TOKENIZER_FILE, TEMPLATE_FILE = "tokenizer.json", "chat_template.jinja"
 TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG = (
@@ -90,7 +90,7 @@ class Tokenizer:
         self.special: dict[str, int] = {token.content: id for id, token in self._added.items() if token.special}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "encoder"}  # made again where it is needed
+        return {name: value for name, value in vars(self).items() if name != "encoder"}  # made again where needed
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -244,11 +244,11 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int], skip_special: bool = False) -> bytes:
         """The exact bytes of `ids`; special tokens stand for their names, or for nothing with `skip_special`."""
-        pieces = self.bytes_of_id
+        spelled = self.bytes_of_id
         try:
             if skip_special:
-                return b"".join(pieces[id] for id in ids if id not in self._special_ids)
-            return b"".join(pieces[id] for id in ids)
+                return b"".join(spelled[id] for id in ids if id not in self._special_ids)
+            return b"".join(spelled[id] for id in ids)
         except KeyError as error:
             raise DataError(
                 f"token id {error.args[0]} is not in the vocabulary of {self.vocabulary_size}",
@@ -256,7 +256,7 @@ class Tokenizer:
             ) from None
 
     def piece(self, id: int) -> str:
-        """One token for a display; U+FFFD where it holds only a part of a character."""
+        """One token for a display; U+FFFD where it is only a part of a character."""
         return self.decode((id,))
 
     @cached_property

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer as Backend
 from ingot.tokens.bpe.rules import split_pattern
 from ingot.tokens.chat import default_chat_template
 from ingot.tokens.config import Balance, TokenizerConfig
-from ingot.tokens.documents import HELD_OUT, columns_of, held_out, places_of, read_columns
+from ingot.tokens.documents import HELD_OUT, columns_of, held_out, id_hashes, read_columns
 from ingot.tokens.fertility import measure
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError
@@ -59,10 +59,10 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
 
 @dataclass(frozen=True)
 class Census:
-    """What is known of every document before one is chosen: a few numbers each."""
+    """A few numbers about every document, from which those to train on are chosen."""
 
     held: NDArray[np.bool_]
-    places: NDArray[np.uint64]  # by a hash of the id: the order in which documents are taken
+    hashes: NDArray[np.uint64]  # of the ids: documents are taken in their order
     sizes: NDArray[np.int64]
     groups: NDArray[np.int64]  # a number for each value of the column of `balance`
     names: list[str]
@@ -82,14 +82,14 @@ def take_census(documents: Path, config: TokenizerConfig) -> Census:
         values = [""] * len(ids) if column is None else batch.column(column).cast(pyarrow.string()).to_pylist()
         found.append(
             (
-                held.mask(places_of(ids, HELD_OUT)),
-                places_of(ids, "tokenizer"),
+                held.mask(id_hashes(ids, HELD_OUT)),
+                id_hashes(ids, "tokenizer"),
                 np.asarray(pyarrow.compute.binary_length(batch.column("text")), np.int64),
                 np.array([names.setdefault(str(value), len(names)) for value in values], np.int64),
             )
         )
-    masks, places, sizes, groups = (np.concatenate(column) for column in zip(*found, strict=True))
-    return Census(masks, places, sizes, groups, list(names))
+    masks, hashes, sizes, groups = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Census(masks, hashes, sizes, groups, list(names))
 
 
 def choose(census: Census, limit: int, balance: Balance | None) -> NDArray[np.int64]:
@@ -101,7 +101,7 @@ def choose(census: Census, limit: int, balance: Balance | None) -> NDArray[np.in
     chosen = []
     for group, name in enumerate(census.names):
         rows = np.flatnonzero((census.groups == group) & ~census.held)
-        rows = rows[np.argsort(census.places[rows], kind="stable")]
+        rows = rows[np.argsort(census.hashes[rows], kind="stable")]
         before = np.cumsum(census.sizes[rows]) - census.sizes[rows]
         chosen.append(rows[before < (limit * weights[name] / total if total else 0)])
     return np.sort(np.concatenate([np.zeros(0, np.int64), *chosen]))
@@ -129,7 +129,7 @@ def run(config: TokenizerConfig, inputs: Mapping[str, Path], folder: StageFolder
     rows = choose(census, config.training_bytes, config.balance)
     size = int(census.sizes[rows].sum())
     if size == 0:
-        raise DataError("the documents hold no text", place=str(documents), fix="look at what the curate stage kept")
+        raise DataError("the documents hold no text", place=str(documents), fix="look at what the curate stage removed")
     folder.stop.check()
     folder.progress.say(f"training on {len(rows):,} documents, {size / 1e6:.1f} MB")
     tokenizer = train_tokenizer((text for (text,) in texts_at(documents, rows, ())), config)
@@ -173,7 +173,7 @@ def _measure_held_out(
 ) -> dict[str, dict[str, Any]]:
     """Statistics of all held-out documents and of each value of the columns (`prose`, `language=de`)."""
     rows = np.flatnonzero(census.held)
-    rows = rows[np.argsort(census.places[rows], kind="stable")]
+    rows = rows[np.argsort(census.hashes[rows], kind="stable")]
     rows = np.sort(rows[np.cumsum(census.sizes[rows]) - census.sizes[rows] < MEASURED_BYTES])
     found = list(texts_at(documents, rows, columns))
     result = measure(tokenizer.encoder, (("all", text) for text, *_ in found))

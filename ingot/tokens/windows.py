@@ -56,5 +56,5 @@ class WindowRows:
 
     def row(self, index: int) -> Row:
         """Row `index` of the sequence."""
-        epoch, place = divmod(index, self.per_epoch)
-        return window(self.source, self._permutation(epoch)(place), self.length)
+        epoch, index = divmod(index, self.per_epoch)
+        return window(self.source, self._permutation(epoch)(index), self.length)

@@ -1,1 +1,1 @@
-"""One training loop that knows nothing of algorithms, on one device or many; checkpoints, guards; the pre-training stage."""
+"""One training loop for all algorithms, on one device or many; its checkpoints and guards; the pre-training stage."""

@@ -1,10 +1,11 @@
-"""What a run says when it starts, on the screen and in start.json: a term that is silently off, a group with the wrong decay or a
-model of the wrong size can be seen before the first step.
+"""Prints what a run is about to train, and writes it to start.json: model, loss terms, optimizer groups, expected MFU.
+
+A term that is silently off, a group with the wrong decay or a model of the wrong size can be seen before the first step.
 
     MFU = tokens/s · training FLOPs per token / (devices · peak FLOP/s of one)
 
 FLOPs per token are those of model/count.py at the row length of the stage; the peak is what the maker states (hardware.py). The
-expected MFU follows from the tokens/s that the recipe expects (recipe/expected.py).
+expected MFU follows from the tokens/s that the planner expects (planner/expected.py).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Start:
     trained_parameters: int
     steps: int
     first_step: int
-    tokens_planned: int | None  # none where only the data knows
+    tokens_planned: int | None  # none where only the data says
     flops_per_token: int
     device: str
     precision: str

@@ -1,4 +1,4 @@
-"""Cutting a step's batch into micro-batches, and dealing them out to ranks."""
+"""Cuts a step's batch into micro-batches, and distributes them over ranks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def split_rows(batch: Batch, rows: int) -> list[Batch]:
 def deal(batches: Sequence[Batch], rank: int, world: int) -> list[Batch]:
     """Every `world`-th of a step's micro-batches. Whole ones: both halves of a preference pair stay together.
 
-    All ranks must make the same number of passes, because each pass talks to the others; ranks at the end of the line
-    get batches of nothing but padding for those they lack.
+    All ranks must make the same number of passes, because ranks exchange data in each pass; the last ranks
+    get batches of nothing but padding for those that are missing.
     """
     mine = list(batches[rank::world])
     return mine + [padding_like(batches[0])] * (-(-len(batches) // world) - len(mine))

@@ -1,4 +1,4 @@
-"""bf16 copies of the large weights, made once a step (float16 where the products are in float16).
+"""bf16 copies of the large weights, made once a step and multiplied with instead (float16 where products are in float16).
 
 Weights are float32; products are not. Autocast rounds a weight wherever it is used, compiled code even once more in the backward
 pass, and the gradient, which comes in 16 bits, is widened before it is added: 6 + 6 + 6 + 12 bytes for every weight and pass.
@@ -11,25 +11,16 @@ The layers read the copies (`in_use`, model/linear.py) while the passes of a ste
 and after, the model has float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
 pass through a rounding of their own (quantisation-aware training) have no copy; neither have sharded ones, which FSDP rounds
 before it gathers them.
-
-On a GPU the gradients of the embedding's rows are added to what the head left in G (or to zeros), where torch would make a second
-matrix of that size to add (kernels/embedding_rows.py). Embeddings come from the copy, if the head shares the weight and has one.
-Only the order of that sum differs from autocast's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding
 
-from ingot.kernels import embedding_rows
-from ingot.kernels.add_gradient import add_gradient
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
@@ -43,38 +34,27 @@ class Bf16Copies:
         found = [(module, name) for module in modules for name in _matrices(module)]
         if head:  # the loss of fused_head.py reads it; others cast the head themselves
             found.append((model.head_part, "weight"))
-        self.places = [(module, f"{name}_copy") for module, name in found]
+        self.attributes = [(module, f"{name}_copy") for module, name in found]
         self.weights = [module.get_parameter(name) for module, name in found]
         self.copies = [torch.empty_like(weight, dtype=dtype, requires_grad=False) for weight in self.weights]
         for (module, _), weight, copy in zip(found, self.weights, self.copies, strict=True):
-            if weight.requires_grad and module is not model.head_part:  # the loss makes that one's gradient in float32
+            if weight.requires_grad and module is not model.head_part:  # the loss makes the head's gradient in float32
                 copy.requires_grad_()
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
-        self.embedding = model.embedding
-        self.lookup: EmbeddingLookup | None = None
-        table = self.embedding.weight
-        if table.requires_grad and embedding_rows.kernel_allowed(table):
-            shared = head and model.head_part is self.embedding
-            source = self.copies[-1] if shared else table.detach()
-            self.lookup = EmbeddingLookup(table, source, dtype)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Inside, the layers multiply with copies of what the weights were on entering, and gradients go to the weights."""
+        """A context in which layers multiply with copies, made from the weights on entry; gradients go to the weights."""
         with torch.no_grad():
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
-        for (module, name), copy in zip(self.places, self.copies, strict=True):
+        for (module, name), copy in zip(self.attributes, self.copies, strict=True):
             setattr(module, name, copy)
-        if self.lookup is not None:
-            self.embedding.look_up = self.lookup
         try:
             yield
         finally:
-            if self.lookup is not None:
-                del self.embedding.look_up  # that of its class again
-            for (module, name), copy in zip(self.places, self.copies, strict=True):
+            for (module, name), copy in zip(self.attributes, self.copies, strict=True):
                 delattr(module, name)
-                copy.grad = None  # of a pass that broke off: the next step must not find it
+                copy.grad = None  # left by a pass that failed: the next step must not find it
 
 
 def _matrices(module: nn.Module) -> tuple[str, ...]:
@@ -85,42 +65,16 @@ def _matrices(module: nn.Module) -> tuple[str, ...]:
 
 
 def _hand_over(weight: nn.Parameter) -> Callable[[Tensor], None]:
-    """What takes a copy's gradient to its weight."""
+    """A hook that adds a copy's gradient to its weight's."""
 
     def hand_over(copy: Tensor) -> None:
         assert copy.grad is not None
-        weight.grad = add_gradient(weight.grad, copy.grad, weight.dtype)
+        add_gradient(weight, copy.grad)
         copy.grad = None
 
     return hand_over
 
 
-class EmbeddingLookup:
-    """Embeddings from `source`, in `dtype`, whose gradients go to `weight` at once: hooks on the weight do not see them."""
-
-    def __init__(self, weight: Tensor, source: Tensor, dtype: torch.dtype) -> None:
-        self.weight, self.source, self.dtype = weight, source, dtype
-        # what autograd sees instead of the weight: that one's gradient shall not wait for this one
-        self.anchor = torch.zeros((), device=weight.device, requires_grad=True)
-
-    def __call__(self, tokens: Tensor, weight: Tensor) -> Tensor:
-        assert weight is self.weight  # that of the embedding whose look-up this is
-        rows: Tensor = _LookUp.apply(self.anchor, tokens, self)  # type: ignore[no-untyped-call]
-        return rows
-
-
-class _LookUp(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, anchor: Tensor, tokens: Tensor, lookup: EmbeddingLookup) -> Tensor:
-        context.save_for_backward(tokens)
-        context.weight = lookup.weight
-        return embedding(tokens, lookup.source).to(lookup.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[None, None, None]:
-        (tokens,), weight = context.saved_tensors, context.weight
-        if weight.grad is None:
-            weight.grad = torch.zeros_like(weight)
-        embedding_rows.add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
-        return None, None, None
+def add_gradient(weight: nn.Parameter, part: Tensor) -> None:
+    """Add a gradient in 16 bits to the weight's own, which is in float32."""
+    weight.grad = part.to(weight.dtype) if weight.grad is None else weight.grad.add_(part)

@@ -1,4 +1,4 @@
-"""The coordinate check of muP: how large activations are, at several widths, over the first steps (arXiv 2203.03466, D.1).
+"""The coordinate check of muP: measures the size of activations at several widths over the first steps (arXiv 2203.03466, D.1).
 
 A parametrisation transfers learning rates over widths if every activation keeps its size when the model gets wider, at the start
 and after each step. The check trains the same model at several widths on the same few tokens with the same options and records

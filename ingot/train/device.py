@@ -1,4 +1,4 @@
-"""Where to compute and in what precision."""
+"""Chooses the device and the precision of matrix products."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def choose_precision(asked: str, device: torch.device) -> torch.dtype:
 
 
 def precision_context(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Matrix products in `dtype` inside; weights stay float32."""
+    """A context in which matrix products run in `dtype`; weights stay float32."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)

@@ -1,7 +1,7 @@
-"""The batches of a step as the loop takes them: counted, checked, and made ahead of time where that is possible.
+"""Supplies the loop with each step's batches: counts and checks them, and prepares them ahead of time where possible.
 
 What a loss is divided by is counted here, on the host, from the batches of this rank; the counts of the other ranks are added
-on the device. Counting before the batches go there means that nothing waits for it.
+on the device. Counting before the batches are copied there means that nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.places import with_places
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.prefetch import Prefetcher
 from ingot.train.batches import lengthen
 from ingot.train.parallel.layout import Layout
@@ -49,7 +49,7 @@ class Prepared:
 
 
 class Feed:
-    """Asks the source for steps; those of a source that can tell the future are made ahead by a thread."""
+    """Asks the source for steps; if they do not depend on training (`Source.ahead`), a thread makes them ahead of time."""
 
     def __init__(
         self, source: Source, terms: Sequence[LossTerm], layout: Layout | None, first: int, device: torch.device
@@ -85,11 +85,11 @@ class Feed:
                 )
         tokens = sum(batch.token_count for batch in batches)
         if self.cuda:
-            batches = [with_places(batch, pin=True) for batch in batches]
+            batches = [with_metadata(batch, pin=True) for batch in batches]
         return Prepared(batches, counts, tokens, logged)
 
     def restart(self, step: int) -> None:
-        """Forget what was made ahead: the source has changed its mind about the steps from `step` on."""
+        """Drop the steps that were made ahead: the source now gives other batches from `step` on."""
         if self.ahead is not None:
             self.ahead.restart(step)
 

@@ -6,8 +6,8 @@
 
 Scales are those of the tensor itself (Micikevicius et al., arXiv 2209.05433), computed anew each time: nothing to remember and
 nothing to go stale. One scale per tensor is faster; one per row survives outliers. Only products of matrices with at least
-`SMALLEST` rows and columns gain from it: below that, converting costs more than is saved. The head, the embedding and routers
-stay as they are. The casts and products are in kernels/float8.py.
+`SMALLEST` rows and columns gain from it: below that, converting costs more than it saves. The head, the embedding and routers
+do not change. The casts and products are in kernels/float8.py.
 
 Shapes: N tokens, I inputs, O outputs.
 """
@@ -22,7 +22,6 @@ from torch.nn.functional import linear
 
 from ingot.kernels.float8 import Scaling, cast_both, multiply_cast, product, scale_of
 from ingot.model.linear import Linear
-from ingot.model.norm import RmsNorm
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import RecipeError
 
@@ -49,9 +48,6 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
         ]
         for layer in large:
             layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
-        for norm in block.modules() if large else ():
-            if isinstance(norm, RmsNorm):
-                norm.kernel = False  # the compiler fuses a norm with the rounding after it, if it sees what a norm is
         count += len(large)
     return count
 
@@ -79,7 +75,7 @@ def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, scaling: Scaling) 
     return out if bias is None else out + bias.to(dtype)
 
 
-# Functions, not objects: compiled code is shared by layers that hold the very same thing.
+# Functions, not objects: layers share compiled code only if they hold the same object.
 def multiply_by_tensor(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """y = x Wᵀ + b with the product in float8 and a scale per tensor."""
     return _multiply(x, weight, bias, "tensor")
@@ -91,7 +87,7 @@ def multiply_by_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _ByTensor(torch.autograd.Function):
-    """Each factor is cast once, and both ways of laying it out are made then: all that is kept is in float8."""
+    """Each factor is cast once, in both layouts: all that is saved for the backward pass is in float8."""
 
     @staticmethod
     def forward(context: Any, x_NI: Tensor, weight_OI: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Training a part of a model: a parameter trains if its name matches a pattern, and no pattern that begins with `!`.
+"""Freezes parameters by name: one trains if it matches a pattern, and no pattern that begins with `!`.
 
 The dense warm-up of sparse attention (DeepSeek-V3.2) trains `*.indexer.*` alone; `!*.indexer.*` trains all but the indexer.
 Patterns are those of the shell: `*` stands for anything, dots included.

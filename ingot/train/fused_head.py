@@ -1,4 +1,4 @@
-"""The language-model loss and its gradients in one go, without ever holding the logits of more than a chunk of tokens.
+"""The language-model loss with its gradients, computed in chunks of tokens so that the logits never exist all at once.
 
     loss = Σ_i a_i log p_i + Σ_i b_i (log Z_i)²          z_i = softcap(scale · W s_i),  Z_i = Σ_v e^{z_iv},  p_i = e^{z_it} / Z_i
 

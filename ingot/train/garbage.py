@@ -1,6 +1,7 @@
-"""When Python collects its garbage during a run: between steps, at fixed step numbers, on all ranks alike.
+"""Runs Python's garbage collection between steps, at the same step numbers on all ranks.
 
-A collection in the middle of a step makes all ranks wait for one. Modules and model stay to the end, so collections skip them.
+A collection in the middle of a step makes all ranks wait for one. Modules and the model live until the end, so collections skip
+them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ EVERY = 100  # steps
 
 @contextmanager
 def no_automatic_collection() -> Iterator[None]:
-    """Inside, garbage is collected by `collect` alone."""
+    """A context in which garbage is collected by `collect` alone."""
     gc.collect()
     gc.disable()
-    freezes = gc.get_freeze_count() == 0  # else the caller froze, and unfreezes
+    freezes = gc.get_freeze_count() == 0  # otherwise the caller froze, and unfreezes
     if freezes:
         gc.freeze()
     try:
@@ -29,6 +30,6 @@ def no_automatic_collection() -> Iterator[None]:
 
 
 def collect(step: int) -> None:
-    """Collect after this step, if it is one of those."""
+    """Collect garbage if it is due after this step."""
     if step % EVERY == 0:
         gc.collect()

@@ -1,10 +1,10 @@
-"""Norms of gradients, whole or sharded.
+"""Norms of gradients, whole or sharded, and the factor that clips them.
 
     ‖g‖² = Σ over shards ‖g_shard‖²:   local squares are added over exactly those mesh axes along which a gradient is sharded;
                                         along the others every rank holds the same values.
 
-All is done for all parameters at once and stays on the device. The norms by parameter are kept with the total: when a step
-goes wrong they say where.
+Everything is computed for all parameters at once and stays on the device. The norms by parameter are returned with the total:
+when a step goes wrong they say where.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ def total_norm(norms_P: Tensor, layout: Layout | None, counted: Sequence[bool] |
 
 
 def clip_factor(norm: Tensor, limit: float | Tensor) -> Tensor:
-    """What the gradients are multiplied with so that their norm is at most `limit`."""
+    """The factor on the gradients that makes their norm at most `limit`."""
     return (limit / (norm + EPSILON)).clamp(max=1.0)

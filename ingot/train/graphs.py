@@ -5,12 +5,12 @@ the device needs to compute them. A graph is launched as a whole. A graph holds 
 the last gradient; clipping, the guards and the optimizer come after it and are few.
 
     first times with a shape     as usual, so that everything is compiled and loaded
-    then                         captured: nothing is computed while the kernels are written down
+    then                         captured: the kernels are recorded, nothing is computed
     from then on                 batches are copied to where the graph reads them, and it is replayed
 
 A captured graph reads and writes the same memory every time. Its sums, which the loop reads a step later, are copied out;
 gradients are used before the next replay. A shape is that of all tensors of a step's batches, and what the host knows of them:
-packed documents have a few (tokens/places.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
+packed documents have a few (tokens/metadata.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
 
 A part that waits for the device in the middle of a pass cannot be captured; nor is there a graph where memory does not suffice
 for it and for a step of another shape at the same time. Both are checked before: a capture that fails leaves torch in the middle
@@ -35,7 +35,7 @@ from ingot.workspace.errors import RecipeError
 WARM = 2  # times that a shape is computed as usual
 MOST = 16  # captured graphs; shapes beyond that are always computed as usual
 SHAPES = 64  # different ones; a run with more has nothing to gain
-BESIDE = 2.2  # times the memory of a step: one in the graph, one for a step of another shape, and a margin
+MEMORY_NEEDED = 2.2  # times the memory of a step: one in the graph, one for a step of another shape, and a margin
 SHORT_FLOPS = 5e13  # of a pass: a tenth of a second on an H100; above that the host is always ahead
 
 
@@ -67,7 +67,7 @@ def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
 
 @dataclass
 class CapturedGraph:
-    """A graph, where it reads and where it writes."""
+    """A graph with its input buffers, gradients and sums."""
 
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]
@@ -76,8 +76,8 @@ class CapturedGraph:
 
     def replay(self, inputs: Sequence[Tensor]) -> Sums:
         """Compute with these inputs: fills the gradients, returns sums that are the caller's own."""
-        for place, given in zip(self.inputs, inputs, strict=True):
-            place.copy_(given, non_blocking=True)
+        for buffer, given in zip(self.inputs, inputs, strict=True):
+            buffer.copy_(given, non_blocking=True)
         self.graph.replay()
         _give(self.gradients)
         return self.sums.map(Tensor.clone)
@@ -125,20 +125,20 @@ class Graphs:
         except RuntimeError as error:
             if "synchronizing" not in str(error):
                 raise
-            self._give_up("a part of the model asks the device in the middle of a pass")
+            self._give_up("a part of the model waits for the device in the middle of a pass")
         finally:
             torch.cuda.set_sync_debug_mode("default")
         for parameter in self.passes.model.parameters():
-            parameter.grad = None  # what the broken pass left
+            parameter.grad = None  # left by the failed pass
         return self.passes.run(batches, denominators, tokens)
 
     def _suffices(self) -> bool:
         """Whether there is memory for a graph and for a step of another shape; both need at most what steps needed so far."""
         device = self.passes.device
         torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()  # what computing as usual has used would lie idle beside the graph's memory
+        torch.cuda.empty_cache()  # the memory of the eager steps would lie idle next to the graph's
         need = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
-        enough = torch.cuda.mem_get_info(device)[0] > BESIDE * need
+        enough = torch.cuda.mem_get_info(device)[0] > MEMORY_NEEDED * need
         if not enough:
             self._give_up("a graph and a step of another shape do not fit into the device's memory together")
         return enough
@@ -159,7 +159,7 @@ class Graphs:
     def _capture(
         self, key: Hashable, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor
     ) -> None:
-        """Write down the kernels of a step with batches of this shape."""
+        """Capture the kernels of a step with batches of this shape."""
         device = self.passes.device
         here = [batch.map(lambda tensor: tensor.to(device, copy=True)) for batch in batches]
         counts, total = {name: value.clone() for name, value in denominators.items()}, tokens.clone()
@@ -176,8 +176,8 @@ class Graphs:
 
 def shape_of(batch: Batch) -> Hashable:
     """All of a batch but the values of its tensors."""
-    places = batch.places
-    known = None if places is None else (places.longest, places.whole, places.scored is None)
+    metadata = batch.metadata
+    known = None if metadata is None else (metadata.longest, metadata.whole, metadata.scored is None)
     return tuple(batch.streams), known, tuple((tensor.dtype, tensor.shape) for tensor in tensors_of(batch))
 
 

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of devices, dense, as their makers state them: what MFU is measured against. And the memory that the loss may take.
+"""Peak FLOP/s of devices, as their makers state them, for MFU; and how much memory the loss may take.
 
 NVIDIA's data sheets (A100 SXM, H100 SXM and PCIe, H200, L40S, HGX B200, GeForce RTX 4090 with float32 accumulation). Where a data
 sheet prints the rate with sparsity, this is half of it. A device that is not listed has no MFU: a wrong one is worse than none.
@@ -44,13 +44,13 @@ def bytes_of_logits(device_bytes: int) -> int:
     """How much of a device's memory the logits of one chunk may take (fused_head.py).
 
     Each chunk reads and writes all of the head's gradient, so few large ones are faster: 1 % of a step at 0.15B on one H200,
-    with 4 GiB instead of 2. A small device has not so much to spare.
+    with 4 GiB instead of 2. A small device has less to spare.
     """
     return int(LOGITS_SHARE * device_bytes)
 
 
 def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """The name of the device."""
     if device.type != "cuda":
         return device.type
     import torch

@@ -1,4 +1,4 @@
-"""Hooks around the update of an optimizer step: what the loop itself does not need to know.
+"""Hooks that run before and after the update of an optimizer step: QK-clip, routers' biases, the noise scale.
 
     gradients  →  before_update(step)  →  optimizer  →  after_update(step)
 
@@ -43,7 +43,7 @@ class OptimizerStep:
 class Hook:
     """A hook that does nothing."""
 
-    name = ""  # of its state in a checkpoint
+    name = ""  # names its state in a checkpoint
 
     def before_update(self, step: OptimizerStep) -> None:
         """The gradients are complete, the weights are those they were computed with."""

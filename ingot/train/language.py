@@ -1,4 +1,4 @@
-"""The loss of a language model: cross-entropy, and what the configuration adds to it."""
+"""The loss terms of a language model: cross-entropy, z-loss, multi-token prediction."""
 
 from __future__ import annotations
 

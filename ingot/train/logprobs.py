@@ -1,4 +1,4 @@
-"""Log-probabilities of the scored tokens of a batch, without logits for the others and never all at once.
+"""Log-probabilities of the scored tokens of a batch, computed in chunks, without logits for the other tokens.
 
 log p(target) = logit(target) − logsumexp(logits), in float32. Only positions that some stream scores reach the head (in
 SFT that is half of them); they pass through it in chunks. Two ways:
@@ -24,7 +24,7 @@ from ingot.model.context_parallel import ContextParallel
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.tokens.places import whole_rows
+from ingot.tokens.metadata import whole_rows
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.context import split
 from ingot.train.terms import Ahead, Scored
@@ -43,10 +43,10 @@ class Picked:
 
     def __init__(self, batch: Batch) -> None:
         self.length = batch.tokens.shape[1]
-        if batch.places is None:
+        if batch.metadata is None:
             self.index: Tensor | None = scored_positions(batch).flatten().nonzero().flatten()
         else:
-            self.index = batch.places.scored
+            self.index = batch.metadata.scored
         self.count = batch.tokens.numel()
 
     def pick(self, x: Tensor) -> Tensor:
@@ -86,11 +86,11 @@ def run_model(
     **stage: Any,
 ) -> Tensor:
     """The states of a batch; `stage` is what one stage of a pipeline needs besides (parallel/pipeline.py)."""
-    known = batch.places is not None or batch.tokens.device.type == "cpu"  # a GPU is not asked
+    known = batch.metadata is not None or batch.tokens.device.type == "cpu"  # without waiting for a GPU
     documents = None if known and whole_rows(batch) else batch.documents
-    if batch.places is not None:
-        torch._dynamo.maybe_mark_dynamic(batch.places.starts, 0)  # no new code for every number of documents
-    given = {"record": record, "places": batch.places, "context_parallel": context_parallel, **stage}
+    if batch.metadata is not None:
+        torch._dynamo.maybe_mark_dynamic(batch.metadata.starts, 0)  # no new code for every number of documents
+    given = {"record": record, "metadata": batch.metadata, "context_parallel": context_parallel, **stage}
     return model.hidden(batch.tokens, batch.positions, documents, **given)
 
 
@@ -104,7 +104,7 @@ def score_states(
     token_factors: TokenFactors | None = None,
     context_parallel: ContextParallel | None = None,
 ) -> Scored:
-    """The second half of `score`: from the states after the last norm on."""
+    """The second part of `score`, which starts from the states after the last norm."""
     ahead = _ahead_states(model, states, batch, record, context_parallel) if "ahead" in wants else []
     batch = split(batch, context_parallel)
     picked = Picked(batch)
@@ -147,7 +147,7 @@ def _ahead_states(
         if context_parallel is not None:
             weights, targets = context_parallel.own(weights), context_parallel.own(targets)
         weights = torch.where(valid, weights, 0)
-        if batch.places is None:
+        if batch.metadata is None:
             chosen = weights != 0
             steps.append((further[chosen], targets[chosen], weights[chosen]))
         else:  # taking all is cheaper than asking the device which

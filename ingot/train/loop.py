@@ -57,7 +57,7 @@ class Pending:
     """A step whose numbers are still on the device."""
 
     step: int
-    data_step: int  # whose data it used: a later one's after a rewind
+    data_step: int  # the step whose data it used: a later one after a rewind
     prepared: Prepared
     values: Reading
     norms: dict[str, Tensor]  # of the gradients, by parameter
@@ -85,7 +85,7 @@ class Trainer:
     ) -> None:
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
-        self.layout = layout or make_layout(config.mesh, self.device)  # a stage that has one already has made it so
+        self.layout = layout or make_layout(config.mesh, self.device)  # a stage may have made it already
         check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
         self.source, self.config, self.folder = source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
@@ -122,7 +122,7 @@ class Trainer:
         self._announce(first)
         self.folder.progress.start(self.config.steps, done=first)
         if first == 0 and self.config.guards.spike == "rewind":
-            self._save(0, {})  # so that there always is something to go back to
+            self._save(0, {})  # so that there is always a checkpoint to go back to
         self._open_feed(first)
         try:
             with no_automatic_collection(), self.saver:
@@ -164,7 +164,7 @@ class Trainer:
         for step in range(first, self.config.steps):
             try:
                 pending.append(self._step(step))
-            except Interrupted:  # while its data was made: sampling takes long. Nothing of the step is done yet
+            except Interrupted:  # while the step's data was made, which may take long: nothing of the step is done yet
                 for each in pending:
                     last = self._settle(each)
                 if step > first and step % self.config.checkpoints.every:
@@ -274,7 +274,7 @@ class Trainer:
         return locate(self.model, forward, pending.norms)
 
     def _announce(self, first: int) -> None:
-        """Say what is trained with what, so that a term that is silently off can be seen to be off."""
+        """Print what is trained with what, so that a term that is silently off can be seen."""
         start = describe_start(self, first)
         self.clock = Throughput(self.device, start.flops_per_token, start.peak_flops)
         if self.guards.is_main_rank:
@@ -310,7 +310,7 @@ class Trainer:
         return self._go_on_from(training or {"step": 0, "tokens": 0})
 
     def _go_on_from(self, training: dict[str, Any]) -> tuple[int, int]:
-        """Be where a checkpoint with this record was made."""
+        """Continue from the checkpoint with this record."""
         self.source.restore(training.get("source", {}))
         self.data_offset = training.get("data_offset", 0)
         for hook in self.hooks:

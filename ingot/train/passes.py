@@ -1,4 +1,4 @@
-"""The forward and backward passes of one optimizer step: micro-batch after micro-batch, nothing waits for the device.
+"""The forward and backward passes of one optimizer step, micro-batch after micro-batch, without waiting for the device.
 
     loss = Σ_terms coefficient · (Σ over the step's tokens) / (denominator of the whole step)
          + Σ_parts (loss that a part of the model reports, summed over its tokens) / (tokens of the whole step)
@@ -137,11 +137,11 @@ class Passes:
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
         alone = layout is None and dtype.itemsize == 2
         self.copies = Bf16Copies(model, dtype, head=objective.known_factors) if alone else None
-        self._names: list[str] = []  # of the sums' parts, on all ranks
+        self._names: list[str] = []  # names of the sums' parts, on all ranks
         self.counted_elsewhere: frozenset[str] = frozenset()  # parameters whose gradients count on another rank
 
     def precision(self) -> AbstractContextManager[object]:
-        """Matrix products in the chosen dtype inside."""
+        """A context in which matrix products run in the chosen dtype."""
         return precision_context(self.device, self.dtype)
 
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:

@@ -1,4 +1,4 @@
-"""When a measurement stops improving.
+"""Detects when a validation stops improving (a plateau).
 
 After every validation the best of the last `window` ones is compared with the best of all before them; if it is not lower by at
 least `min_improvement`, the plateau is reached. Single bad validations do not count, a slow trend of them does. What is kept

@@ -1,6 +1,6 @@
-"""From a model as it was built to the model that is trained: on its device, divided, recomputing, compiled.
+"""Prepares a model for training: moves it to its device, divides it over ranks, sets up recomputation, compiles it.
 
-The order matters: parts are divided over ranks first (tensor, expert, context), then blocks learn what to recompute, then
+The order matters: parts are divided over ranks first (tensor, expert, context), then recomputation is set up by block, then
 each block is compiled, and last its weights are sharded (FSDP2), so that the gathers lie outside of the compiled code.
 """
 

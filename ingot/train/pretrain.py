@@ -116,7 +116,7 @@ def check_passes(config: PretrainConfig, world: int) -> None:
 
 
 def pack_index(folder: Path) -> PackIndex:
-    """Where the stage keeps the numbers of its packed rows; its processes count them together."""
+    """The cache of the stage's packed-row counts; its processes count them together."""
     if world_size() == 1:
         return PackIndex(folder)
 

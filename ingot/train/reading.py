@@ -1,4 +1,4 @@
-"""Numbers of a step on their way to the host: asked for when the step is queued, read when it is done.
+"""Copies a step's numbers to the host without stalling the device: queued with the step, read when it is done.
 
 A GPU runs its queue in order. A copy that is queued only when the numbers of step s are wanted comes after step s + 1, which
 has been queued meanwhile: the host would wait for both steps, and then the GPU for the host. A copy that is queued with its step,

@@ -1,4 +1,4 @@
-"""Less memory for more work: what a block's forward pass made is thrown away and made again in the backward pass.
+"""Activation recomputation: drops what a block's forward pass made, and computes it again in the backward pass.
 
     blocks     only what enters each block is kept; a third more FLOPs (Chen et al., arXiv 1604.06174)
     products   what matrix products and attention made is kept too; only cheap things are done twice
@@ -38,7 +38,7 @@ EVERYTHING = 1.0  # the budget that recomputes nothing
 
 
 def recompute(model: Transformer, config: ActivationsConfig, compiled: bool) -> None:
-    """Let the blocks keep what the configuration says."""
+    """Make the blocks keep what the configuration says."""
     if config.keep == "budget" and not compiled:
         raise RecipeError(
             "activations.keep: budget needs compiled blocks",

@@ -1,4 +1,4 @@
-"""Where a step's data comes from: the one thing that the stages tell the training loop apart from their loss terms."""
+"""The interface of a training stage's data: the batches of a step, by its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time went, without asking the device.
+"""Measures tokens/s, MFU, and where the time of a step went, without waiting for the device.
 
     seconds          between two settled steps on the wall clock (overlapping steps are not counted twice), validation left out
     tokens/s         the tokens of all ranks in that time

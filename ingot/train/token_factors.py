@@ -1,4 +1,4 @@
-"""A loss that is a known sum over tokens, put together from its terms before the pass.
+"""The factors of a loss that is a sum over tokens known before the pass, so that loss and gradient can be fused.
 
     loss = Σ_t a_t log p_t + b_t (log Z_t)²  +  the steps ahead,        a = Σ_terms coefficient · factor / denominator
 

@@ -1,4 +1,4 @@
-"""How far an update moves the weights, by kind of parameter: ‖Δw‖ / ‖w‖.
+"""Measures how far an update moves the weights, by kind of parameter: ‖Δw‖ / ‖w‖.
 
 About 1e-3 is usual at the peak learning rate; far less means that a part does not learn, far more that it is thrown about.
 Instead of a second copy of the weights, a fixed sample of at most 1024 entries per parameter is compared: short runs of
@@ -80,9 +80,9 @@ class UpdateRatios(Hook):
     def _sample(self) -> Tensor:
         local = [_local(parameter).detach() for parameter in self.parameters]
         self._views = self._views or [_sampled(each) for each in local]
-        for place, each in enumerate(local):
-            if each.data_ptr() != self._views[place].data_ptr():  # the parameter has moved, or the view is of a copy
-                self._views[place] = _sampled(each)
+        for index, each in enumerate(local):
+            if each.data_ptr() != self._views[index].data_ptr():  # the parameter has moved, or the view is of a copy
+                self._views[index] = _sampled(each)
         sample_S = torch.empty_like(self.root_S)
         parts_S = sample_S.split([view.numel() for view in self._views])
         torch._foreach_copy_([part.view_as(view) for part, view in zip(parts_S, self._views, strict=True)], self._views)

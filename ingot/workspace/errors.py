@@ -6,6 +6,8 @@ anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class IngotError(Exception):
     """Something the user can put right. `place` says where it is, `fix` says what to do."""
@@ -40,3 +42,9 @@ class CheckFailed(IngotError):
 
 class Interrupted(Exception):
     """The user asked to stop (Ctrl-C or SIGTERM); the same work, called again, goes on from what is saved. Not an error."""
+
+
+def listed(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:
+    """The first `most` names for a message, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.families.table import write_config
-from ingot.checkpoints.families.weights import make_tensor
 from ingot.inference.engine import Engine
 from ingot.inference.request import Completion
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
+from tests.checkpoints.whole import written_tensors
 from tests.inference.conftest import CONTEXT, VOCABULARY, mixed_config, reference_logprobs, tiny_config, tiny_model
 
 TOLERANCE = 1e-5
@@ -148,7 +148,7 @@ def test_equal_prompts_are_read_once(model: Transformer, monkeypatch: pytest.Mon
     Engine(model, slots=16).complete(group, [Sampling(max_new_tokens=2, seed=seed) for seed in range(16)])
     # the first of each group reads all of it, the others only what is behind the last whole page
     assert passes.shapes == [(2, 24), (14, 8), (16, 1), (16, 1)]
-    # a group larger than the engine: those who come later find what those who were there have read
+    # a group larger than the engine: later requests find what earlier ones have read
     passes.shapes.clear()
     Engine(model, slots=4).complete(group[:8], [Sampling(max_new_tokens=2 + seed, seed=seed) for seed in range(8)])
     assert passes.prefills[0] == (1, 24) and {length for _, length in passes.prefills[1:]} == {8}
@@ -203,8 +203,7 @@ def test_greedy_text_equals_transformers(model: Transformer) -> None:
     family, values = write_config(model.config)
     tokens = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
     reference = LlamaForCausalLM(LlamaConfig(**values | tokens)).eval()
-    layout, parameters = family.layout(model.config), model.state_dict()
-    state = {name: make_tensor(place, parameters) for name, place in layout.items()}
+    state = written_tensors(family.layout(model.config), model.state_dict())
     missing, unexpected = reference.load_state_dict(state, strict=False)
     assert missing == ["lm_head.weight"] and not unexpected
     reference.tie_weights()

@@ -1,7 +1,7 @@
 """The Triton kernels against float64.
 
 On a device, without the package's other dependencies:
-pytest tests/inference/weight_only/test_multiply_cuda.py -c /dev/null --rootdir=. --noconftest
+pytest tests/kernels/test_packed_linear_cuda.py -c /dev/null --rootdir=. --noconftest
 With TRITON_INTERPRET=1 the same tests run on a CPU.
 """
 

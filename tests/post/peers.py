@@ -16,9 +16,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from ingot.checkpoints.families.table import write_config
-from ingot.checkpoints.families.weights import make_tensor
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import END_OF_TEXT, PAD, Tokenizer
+from tests.checkpoints.whole import written_tensors
 
 # what TRL switches on by default and a comparison in float32 on the CPU must not have
 PLAIN: dict[str, Any] = {
@@ -50,7 +50,7 @@ def give_weights(peer: Any, model: Transformer) -> None:
 def as_llama(model: Transformer, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights or gradients of `model` under the names that transformers gives them."""
     family, _ = write_config(model.config)
-    return {name: make_tensor(place, named) for name, place in family.layout(model.config).items()}
+    return written_tensors(family.layout(model.config), named)
 
 
 def gradient_difference(model: Transformer, gradients: Mapping[str, Tensor], peer: Any) -> float:

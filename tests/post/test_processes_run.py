@@ -46,6 +46,7 @@ def test_a_recipe_in_two_processes(schooled: StageFolder, tmp_path: Path, monkey
         check_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_sigterm_while_two_processes_sample(schooled: StageFolder, tmp_path: Path) -> None:
     """Of sampling that would take an hour: they end with 0, soon, and nothing is half there."""
     options: dict[str, Any] = {"inputs": {"checkpoint": str(schooled.path)}, "prompts": 5000, "samples": 100}

@@ -1,4 +1,4 @@
-"""Context extension in steps, as the page about RoPE shows it: what every stage reads, rotates by, and learns with."""
+"""Context extension in steps, as docs/methods/context-extension.md shows it: rows, rotation, mixture and rates of every stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingot.recipe.load import load_recipe
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.start import changed_model
 
-PAGE = Path(__file__).parents[2] / "docs" / "methods" / "rope.md"
+PAGE = Path(__file__).parents[2] / "docs" / "methods" / "context-extension.md"
 START = """
 name: ladder
 inputs: { tokenizer: data/tokenizer, shards: data/shards }

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.tokens import documents as module
-from ingot.tokens.documents import HeldOut, columns_of, held_out, parts_of, places_of, read_columns
+from ingot.tokens.documents import HeldOut, columns_of, held_out, id_hashes, parts_of, read_columns
 from ingot.workspace.errors import ArtifactError, DataError
 from tests.tokens.conftest import held_ids
 
@@ -65,7 +65,7 @@ def test_damage_is_named(tmp_path: Path, write_documents: WriteDocuments) -> Non
 @settings(deadline=None)  # a busy machine is no failure
 @given(ids=st.sets(st.text(max_size=5), min_size=2), share=st.floats(0.01, 0.99))
 def test_some_but_not_all_are_held_out(ids: set[str], share: float) -> None:
-    places = places_of(sorted(ids), "held out")
+    places = id_hashes(sorted(ids), "held out")
     held = HeldOut.of(places, share)
     chosen = held.mask(places)
     assert 0 < chosen.sum() < len(ids)
@@ -74,22 +74,22 @@ def test_some_but_not_all_are_held_out(ids: set[str], share: float) -> None:
 
 def test_a_place_is_a_hash_of_the_id() -> None:
     digest = hashlib.blake2b("order\0é".encode(), digest_size=8).digest()
-    assert places_of(["é"], "order").tolist() == [int.from_bytes(digest, "big")]
+    assert id_hashes(["é"], "order").tolist() == [int.from_bytes(digest, "big")]
 
 
 def test_shares_and_stability(documents: Path, rows: list[dict[str, object]]) -> None:
-    places = places_of(map(str, range(20_000)), "held out")
+    places = id_hashes(map(str, range(20_000)), "held out")
     chosen = HeldOut.of(places, 0.05).mask(places)
     assert 850 < chosen.sum() < 1150
     assert (HeldOut.of(places[:5000], 0.05).mask(places[:5000]) == chosen[:5000]).all(), "its own id decides"
     held, count = held_out(documents, 0.1)
     ids = [str(row["id"]) for row in rows]
     assert count == len(rows)
-    assert {id for id, out in zip(ids, held.mask(places_of(ids, "held out")), strict=True) if out} == held_ids(
+    assert {id for id, out in zip(ids, held.mask(id_hashes(ids, "held out")), strict=True) if out} == held_ids(
         rows, 0.1
     )
 
 
 def test_one_document_is_too_few() -> None:
     with pytest.raises(DataError, match="1 documents"):
-        HeldOut.of(places_of(["a"], "held out"), 0.5)
+        HeldOut.of(id_hashes(["a"], "held out"), 0.5)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.tokens.documents import places_of
+from ingot.tokens.documents import id_hashes
 from ingot.tokens.order import ENTRY, Entries, StoredEntries, merged, order_keys
 
 
@@ -42,7 +42,7 @@ def test_merging_equals_one_sort(tmp_path: Path) -> None:
 
 
 def test_keys_are_spread_and_differ_by_seed_and_copy() -> None:
-    places = places_of(map(str, range(20_000)), "held out")
+    places = id_hashes(map(str, range(20_000)), "held out")
     zero = np.zeros(len(places), np.int64)
     keys = order_keys(places, zero, 1)
     assert len(set(keys.tolist())) == len(keys)

@@ -156,7 +156,7 @@ def test_documents_of_one_token_alone_are_named(tmp_path: Path) -> None:
 
 def test_books_make_smaller_groups(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group is bounded in pieces too; what the groups are changes the packing and nothing else."""
-    monkeypatch.setattr(packed, "GROUP_PIECES", 3)
+    monkeypatch.setattr(packed, "GROUP_SEGMENTS", 3)
     rows = PackedRows(source, LENGTH, "key", "best_fit")
     starts = [start for start, _ in pieces(epoch(rows, 0))]
     assert len(starts) == len(set(starts)) == sum(-(-(end - start - 1) // LENGTH) for start, end in documents(source))

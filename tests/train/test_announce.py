@@ -9,7 +9,7 @@ import torch
 
 from ingot.model.count import count
 from ingot.tokens.batch import Batch
-from ingot.train import announce, float8
+from ingot.train import announce, device, float8
 from ingot.train.announce import START, Start
 from ingot.train.batches import deal, split_rows
 from ingot.train.hardware import peak_flops
@@ -95,6 +95,7 @@ def test_float8_that_changes_nothing_is_seen(
 ) -> None:
     """All that is asked for and not done would be measured against another peak: MFU would be half of what it is."""
     monkeypatch.setattr(float8, "SMALLEST", smallest)
+    monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)  # such a CPU would train in bfloat16
     model = random_model(config(attention(key_value_heads=4), width=32))  # `down` has 40 inputs, no multiple of 16
     make_trainer(folder, model=model, steps=1, precision="float8").run()
     start = read_json(folder.path / START)

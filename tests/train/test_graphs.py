@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
-from ingot.tokens.places import with_places
 from ingot.train.graphs import SHAPES, Graphs, shape_of
 from ingot.train.passes import Sums
 from ingot.workspace.errors import RecipeError
@@ -94,7 +94,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
 
 def batch_of(length: int, documents: int = 1) -> Batch:
     texts = [Text(list(range(length)), {"weight": [1.0] * length}) for _ in range(documents)]
-    return with_places(make_batch(texts, length))
+    return with_metadata(make_batch(texts, length))
 
 
 def step(graphs: Graphs, batch: Batch) -> None:
@@ -129,7 +129,7 @@ def test_a_part_that_waits_is_found_before_anything_is_recorded(card: Card) -> N
     for _ in range(4):
         step(graphs, batch_of(8))  # gradients are those of one step, also after the broken one
     assert passes.ran == ["default"] * 4 and card.replays == 0
-    assert lines == ["no CUDA graphs from here on: a part of the model asks the device in the middle of a pass"]
+    assert lines == ["no CUDA graphs from here on: a part of the model waits for the device in the middle of a pass"]
 
 
 def test_other_errors_are_not_swallowed(card: Card) -> None:
@@ -147,7 +147,7 @@ def test_other_errors_are_not_swallowed(card: Card) -> None:
 
 
 def test_little_memory_and_many_shapes(card: Card) -> None:
-    card.free = 4 * 10**9  # a step needs 2: one for the recording, one beside it, and some air
+    card.free = 4 * 10**9  # a step needs 2: the graph needs as much, another shape as much again, and a margin
     graphs, lines = make(Passes(card))
     for _ in range(4):
         step(graphs, batch_of(8))

@@ -134,7 +134,7 @@ def test_a_run_of_the_trainer(folder: StageFolder) -> None:
 
 
 def test_nothing_is_recomputed_without_gradients() -> None:
-    """Validation runs each block once, as it is."""
+    """Validation runs each block once, without recomputation."""
     model, _ = passes(shape(DENSE, layers=2), "blocks")
     plain = fresh(shape(DENSE, layers=2)).double()
     batch = uneven(4, rows=2)
@@ -149,6 +149,7 @@ def test_a_budget_needs_compiled_blocks(folder: StageFolder) -> None:
     assert "compile: blocks" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_compiled_blocks_keep_what_the_budget_allows() -> None:
     """Less than a block that keeps all, with its gradients. What is asked is how the compiler divides its work in two passes."""
     tokens_BT = torch.arange(2 * 64).view(2, 64) % VOCABULARY

@@ -11,9 +11,9 @@ from torch import Tensor
 from ingot.model.config import ModelConfig
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
-from ingot.tokens import places
+from ingot.tokens import metadata
 from ingot.tokens.batch import Batch
-from ingot.tokens.places import with_places
+from ingot.tokens.metadata import with_metadata
 from ingot.train import fused_head
 from ingot.train.logprobs import score
 from ingot.train.passes import Objective, Sums
@@ -70,12 +70,12 @@ def test_planned_is_unplanned(
     terms: tuple[LossTerm, ...], tied: bool, placed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused_head, "CHUNK_LOGITS_CPU", 4 * VOCABULARY)
-    monkeypatch.setattr(places, "SCORED", 5)
-    monkeypatch.setattr(places, "MOST", 1.0)
+    monkeypatch.setattr(metadata, "SCORED", 5)
+    monkeypatch.setattr(metadata, "MOST", 1.0)
     model, batch = model_with_everything(tied_embeddings=tied), packed(documents())
     expected, exact = one_pass(model, terms, batch, planned=False)
-    given = with_places(batch) if placed else batch
-    assert not placed or (given.places is not None and given.places.scored is not None)
+    given = with_metadata(batch) if placed else batch
+    assert not placed or (given.metadata is not None and given.metadata.scored is not None)
     found, gradients = one_pass(model, terms, given, planned=True)
     assert found.keys() == expected.keys() == {"loss", *(term.name for term in terms)}
     for name, value in expected.items():

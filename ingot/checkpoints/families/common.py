@@ -1,12 +1,15 @@
-"""What many families share: common keys of config.json, and layouts of common parts."""
+"""Keys of config.json that many families share: how they are read into a model's configuration, and written again.
+
+Defaults are those of the transformers class, which each family passes in. layouts.py has the names of the tensors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ingot.checkpoints.families.family import Layout, View, maps_to, rows
-from ingot.checkpoints.families.keys import Keys
+from ingot.checkpoints.families.keys import FULL, LINEAR, SLIDING, Keys, Values
+from ingot.checkpoints.families.rotary import write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.layers import spell_layers
@@ -26,13 +29,7 @@ ACTIVATIONS = {
 """Ours: theirs."""
 
 
-def read_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -> str:
-    """Our name of the activation."""
-    theirs = keys.get(name, default)
-    known = {value: key for key, value in ACTIVATIONS.items()} | {"swish": "silu"}
-    if theirs not in known:
-        keys.refuse(f"{name} = {theirs!r}; known are {', '.join(known)}")
-    return known[theirs]
+# ---- reading
 
 
 def make_model(
@@ -88,6 +85,80 @@ def describe_block(block: Mapping[str, Any]) -> str:
     return f"{word}_moe" if channel is not None and channel.get("kind") == "moe" else word
 
 
+def read_activation(keys: Keys, name: str = "hidden_act", default: str = "silu") -> str:
+    """Our name of the activation."""
+    theirs = keys.get(name, default)
+    known = {value: key for key, value in ACTIVATIONS.items()} | {"swish": "silu"}
+    if theirs not in known:
+        keys.refuse(f"{name} = {theirs!r}; known are {', '.join(known)}")
+    return known[theirs]
+
+
+def read_feed_forward(keys: Keys, width: int, key: str = "intermediate_size", **values: Any) -> Values:
+    """A dense feed-forward; `values` are further fields."""
+    return {"width": keys.get(key, width), "activation": read_activation(keys), **values}
+
+
+def read_attention(
+    keys: Keys,
+    *,
+    heads: int = 32,
+    key_value_heads: int | None = None,
+    head_width: int | None = None,
+    biases: bool | None = None,
+    **values: Any,
+) -> Values:
+    """Heads and widths as nearly all families spell them.
+
+    `biases` is the default of `attention_bias`, which stands for all projections; None where there is no such key.
+    """
+    heads = keys.get("num_attention_heads", heads)
+    if biases is not None:
+        bias = keys.get("attention_bias", biases)
+        values |= {"query_key_value_bias": bias, "output_bias": bias}
+    return {
+        "heads": heads,
+        "key_value_heads": keys.raw("num_key_value_heads", key_value_heads) or heads,
+        "head_width": keys.raw("head_dim", head_width) or keys.need("hidden_size") // heads,
+        **values,
+    }
+
+
+def expect_divisible(keys: Keys, attention: Mapping[str, Any]) -> None:
+    """Refuse a width that is not a multiple of the heads, as some transformers classes do even if the head's width is given."""
+    if keys.need("hidden_size") % attention["heads"]:
+        keys.refuse(
+            f"hidden_size {keys.need('hidden_size')} is not a multiple of num_attention_heads {attention['heads']}"
+        )
+
+
+def read_layer_types(keys: Keys, default: Callable[[int], str], known: Sequence[str] = (FULL, SLIDING)) -> list[str]:
+    """`layer_types`, or what the class makes of the layers' numbers (from 0) where it is missing."""
+    depth = keys.need("num_hidden_layers")
+    types = keys.raw("layer_types") or [default(layer) for layer in range(depth)]
+    if len(types) != depth or set(types) - set(known):
+        keys.refuse(f"layer_types {types} of {depth} layers; known are {', '.join(known)}")
+    return list(types)
+
+
+def use_spellings(keys: Keys, spellings: Mapping[str, str]) -> Keys:
+    """The same keys with other spellings (their name: the usual one) translated."""
+    for name, usual in spellings.items():
+        value = keys.raw(name)
+        if value is not None:
+            keys = keys.having(**{usual: value})
+    return keys
+
+
+def read_rotated(keys: Keys) -> list[int]:
+    """Which layers have positions: `no_rope_layers`, in which despite its name 1 means that there are some."""
+    depth, interval = keys.need("num_hidden_layers"), keys.get("no_rope_layer_interval", 4)
+    return keys.raw("no_rope_layers") or [int((layer + 1) % interval != 0) for layer in range(depth)]
+
+
+# ---- writing
+
+
 def blocks_of(config: ModelConfig) -> list[BlockConfig]:
     """Every layer's block."""
     return [config.block(layer) for layer in range(config.depth)]
@@ -110,14 +181,18 @@ def need(config: ModelConfig, kind: type[P]) -> P:
     return found
 
 
+def attentions_of(config: ModelConfig) -> list[AttentionConfig]:
+    """The softmax attentions of the layers that have one."""
+    return [block.mixer for block in blocks_of(config) if isinstance(block.mixer, AttentionConfig)]
+
+
 def rope_of(config: ModelConfig, windowed: bool | None = None) -> RopeConfig | None:
     """The rotation of the first layer that has one; `windowed` looks only at layers with a window, or without."""
-    mixers = (block.mixer for block in blocks_of(config))
-    attentions = (mixer for mixer in mixers if isinstance(mixer, AttentionConfig) and mixer.rope is not None)
-    return next((one.rope for one in attentions if windowed in (None, one.window is not None)), None)
+    rotated = (one for one in attentions_of(config) if one.rope is not None)
+    return next((one.rope for one in rotated if windowed in (None, one.window is not None)), None)
 
 
-def common_config(config: ModelConfig) -> dict[str, Any]:
+def common_config(config: ModelConfig) -> Values:
     """The keys of config.json that all families share."""
     tokens = ("bos_token_id", "eos_token_id", "pad_token_id")  # the classes' defaults may lie outside of the vocabulary
     return {
@@ -132,29 +207,14 @@ def common_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def read_attention(
-    keys: Keys, *, heads: int = 32, key_value_heads: int | None = None, head_width: int | None = None, **values: Any
-) -> dict[str, Any]:
-    """Heads and widths as nearly all families spell them; the named arguments are the class defaults."""
-    heads = keys.get("num_attention_heads", heads)
-    return {
-        "heads": heads,
-        "key_value_heads": keys.raw("num_key_value_heads", key_value_heads) or heads,
-        "head_width": keys.raw("head_dim", head_width) or keys.need("hidden_size") // heads,
-        **values,
-    }
+def softmax_config(config: ModelConfig, *, partial: bool = False) -> Values:
+    """Those, the heads and the rotation; `partial` writes the rotated share even if it is 1."""
+    attention = write_attention(need(config, AttentionConfig))
+    return {**common_config(config), **attention, **write_rope_keys(rope_of(config), partial=partial)}
 
 
-def expect_divisible(keys: Keys, attention: Mapping[str, Any]) -> None:
-    """Refuse a width that is not a multiple of the heads, as some transformers classes do even if the head's width is given."""
-    if keys.need("hidden_size") % attention["heads"]:
-        keys.refuse(
-            f"hidden_size {keys.need('hidden_size')} is not a multiple of num_attention_heads {attention['heads']}"
-        )
-
-
-def write_attention(attention: AttentionConfig) -> dict[str, Any]:
-    """The same in config.json."""
+def write_attention(attention: AttentionConfig) -> Values:
+    """Heads and widths."""
     return {
         "num_attention_heads": attention.heads,
         "num_key_value_heads": attention.key_value_heads,
@@ -162,108 +222,31 @@ def write_attention(attention: AttentionConfig) -> dict[str, Any]:
     }
 
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+def write_bias(config: ModelConfig) -> Values:
+    """`attention_bias`, where one key stands for all projections."""
+    return {"attention_bias": need(config, AttentionConfig).query_key_value_bias}
 
 
-def read_layer_types(
-    keys: Keys, depth: int, default: Callable[[int], str], known: Sequence[str] = (FULL, SLIDING)
-) -> list[str]:
-    """`layer_types`, or what the class makes of the layers' numbers (from 0) where it is missing."""
-    types = keys.raw("layer_types") or [default(layer) for layer in range(depth)]
-    if len(types) != depth or set(types) - set(known):
-        keys.refuse(f"layer_types {types} of {depth} layers; known are {', '.join(known)}")
-    return list(types)
+def write_feed_forward(config: ModelConfig, activation: str = "hidden_act") -> Values:
+    """The dense feed-forward; `activation` is the key of its activation."""
+    feed_forward = need(config, FeedForwardConfig)
+    return {"intermediate_size": feed_forward.width, activation: ACTIVATIONS.get(feed_forward.activation)}
 
 
-def write_layer_types(config: ModelConfig) -> dict[str, Any]:
-    """The same in config.json, and the window (transformers wants one even where no layer has it)."""
-    windows = [block.mixer.window for block in blocks_of(config) if isinstance(block.mixer, AttentionConfig)]
+def write_rotated(config: ModelConfig) -> Values:
+    """Which layers have positions."""
+    return {"no_rope_layers": [int(attention.rope is not None) for attention in attentions_of(config)]}
+
+
+def write_layer_types(config: ModelConfig) -> Values:
+    """Which layers have windows, and the window (transformers wants one even where no layer has it)."""
+    windows = [attention.window for attention in attentions_of(config)]
     return {
         "layer_types": [FULL if window is None else SLIDING for window in windows],
         "sliding_window": next((window for window in windows if window is not None), config.context),
     }
 
 
-def stack_layout(config: ModelConfig, block_layout: Callable[[str, str, BlockConfig], Layout]) -> Layout:
-    """Embedding, layers, last norm and head."""
-    layout = embedding_layout(config)
-    for layer, block in enumerate(blocks_of(config)):
-        layout |= block_layout(f"blocks.{layer}.", f"model.layers.{layer}.", block)
-    return layout
-
-
-def embedding_layout(config: ModelConfig, stem: str = "model.", norm: str = "norm") -> Layout:
-    """Embedding, last norm, and the head if it is a matrix of its own."""
-    layout = {
-        f"{stem}embed_tokens.weight": maps_to("embedding.weight"),
-        f"{stem}{norm}.weight": maps_to("norm.gain"),
-    }
-    if not config.tied_embeddings:
-        layout["lm_head.weight"] = maps_to("output.weight")
-    return layout
-
-
-def norm_layout(ours: str, theirs: str, **names: str) -> Layout:
-    """Norms: `mixer_norm="input_layernorm"` says that blocks.N.mixer_norm.gain is …input_layernorm.weight."""
-    return {f"{theirs}{name}.weight": maps_to(f"{ours}{part}.gain") for part, name in names.items()}
-
-
-def attention_layout(ours: str, theirs: str, attention: AttentionConfig, output: str = "o_proj") -> Layout:
-    """Separate query, key, value and output projections, and norms of queries and keys."""
-    query, key = attention.heads * attention.head_width, attention.key_value_heads * attention.head_width
-    cuts = {"q_proj": rows(0, query), "k_proj": rows(query, query + key), "v_proj": rows(query + key, query + 2 * key)}
-    layout: Layout = {}
-    for kind in ("weight", "bias") if attention.query_key_value_bias else ("weight",):
-        for name, cut in cuts.items():
-            layout[f"{theirs}{name}.{kind}"] = maps_to(f"{ours}query_key_value.{kind}", cut)
-    layout[f"{theirs}{output}.weight"] = maps_to(f"{ours}output.weight")
-    if attention.output_bias:
-        layout[f"{theirs}{output}.bias"] = maps_to(f"{ours}output.bias")
-    if attention.query_key_norm in ("head", "full"):
-        layout[f"{theirs}q_norm.weight"] = maps_to(f"{ours}query_norm.gain")
-        layout[f"{theirs}k_norm.weight"] = maps_to(f"{ours}key_norm.gain")
-    return layout
-
-
-def feed_forward_layout(
-    ours: str,
-    theirs: str,
-    config: FeedForwardConfig,
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
-) -> Layout:
-    """Separate gate, up and down projections (up and down only if it has no gate)."""
-    gate, up, down = names
-    layout: Layout = {}
-    for kind in ("weight", "bias") if config.bias else ("weight",):
-        if config.gated:
-            layout[f"{theirs}{gate}.{kind}"] = maps_to(f"{ours}gate_up.{kind}", rows(0, config.width))
-            layout[f"{theirs}{up}.{kind}"] = maps_to(f"{ours}gate_up.{kind}", rows(config.width, 2 * config.width))
-        else:
-            layout[f"{theirs}{up}.{kind}"] = maps_to(f"{ours}up.{kind}")
-        layout[f"{theirs}{down}.{kind}"] = maps_to(f"{ours}down.{kind}")
-    return layout
-
-
-def experts_layout(
-    ours: str,
-    theirs: str,
-    experts: int,
-    config: FeedForwardConfig,
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
-) -> Layout:
-    """One tensor per expert and projection; ours are stacked along the first axis."""
-    gate, up, down = names
-    layout: Layout = {}
-    for expert in range(experts):
-        stem = f"{theirs}{expert}."
-        if config.gated:
-            layout[f"{stem}{gate}.weight"] = maps_to(f"{ours}gate_up", _expert(expert, slice(0, config.width)))
-            layout[f"{stem}{up}.weight"] = maps_to(f"{ours}gate_up", _expert(expert, slice(config.width, None)))
-        else:
-            layout[f"{stem}{up}.weight"] = maps_to(f"{ours}up", _expert(expert, slice(None)))
-        layout[f"{stem}{down}.weight"] = maps_to(f"{ours}down", _expert(expert, slice(None)))
-    return layout
-
-
-def _expert(expert: int, cut: slice) -> View:
-    return lambda tensor: tensor[expert, cut]
+def write_recurrent_types(config: ModelConfig, softmax: type) -> Values:
+    """`layer_types` of a model with recurrent mixers: which layers have attention of the type `softmax`."""
+    return {"layer_types": [FULL if isinstance(block.mixer, softmax) else LINEAR for block in blocks_of(config)]}

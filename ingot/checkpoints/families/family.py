@@ -1,4 +1,4 @@
-"""What a Hugging Face model type is to Ingot: a translation of its config.json and of its tensors.
+"""The interface of a family: how a Hugging Face model type's config.json and tensors are translated.
 
 Three functions make a family. `read` turns the keys of config.json into a ModelConfig; `write` does the reverse; `layout`
 names every tensor and says which part of which parameter it is. Nothing else in Ingot knows of families.

@@ -7,56 +7,42 @@ instead, has windows in five of six layers, and rotates those with a base of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ingot.checkpoints.families.common import (
-    ACTIVATIONS,
-    FULL,
-    SLIDING,
-    attention_layout,
-    common_config,
-    expect_divisible,
-    feed_forward_layout,
-    make_model,
-    need,
-    norm_layout,
-    read_activation,
-    read_attention,
-    read_layer_types,
-    rope_of,
-    stack_layout,
-    write_attention,
-    write_layer_types,
-)
-from ingot.checkpoints.families.family import Family, Layout
-from ingot.checkpoints.families.keys import Keys
-from ingot.checkpoints.families.rotary import read_rope, write_rope_keys, write_ropes_by_type
-from ingot.model.config import BlockConfig, ModelConfig
-from ingot.model.feed_forward.dense import FeedForwardConfig
+from ingot.checkpoints.families import common
+from ingot.checkpoints.families.family import Family
+from ingot.checkpoints.families.keys import FULL, SLIDING, Keys, Values
+from ingot.checkpoints.families.layouts import Names, stacked
+from ingot.checkpoints.families.rotary import read_rope, write_ropes_by_type
+from ingot.model.config import ModelConfig
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.positions.config import RopeConfig
 
 CONTEXT_2, CONTEXT_3 = 8192, 131_072
+NAMES = Names(
+    norms={
+        "mixer_norm": "input_layernorm",
+        "mixer_post_norm": "post_attention_layernorm",  # another norm than in Llama
+        "feed_forward_norm": "pre_feedforward_layernorm",
+        "feed_forward_post_norm": "post_feedforward_layernorm",
+    }
+)
 
 
 def read_gemma2(keys: Keys) -> ModelConfig:
-    depth = keys.need("num_hidden_layers")
-    types = read_layer_types(keys, depth, lambda layer: SLIDING if (layer + 1) % 2 else FULL)
+    types = common.read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 2 else FULL)
     rope = read_rope(keys, context=CONTEXT_2)
     attention = {"softcap": keys.raw("attn_logit_softcapping", 50.0)}
     return _read(keys, types, {FULL: rope, SLIDING: rope}, attention, context=CONTEXT_2, softcap=30.0)
 
 
-def write_gemma2(config: ModelConfig) -> Mapping[str, Any]:
-    softcap = need(config, AttentionConfig).softcap
-    return _write(config) | write_rope_keys(rope_of(config)) | {"attn_logit_softcapping": softcap}
+def write_gemma2(config: ModelConfig) -> Values:
+    return _write(config) | {"attn_logit_softcapping": common.need(config, AttentionConfig).softcap}
 
 
 def read_gemma3(keys: Keys) -> ModelConfig:
     keys.expect(attn_logit_softcapping=None)  # transformers reads it and computes without it
-    depth = keys.need("num_hidden_layers")
     period = keys.get("sliding_window_pattern", keys.get("_sliding_window_pattern", 6))
-    types = read_layer_types(keys, depth, lambda layer: SLIDING if (layer + 1) % period else FULL)
+    types = common.read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % period else FULL)
     local = keys.get("rope_local_base_freq", 10_000.0)
     full = read_rope(keys, base=1_000_000.0, context=CONTEXT_3, layer_type=FULL)
     sliding = read_rope(keys.having(rope_theta=None), base=local, context=CONTEXT_3, layer_type=SLIDING)
@@ -64,9 +50,9 @@ def read_gemma3(keys: Keys) -> ModelConfig:
     return _read(keys, types, {FULL: full, SLIDING: sliding}, attention, context=CONTEXT_3, softcap=None)
 
 
-def write_gemma3(config: ModelConfig) -> Mapping[str, Any]:
-    sliding = rope_of(config, windowed=True)
-    ropes = write_ropes_by_type(rope_of(config, windowed=False), sliding)
+def write_gemma3(config: ModelConfig) -> Values:
+    sliding = common.rope_of(config, windowed=True)
+    ropes = write_ropes_by_type(common.rope_of(config, windowed=False), sliding)
     return _write(config) | ropes | ({"rope_local_base_freq": sliding.base} if sliding else {})
 
 
@@ -74,21 +60,19 @@ def _read(
     keys: Keys,
     types: list[str],
     ropes: Mapping[str, RopeConfig],
-    attention: dict[str, Any],
+    attention: Values,
     *,
     context: int,
     softcap: float | None,
 ) -> ModelConfig:
     keys.ignore("hidden_act")  # an older name that hidden_activation overrules
     keys.expect(use_bidirectional_attention=False)
-    bias, window = keys.get("attention_bias", False), keys.raw("sliding_window", 4096)
-    attention |= read_attention(
-        keys, heads=8, key_value_heads=4, head_width=256, query_key_value_bias=bias, output_bias=bias
-    )
-    expect_divisible(keys, attention)
+    window = keys.raw("sliding_window", 4096)
+    attention |= common.read_attention(keys, heads=8, key_value_heads=4, head_width=256, biases=False)
+    common.expect_divisible(keys, attention)
     scalar = keys.get("query_pre_attn_scalar", 256)
     attention["scale"] = None if scalar == attention["head_width"] else scalar**-0.5
-    activation = read_activation(keys, "hidden_activation", "gelu_pytorch_tanh")
+    activation = common.read_activation(keys, "hidden_activation", "gelu_pytorch_tanh")
     blocks = [
         {
             "mixer": {**attention, "rope": ropes[kind], "window": window if kind == SLIDING else None},
@@ -97,7 +81,7 @@ def _read(
         }
         for kind in types
     ]
-    return make_model(
+    return common.make_model(
         keys,
         blocks,
         epsilon=1e-6,
@@ -110,38 +94,17 @@ def _read(
     )
 
 
-def _write(config: ModelConfig) -> dict[str, Any]:
-    attention, feed_forward = need(config, AttentionConfig), need(config, FeedForwardConfig)
+def _write(config: ModelConfig) -> Values:
+    attention = common.need(config, AttentionConfig)
     return {
-        **common_config(config),
-        **write_attention(attention),
-        **write_layer_types(config),
-        "attention_bias": attention.query_key_value_bias,
+        **common.softmax_config(config),
+        **common.write_layer_types(config),
+        **common.write_bias(config),
+        **common.write_feed_forward(config, "hidden_activation"),
         "query_pre_attn_scalar": attention.head_width if attention.scale is None else round(attention.scale**-2),
-        "intermediate_size": feed_forward.width,
-        "hidden_activation": ACTIVATIONS.get(feed_forward.activation),
         "final_logit_softcapping": config.logit_softcap,
     }
 
 
-def block_layout(ours: str, theirs: str, block: BlockConfig) -> Layout:
-    """Norms before and after both parts; `post_attention_layernorm` is another norm than in Llama."""
-    assert isinstance(block.mixer, AttentionConfig) and isinstance(block.feed_forward, FeedForwardConfig)
-    layout = norm_layout(
-        ours,
-        theirs,
-        mixer_norm="input_layernorm",
-        mixer_post_norm="post_attention_layernorm",
-        feed_forward_norm="pre_feedforward_layernorm",
-        feed_forward_post_norm="post_feedforward_layernorm",
-    )
-    layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
-    return layout | feed_forward_layout(f"{ours}feed_forward.", f"{theirs}mlp.", block.feed_forward)
-
-
-def gemma_layout(config: ModelConfig) -> Layout:
-    return stack_layout(config, block_layout)
-
-
-GEMMA2 = Family(("gemma2",), "Gemma2ForCausalLM", read_gemma2, write_gemma2, gemma_layout)
-GEMMA3 = Family(("gemma3_text",), "Gemma3ForCausalLM", read_gemma3, write_gemma3, gemma_layout)
+GEMMA2 = Family(("gemma2",), "Gemma2ForCausalLM", read_gemma2, write_gemma2, stacked(NAMES.layer))
+GEMMA3 = Family(("gemma3_text",), "Gemma3ForCausalLM", read_gemma3, write_gemma3, stacked(NAMES.layer))

@@ -1,4 +1,4 @@
-"""Reading a config.json so that nothing in it is overlooked.
+"""Reads the keys of a config.json, and raises an error for any key that was not understood.
 
 Every key must be used or known to change nothing; `Keys.finish` raises an error with the keys that are neither. A missing
 key takes the default that the transformers class has, which each family states where it reads the key.
@@ -12,6 +12,9 @@ from typing import Any, NoReturn, TypeVar
 from ingot.workspace.errors import ArtifactError
 
 T = TypeVar("T")
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # entries of `layer_types`
+Values = dict[str, Any]  # keys of config.json, or fields of our options, with their values
+Table = Mapping[str, tuple[str, Any]]  # key of config.json: our field, and the default of the transformers class
 
 INERT = frozenset(
     {
@@ -61,6 +64,10 @@ class Keys:
         self._used.add(name)
         return self.values.get(name, default)
 
+    def fields(self, table: Table) -> Values:
+        """Our fields of a table; `written` does the reverse."""
+        return {field: self.get(name, default) for name, (field, default) in table.items()}
+
     def has(self, name: str) -> bool:
         """Whether the key is there and not null."""
         return self.values.get(name) is not None
@@ -95,3 +102,8 @@ class Keys:
                 place=self.place,
                 fix="they may change what the model computes; remove the ones that do not",
             )
+
+
+def written(part: object, table: Table) -> Values:
+    """The keys of config.json for the fields of a part that a table lists."""
+    return {name: getattr(part, field) for name, (field, _) in table.items()}

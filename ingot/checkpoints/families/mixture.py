@@ -1,65 +1,52 @@
-"""Mixtures of experts as most families write them: a router, one tensor per expert and projection, a shared expert."""
+"""Keys of config.json for mixtures of experts, as most families write them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ingot.checkpoints.families.common import (
-    ACTIVATIONS,
-    attention_layout,
-    blocks_of,
-    experts_layout,
-    feed_forward_layout,
-    first,
-    need,
-    norm_layout,
-    read_activation,
-)
-from ingot.checkpoints.families.family import Layout, maps_to
-from ingot.checkpoints.families.keys import Keys
-from ingot.model.config import BlockConfig, ModelConfig
+from ingot.checkpoints.families.common import ACTIVATIONS, blocks_of, first, need, read_activation
+from ingot.checkpoints.families.keys import Keys, Values
+from ingot.model.config import ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.mixture import MoeConfig
-from ingot.model.mixers.attention import AttentionConfig
 
+COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Keys for the number of experts; transformers takes some of them as synonyms."""
 V3_EPSILON = 1e-20  # added to the sum of the chosen scores by the code that follows DeepSeek-V3
 
 
-def mixture_layout(
-    ours: str,
-    theirs: str,
-    mixture: MoeConfig,
+def read_mixture(
+    keys: Keys,
     *,
-    router: str = "gate",
-    selection: str = "gate.e_score_correction_bias",
-    shared: str = "shared_experts",
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
-) -> Layout:
-    """Router, selection bias, experts one by one, shared expert and its gate; the arguments are their names."""
-    layout = {f"{theirs}{router}.weight": maps_to(f"{ours}router.weight")}
-    if mixture.router.selection_bias:
-        layout[f"{theirs}{selection}"] = maps_to(f"{ours}router.selection_bias")
-    layout |= experts_layout(f"{ours}experts.", f"{theirs}experts.", mixture.experts, mixture.expert, names)
-    if mixture.shared is not None:
-        layout |= feed_forward_layout(f"{ours}shared.", f"{theirs}{shared}.", mixture.shared)
-    if mixture.shared_gate:
-        layout[f"{theirs}{shared}_gate.weight"] = maps_to(f"{ours}shared_gate.weight")
-    return layout
+    experts: int,
+    active: int,
+    width: int,
+    key: str = "moe_intermediate_size",
+    activation: str | None = None,
+    **values: Any,
+) -> Values:
+    """A mixture; the numbers are the class defaults, `key` has the width of an expert, `values` are further fields.
+
+    `activation` is ours, where it is not that of the key `hidden_act`.
+    """
+    counts = {keys.get(name, experts) for name in COUNTS if keys.has(name)}
+    if len(counts) > 1:
+        keys.refuse(f"several numbers of experts: {', '.join(name for name in COUNTS if keys.has(name))}")
+    return {
+        "kind": "moe",
+        "experts": counts.pop() if counts else experts,
+        "active": keys.get("num_experts_per_tok", active),
+        "expert": {"width": keys.get(key, width), "activation": activation or read_activation(keys)},
+        **values,
+    }
 
 
-def block_layout(ours: str, theirs: str, block: BlockConfig, *, shared: str = "shared_experts") -> Layout:
-    """The names of Llama, with a mixture instead of some feed-forwards."""
-    assert isinstance(block.mixer, AttentionConfig) and block.feed_forward is not None
-    layout = norm_layout(ours, theirs, mixer_norm="input_layernorm", feed_forward_norm="post_attention_layernorm")
-    layout |= attention_layout(f"{ours}mixer.", f"{theirs}self_attn.", block.mixer)
-    ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
-    if isinstance(block.feed_forward, MoeConfig):
-        return layout | mixture_layout(ours, theirs, block.feed_forward, shared=shared)
-    return layout | feed_forward_layout(ours, theirs, block.feed_forward)
+def with_shared(mixture: Values, width: int, **values: Any) -> Values:
+    """The mixture with a shared expert of this width, like its routed experts in everything else."""
+    return {**mixture, "shared": {**mixture["expert"], "width": width}, **values}
 
 
-def read_v3_router(keys: Keys, *, groups: int = 1, kept: int = 1, scaling: float = 2.5) -> dict[str, Any]:
+def read_v3_router(keys: Keys, *, groups: int = 1, kept: int = 1, scaling: float = 2.5) -> Values:
     """DeepSeek-V3's router: sigmoid scores, a selection bias, groups; the numbers are the class defaults."""
     renormalise = keys.get("norm_topk_prob", True)
     return {
@@ -74,20 +61,13 @@ def read_v3_router(keys: Keys, *, groups: int = 1, kept: int = 1, scaling: float
     }
 
 
-def read_v3_mixture(keys: Keys, *, experts: int = 256, width: int = 2048, **router: Any) -> dict[str, Any]:
+def read_v3_mixture(keys: Keys, *, experts: int = 256, width: int = 2048, **router: Any) -> Values:
     """DeepSeek-V3's mixture, with one wide shared expert; the numbers are the class defaults."""
-    width, activation = keys.get("moe_intermediate_size", width), read_activation(keys)
-    return {
-        "kind": "moe",
-        "experts": keys.get("n_routed_experts", keys.get("num_local_experts", experts)),
-        "active": keys.get("num_experts_per_tok", 8),
-        "expert": {"width": width, "activation": activation},
-        "shared": {"width": width * keys.get("n_shared_experts", 1), "activation": activation},
-        "router": read_v3_router(keys, **router),
-    }
+    mixture = read_mixture(keys, experts=experts, active=8, width=width, router=read_v3_router(keys, **router))
+    return with_shared(mixture, mixture["expert"]["width"] * keys.get("n_shared_experts", 1))
 
 
-def write_v3_router(mixture: MoeConfig) -> dict[str, Any]:
+def write_v3_router(mixture: MoeConfig) -> Values:
     """The experts and their router in config.json."""
     return {
         "n_routed_experts": mixture.experts,
@@ -98,13 +78,17 @@ def write_v3_router(mixture: MoeConfig) -> dict[str, Any]:
     }
 
 
-def write_v3_mixture(mixture: MoeConfig) -> dict[str, Any]:
+def write_v3_mixture(mixture: MoeConfig) -> Values:
     """The same with the shared expert, whose width is a multiple of a routed one's."""
-    shared = mixture.shared.width // mixture.expert.width if mixture.shared else 0
-    return {**write_v3_router(mixture), "n_shared_experts": shared}
+    return {**write_v3_router(mixture), "n_shared_experts": shared_experts(mixture)}
 
 
-def write_mixture(config: ModelConfig) -> dict[str, Any]:
+def shared_experts(mixture: MoeConfig) -> int:
+    """How many routed experts the shared one is as wide as."""
+    return mixture.shared.width // mixture.expert.width if mixture.shared else 0
+
+
+def write_mixture(config: ModelConfig) -> Values:
     """Keys that nearly all families with mixtures share; without a dense layer its width is of no consequence."""
     mixture, dense = need(config, MoeConfig), first(config, FeedForwardConfig)
     return {
@@ -115,6 +99,18 @@ def write_mixture(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def sparse_layers(config: ModelConfig) -> Sequence[bool]:
+def write_every_mixture(config: ModelConfig, count: str) -> Values:
+    """The same for a family whose layers are all mixtures; `count` is the key for the number of experts."""
+    values = {**write_mixture(config), count: need(config, MoeConfig).experts}
+    del values["moe_intermediate_size"]  # intermediate_size is the width of an expert
+    return values
+
+
+def sparse_layers(config: ModelConfig) -> list[bool]:
     """Which layers are mixtures."""
     return [isinstance(block.feed_forward, MoeConfig) for block in blocks_of(config)]
+
+
+def dense_layers(config: ModelConfig) -> list[int]:
+    """The numbers of the layers that are not."""
+    return [layer for layer, sparse in enumerate(sparse_layers(config)) if not sparse]

@@ -1,4 +1,4 @@
-"""Qwen 1.5/2 MoE and Qwen 3 MoE: Qwen's attention, with mixtures of experts that route by softmax.
+"""Qwen 1.5/2 MoE and Qwen 3 MoE: the attention of Qwen, with mixtures of experts that route by softmax.
 
 Qwen 2 MoE has a shared expert behind a gate; Qwen 3 MoE has none, and norms queries and keys. `mlp_only_layers` and
 `decoder_sparse_step` leave some layers dense.
@@ -6,134 +6,96 @@ Qwen 2 MoE has a shared expert behind a gate; Qwen 3 MoE has none, and norms que
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
-
-from ingot.checkpoints.families.common import (
-    SLIDING,
-    common_config,
-    make_model,
-    need,
-    read_activation,
-    read_attention,
-    rope_of,
-    stack_layout,
-    write_attention,
-    write_layer_types,
-)
-from ingot.checkpoints.families.family import Family, Layout
-from ingot.checkpoints.families.keys import Keys
-from ingot.checkpoints.families.llama import read_windows
-from ingot.checkpoints.families.mixture import block_layout, sparse_layers, write_mixture
-from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
+from ingot.checkpoints.families import common
+from ingot.checkpoints.families.family import Family
+from ingot.checkpoints.families.keys import Keys, Values
+from ingot.checkpoints.families.layouts import Names, stacked
+from ingot.checkpoints.families.llama import read_windows, write_windows
+from ingot.checkpoints.families.mixture import dense_layers, read_mixture, with_shared, write_mixture
+from ingot.checkpoints.families.rotary import read_rope
 from ingot.model.config import ModelConfig
 from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.model.mixers.attention import AttentionConfig
 
 CONTEXT = 32768
+NAMES = Names(shared="shared_expert")
 
 
 def read_qwen2_moe(keys: Keys) -> ModelConfig:
-    attention = read_attention(
-        keys,
-        heads=16,
-        key_value_heads=16,
-        query_key_value_bias=keys.get("qkv_bias", True),
-        rope=read_rope(keys, context=CONTEXT),
-    )
+    rope, bias = read_rope(keys, context=CONTEXT), keys.get("qkv_bias", True)
+    attention = common.read_attention(keys, heads=16, key_value_heads=16, query_key_value_bias=bias, rope=rope)
     last = keys.get("max_window_layers", 28)
     windows = read_windows(keys, lambda layer: layer % 2 == 0 and layer < last)
-    shared = {"width": keys.get("shared_expert_intermediate_size", 5632), "activation": read_activation(keys)}
-    mixture = {
-        **_read_mixture(keys, experts=60, active=4, width=1408),
-        "shared": shared,
-        "shared_gate": True,
-    }
+    mixture = read_mixture(keys, experts=60, active=4, width=1408, router=read_softmax_router(keys))
+    mixture = with_shared(mixture, keys.get("shared_expert_intermediate_size", 5632), shared_gate=True)
     return _read(keys, attention, windows, mixture, dense=5632)
 
 
-def write_qwen2_moe(config: ModelConfig) -> Mapping[str, Any]:
-    attention, mixture = need(config, AttentionConfig), need(config, MoeConfig)
-    written = write_layer_types(config)
+def write_qwen2_moe(config: ModelConfig) -> Values:
+    shared = common.need(config, MoeConfig).shared
     return {
         **_write(config),
-        **written,
-        "use_sliding_window": SLIDING in written["layer_types"],
-        "max_window_layers": config.depth,
-        "qkv_bias": attention.query_key_value_bias,
-        "num_experts": mixture.experts,
-        "shared_expert_intermediate_size": mixture.shared.width if mixture.shared else 0,
+        **write_windows(config),
+        "qkv_bias": common.need(config, AttentionConfig).query_key_value_bias,
+        "shared_expert_intermediate_size": shared.width if shared else 0,
     }
 
 
 def read_qwen3_moe(keys: Keys) -> ModelConfig:
     keys.ignore("max_window_layers")
-    bias = keys.get("attention_bias", False)
-    attention = read_attention(
-        keys,
-        key_value_heads=4,
-        query_key_norm="head",
-        query_key_value_bias=bias,
-        output_bias=bias,
-        rope=read_rope(keys, context=CONTEXT),
-    )
+    rope = read_rope(keys, context=CONTEXT)
+    attention = common.read_attention(keys, key_value_heads=4, query_key_norm="head", biases=False, rope=rope)
     windows = read_windows(keys, lambda layer: True)  # in all layers or in none
-    return _read(keys, attention, windows, _read_mixture(keys, experts=128, active=8, width=768), dense=6144)
+    mixture = read_mixture(keys, experts=128, active=8, width=768, router=read_softmax_router(keys))
+    return _read(keys, attention, windows, mixture, dense=6144)
 
 
-def write_qwen3_moe(config: ModelConfig) -> Mapping[str, Any]:
-    attention = need(config, AttentionConfig)
+def write_qwen3_moe(config: ModelConfig) -> Values:
+    window = common.need(config, AttentionConfig).window
     return {
         **_write(config),
-        "use_sliding_window": attention.window is not None,
-        "sliding_window": attention.window,
-        "attention_bias": attention.query_key_value_bias,
-        "num_experts": need(config, MoeConfig).experts,
+        **common.write_bias(config),
+        "use_sliding_window": window is not None,
+        "sliding_window": window,
     }
 
 
-def _read_mixture(keys: Keys, *, experts: int, active: int, width: int) -> dict[str, Any]:
+def read_softmax_router(keys: Keys, renormalise: bool = False) -> Values:
+    """A router by softmax; `renormalise` is the default of its one key."""
+    return {"renormalise": keys.get("norm_topk_prob", renormalise)}
+
+
+def read_channels(keys: Keys, dense: Values, mixture: Values) -> list[Values]:
+    """The feed-forward of every layer: the mixture, but for the layers that two keys leave dense."""
+    step, exceptions = keys.get("decoder_sparse_step", 1), keys.get("mlp_only_layers", list[int]())
+    layers = range(keys.need("num_hidden_layers"))
+    return [dense if (layer + 1) % step or layer in exceptions else mixture for layer in layers]
+
+
+def write_channels(config: ModelConfig) -> Values:
+    """The mixtures, and which layers have one."""
+    mixture = common.need(config, MoeConfig)
     return {
-        "kind": "moe",
-        "experts": keys.get("num_experts", keys.get("num_local_experts", experts)),
-        "active": keys.get("num_experts_per_tok", active),
-        "expert": {"width": keys.get("moe_intermediate_size", width), "activation": read_activation(keys)},
-        "router": {"renormalise": keys.get("norm_topk_prob", False)},
-    }
-
-
-def _read(
-    keys: Keys, attention: dict[str, Any], windows: list[int | None], mixture: dict[str, Any], *, dense: int
-) -> ModelConfig:
-    feed_forward = {"width": keys.get("intermediate_size", dense), "activation": read_activation(keys)}
-    step: int = keys.get("decoder_sparse_step", 1)
-    exceptions: list[int] = keys.get("mlp_only_layers", [])
-    blocks = [
-        {
-            "mixer": {**attention, "window": window},
-            "feed_forward": feed_forward if (layer + 1) % step or layer in exceptions else mixture,
-        }
-        for layer, window in enumerate(windows)
-    ]
-    return make_model(keys, blocks, epsilon=1e-6, context=CONTEXT)
-
-
-def _write(config: ModelConfig) -> dict[str, Any]:
-    return {
-        **common_config(config),
-        **write_attention(need(config, AttentionConfig)),
-        **write_rope_keys(rope_of(config)),
         **write_mixture(config),
-        "norm_topk_prob": need(config, MoeConfig).router.renormalise,
+        "num_experts": mixture.experts,
+        "norm_topk_prob": mixture.router.renormalise,
         "decoder_sparse_step": 1,
-        "mlp_only_layers": [layer for layer, sparse in enumerate(sparse_layers(config)) if not sparse],
+        "mlp_only_layers": dense_layers(config),
     }
 
 
-def qwen_layout(config: ModelConfig) -> Layout:
-    return stack_layout(config, partial(block_layout, shared="shared_expert"))
+def _read(keys: Keys, attention: Values, windows: list[int | None], mixture: Values, *, dense: int) -> ModelConfig:
+    channels = read_channels(keys, common.read_feed_forward(keys, dense), mixture)
+    blocks = [
+        {"mixer": {**attention, "window": window}, "feed_forward": channel}
+        for window, channel in zip(windows, channels, strict=True)
+    ]
+    return common.make_model(keys, blocks, epsilon=1e-6, context=CONTEXT)
 
 
-QWEN2_MOE = Family(("qwen2_moe",), "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe, qwen_layout)
-QWEN3_MOE = Family(("qwen3_moe",), "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe, qwen_layout)
+def _write(config: ModelConfig) -> Values:
+    return common.softmax_config(config) | write_channels(config)
+
+
+QWEN2_MOE = Family(("qwen2_moe",), "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe, stacked(NAMES.layer))
+QWEN3_MOE = Family(("qwen3_moe",), "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe, stacked(NAMES.layer))

@@ -1,4 +1,4 @@
-"""Layouts of the linear-time mixers: gated DeltaNet, Kimi delta attention, lightning attention, Mamba-2."""
+"""Tensor names of the linear-time mixers: gated DeltaNet, Kimi delta attention, lightning attention, Mamba-2."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from ingot.model.mixers.gated_delta import GatedDeltaConfig
 from ingot.model.mixers.kda import KdaConfig
 from ingot.model.mixers.lightning import LightningConfig, slopes
 from ingot.model.mixers.mamba2 import Mamba2Config
+from ingot.model.mixers.mixer import Site
+
+LIGHTNING_BLOCK = 256  # of the decays that transformers stores in its checkpoints; any size computes the same
 
 CONVOLUTION: View = lambda weight: weight[:, None]  # noqa: E731  theirs is a Conv1d: [channels, 1, taps]
 
@@ -79,15 +82,14 @@ def _conv_rows(start: int, size: int) -> View:
     return lambda weight: weight[start : start + size, None]
 
 
-def lightning_layout(
-    ours: str, theirs: str, mixer: LightningConfig, width: int, layer: int, depth: int, block: int
-) -> Layout:
+def lightning_layout(ours: str, theirs: str, mixer: LightningConfig, site: Site) -> Layout:
     """MiniMax-01: [q | k | v] of each head together, and the decays that follow from the layer's number, in blocks."""
-    shape = {"norm.weight": "norm.gain", "output_gate.weight": "gate.weight", "out_proj.weight": "output.weight"}
-    layout = {f"{theirs}{name}": maps_to(f"{ours}{part}") for name, part in shape.items()}
+    names = {"norm.weight": "norm.gain", "output_gate.weight": "gate.weight", "out_proj.weight": "output.weight"}
+    layout = {f"{theirs}{name}": maps_to(f"{ours}{part}") for name, part in names.items()}
     sizes = [mixer.head_width] * 3
-    layout[f"{theirs}qkv_proj.weight"] = interleave(f"{ours}query_key_value.weight", mixer.heads, sizes, width)
-    heads, rate_H11 = mixer.heads, slopes(mixer.heads, layer, depth)[:, None, None]
+    layout[f"{theirs}qkv_proj.weight"] = interleave(f"{ours}query_key_value.weight", mixer.heads, sizes, site.width)
+    heads, block = mixer.heads, LIGHTNING_BLOCK
+    rate_H11 = slopes(heads, site.layer, site.depth)[:, None, None]
     step_C1 = torch.arange(block)[:, None]
     distance_CC = step_C1 - step_C1.T
     decays: dict[str, tuple[tuple[int, ...], Callable[[], Tensor]]] = {
@@ -115,10 +117,8 @@ def mamba_layout(ours: str, theirs: str, mixer: Mamba2Config) -> Layout:
     if mixer.convolution_bias:
         layout[f"{theirs}conv1d.bias"] = maps_to(f"{ours}convolution.bias")
     if mixer.projection_bias:
-        layout |= {f"{theirs}{name}.bias": maps_to(f"{ours}{part}.bias") for name, part in IN_OUT.items()}
+        layout[f"{theirs}in_proj.bias"] = maps_to(f"{ours}input.bias")
+        layout[f"{theirs}out_proj.bias"] = maps_to(f"{ours}output.bias")
     if mixer.norm != "none":
         layout[f"{theirs}norm.weight"] = maps_to(f"{ours}norm.gain")
     return layout
-
-
-IN_OUT = {"in_proj": "input", "out_proj": "output"}

@@ -1,1 +1,1 @@
-"""What a document is: its language, kind, topic and quality, told by small models."""
+"""Classifies documents by small models: language, kind, topic and quality."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import hash_span, kernel
+from ingot.data.native import Bytes, Hashes, Offsets, Sizes, hash_span, kernel
 
 LABEL_PREFIX = b"__label__"
 END = b"</s>"
@@ -20,7 +20,7 @@ FNV_START, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 NGRAM_PRIME = np.uint64(116049371)
 OPEN, CLOSE = np.uint8(60), np.uint8(62)  # < and > around a word
 MAX_WORD_NGRAMS = 16
-PIECE = 1024  # letters of a word looked at at once: bounds memory in texts without blanks
+CHUNK = 1024  # letters of a word that are looked at together: bounds memory in texts without blanks
 MEMO_WORDS = 1 << 15
 MEMO_SEED = np.uint64(1)
 
@@ -44,7 +44,7 @@ def extend(value: np.uint32, byte: np.uint8) -> np.uint32:
 
 
 @kernel
-def hash_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
+def hash_of(data: Bytes, start: int, end: int) -> np.uint32:
     """fastText's hash of a word."""
     value = FNV_START
     for at in range(start, end):
@@ -53,7 +53,7 @@ def hash_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
 
 
 @kernel
-def fill_slots(words: NDArray[np.uint8], offsets: NDArray[np.int64], slots: NDArray[np.int32]) -> None:
+def fill_slots(words: Bytes, offsets: Offsets, slots: Sizes) -> None:
     """An open-addressed table of the vocabulary; its size is a power of two."""
     mask = len(slots) - 1
     for word in range(len(offsets) - 1):
@@ -64,15 +64,7 @@ def fill_slots(words: NDArray[np.uint8], offsets: NDArray[np.int64], slots: NDAr
 
 
 @kernel
-def find_word(
-    data: NDArray[np.uint8],
-    start: int,
-    end: int,
-    value: np.uint32,
-    words: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.int32],
-) -> int:
+def find_word(data: Bytes, start: int, end: int, value: np.uint32, words: Bytes, offsets: Offsets, slots: Sizes) -> int:
     """The number of the word data[start:end] in the vocabulary, or -1."""
     mask = len(slots) - 1
     slot = np.int64(value) & mask
@@ -92,18 +84,16 @@ def find_word(
 
 
 @kernel
-def append_bucket(
-    bucket: int, known: int, kept: NDArray[np.int32], marks: NDArray[np.uint8], ids: NDArray[np.int32], count: int
-) -> int:
-    """Note the row of a bucket, behind the `known` words; a pruned model may not have it. Returns the new count.
+def append_bucket(bucket: int, known: int, bucket_rows: Sizes, marks: Bytes, ids: Sizes, count: int) -> int:
+    """Append the row of a bucket, behind the `known` words; a pruned model may not have it. Returns the new count.
 
-    `marks` has a bit for each bucket that is kept and stays in the cache; `kept` (megabytes) is looked at on a hit only.
+    `marks` has a bit for each bucket that has a row and stays in the cache; `bucket_rows` (megabytes) is read on a hit only.
     """
     if len(marks) == 0:
         ids[count] = known + bucket
         return count + 1
     if marks[bucket >> 3] & np.uint8(1 << (bucket & 7)):
-        ids[count] = known + kept[bucket]
+        ids[count] = known + bucket_rows[bucket]
         return count + 1
     return count
 
@@ -115,7 +105,7 @@ def is_blank(byte: np.uint8) -> bool:
 
 
 @kernel
-def next_word(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, np.uint32]:
+def next_word(data: Bytes, at: int, end: int) -> tuple[int, int, np.uint32]:
     """The next word: where it begins and ends, and its hash; an empty one is the end of the text."""
     while True:
         while at < end and is_blank(data[at]):
@@ -136,17 +126,17 @@ def next_word(data: NDArray[np.uint8], at: int, end: int) -> tuple[int, int, np.
 
 @kernel
 def subword_rows(
-    data: NDArray[np.uint8],
+    data: Bytes,
     first: int,
     last: int,
     begin: int,
     stop: int,
     known: int,
     sizes: tuple[int, int, int, int],
-    kept: NDArray[np.int32],
-    marks: NDArray[np.uint8],
-    letters: NDArray[np.uint8],
-    ids: NDArray[np.int32],
+    bucket_rows: Sizes,
+    marks: Bytes,
+    letters: Bytes,
+    ids: Sizes,
 ) -> int:
     """The rows of the character n-grams of <data[first:last]> that begin in [begin, stop); returns how many.
 
@@ -155,24 +145,24 @@ def subword_rows(
     _, least, most, buckets = sizes
     inverse, unpruned = 1.0 / buckets, len(marks) == 0
     end = min(stop + 4 * most, last + 1)
-    for place in range(begin, end):
-        letters[place - begin] = OPEN if place < first else (CLOSE if place == last else data[place])
+    for at in range(begin, end):
+        letters[at - begin] = OPEN if at < first else (CLOSE if at == last else data[at])
     size, word_end = end - begin, last + 1 - begin
     count = 0
     for start in range(stop - begin):
         if letters[start] & np.uint8(0xC0) == np.uint8(0x80):
             continue
         ngram = FNV_START
-        place = start
+        stop_at = start
         for length in range(1, most + 1):
-            if place >= size:
+            if stop_at >= size:
                 break
-            ngram = extend(ngram, letters[place])
-            place += 1
-            while place < size and letters[place] & np.uint8(0xC0) == np.uint8(0x80):
-                ngram = extend(ngram, letters[place])
-                place += 1
-            if length >= least and not (length == 1 and (begin + start < first or place == word_end)):
+            ngram = extend(ngram, letters[stop_at])
+            stop_at += 1
+            while stop_at < size and letters[stop_at] & np.uint8(0xC0) == np.uint8(0x80):
+                ngram = extend(ngram, letters[stop_at])
+                stop_at += 1
+            if length >= least and not (length == 1 and (begin + start < first or stop_at == word_end)):
                 # `ngram % buckets` without a division, then `append_bucket`: written out, this loop is three times as fast.
                 bucket = np.int64(ngram) - np.int64(np.uint32(np.float64(ngram) * inverse)) * np.int64(buckets)
                 if bucket < 0:
@@ -183,21 +173,21 @@ def subword_rows(
                     ids[count] = known + bucket
                     count += 1
                 elif marks[np.uint64(bucket) >> np.uint64(3)] & np.uint8(1 << (bucket & 7)):
-                    ids[count] = known + kept[bucket]
+                    ids[count] = known + bucket_rows[bucket]
                     count += 1
     return count
 
 
 @kernel
 def ngram_rows(
-    recent: NDArray[np.uint64],
+    recent: Hashes,
     read: int,
     value: np.uint32,
     known: int,
     sizes: tuple[int, int, int, int],
-    kept: NDArray[np.int32],
-    marks: NDArray[np.uint8],
-    ids: NDArray[np.int32],
+    bucket_rows: Sizes,
+    marks: Bytes,
+    ids: Sizes,
 ) -> int:
     """The rows of the word n-grams that end in the word with this hash, `read` words into the text; returns how many.
 
@@ -207,31 +197,31 @@ def ngram_rows(
     signed = np.uint64(np.int64(np.int32(value)))
     for size in range(min(read, sizes[0] - 1), 0, -1):
         recent[size] = recent[size - 1] * NGRAM_PRIME + signed
-        count = append_bucket(int(recent[size] % np.uint64(sizes[3])), known, kept, marks, ids, count)
+        count = append_bucket(int(recent[size] % np.uint64(sizes[3])), known, bucket_rows, marks, ids, count)
     recent[0] = signed
     return count
 
 
 @kernel
-def add_rows(rows: NDArray[np.float32], ids: NDArray[np.int32], count: int, total: NDArray[np.float32]) -> None:
+def add_rows(rows: NDArray[np.float32], ids: Sizes, count: int, total: NDArray[np.float32]) -> None:
     """Add the named rows to `total`."""
     width = len(total)
     for index in range(count):
         row = ids[index]
-        for place in range(width):
-            total[place] += rows[row, place]
+        for column in range(width):
+            total[column] += rows[row, column]
 
 
 @kernel
 def mean_rows(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    words: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    kept: NDArray[np.int32],
-    marks: NDArray[np.uint8],
+    data: Bytes,
+    starts: Offsets,
+    ends: Offsets,
+    words: Bytes,
+    offsets: Offsets,
+    slots: Sizes,
+    bucket_rows: Sizes,
+    marks: Bytes,
     sizes: tuple[int, int, int, int],
     rows: NDArray[np.float32],
     hidden: NDArray[np.float32],
@@ -246,8 +236,8 @@ def mean_rows(
     memo_keys = np.zeros(memo_size, np.uint64)
     memo_counts = np.zeros(memo_size, np.int64)
     memo = np.zeros((memo_size, width), np.float32)
-    ids = np.zeros(PIECE * (most + 1) + MAX_WORD_NGRAMS + 1, np.int32)
-    letters = np.zeros(PIECE + 4 * most + 2, np.uint8)
+    ids = np.zeros(CHUNK * (most + 1) + MAX_WORD_NGRAMS + 1, np.int32)
+    letters = np.zeros(CHUNK + 4 * most + 2, np.uint8)
     recent = np.zeros(MAX_WORD_NGRAMS, np.uint64)
     vector, sums = np.zeros(width, np.float32), np.zeros(width, np.float32)
     for text in range(len(starts)):
@@ -264,33 +254,35 @@ def mean_rows(
                 key = hash_span(data, first, at, MEMO_SEED) | np.uint64(1)
                 slot = np.int64(key >> np.uint64(32)) % memo_size
                 if memo_keys[slot] != key:
-                    for place in range(width):
-                        sums[place] = 0
+                    for column in range(width):
+                        sums[column] = 0
                     count = 0
-                    for begin in range(first - 1, at + 1, PIECE):
-                        stop = min(begin + PIECE, at + 1)
-                        found = subword_rows(data, first, at, begin, stop, known, sizes, kept, marks, letters, ids)
+                    for begin in range(first - 1, at + 1, CHUNK):
+                        stop = min(begin + CHUNK, at + 1)
+                        found = subword_rows(
+                            data, first, at, begin, stop, known, sizes, bucket_rows, marks, letters, ids
+                        )
                         add_rows(rows, ids, found, sums)
                         count += found
                     if number >= 0:
                         ids[0] = number
                         add_rows(rows, ids, 1, sums)
                         count += 1
-                    for place in range(width):
-                        memo[slot, place] = sums[place]
+                    for column in range(width):
+                        memo[slot, column] = sums[column]
                     memo_keys[slot], memo_counts[slot] = key, count
-                for place in range(width):
-                    vector[place] += memo[slot, place]
+                for column in range(width):
+                    vector[column] += memo[slot, column]
                 total += memo_counts[slot]
             elif number >= 0:
                 ids[0] = number
                 add_rows(rows, ids, 1, vector)
                 total += 1
             if sizes[0] > 1:
-                found = ngram_rows(recent, read, value, known, sizes, kept, marks, ids)
+                found = ngram_rows(recent, read, value, known, sizes, bucket_rows, marks, ids)
                 add_rows(rows, ids, found, vector)
                 total += found
                 read += 1
-        for place in range(width):
-            hidden[text, place] = vector[place] / np.float32(max(total, 1))
-            vector[place] = 0
+        for column in range(width):
+            hidden[text, column] = vector[column] / np.float32(max(total, 1))
+            vector[column] = 0

@@ -1,4 +1,4 @@
-"""Labelled texts from files: jsonl(.gz), parquet, txt (one text a line; with labels in fastText's `__label__x text`)."""
+"""Reads labelled texts from files: jsonl(.gz), parquet, txt (one text a line; with labels in fastText's `__label__x text`)."""
 
 from __future__ import annotations
 

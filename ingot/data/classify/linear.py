@@ -28,7 +28,8 @@ FLOOR = 1e-5  # fastText adds it to a probability before it takes the logarithm
 
 
 def frozen(array: NDArray[Number]) -> NDArray[Number]:
-    """The array as one that cannot be written to: numba compiles a kernel anew for each mixture of both."""
+    """The array as one that cannot be written to: numba compiles a kernel again for each
+    combination of writable and read-only arrays."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -46,7 +47,7 @@ class LinearModel:
     min_characters: int = 0
     max_characters: int = 0
     buckets: int = 0
-    kept: NDArray[np.int32] | None = None  # by bucket its row behind the vocabulary, or -1: of a pruned model
+    bucket_rows: NDArray[np.int32] | None = None  # by bucket its row behind the vocabulary, or -1: of a pruned model
     loss: Loss = "softmax"
     tree: NDArray[np.int32] | None = None  # children (left, right) of the inner nodes: of hierarchical softmax
 
@@ -59,12 +60,14 @@ class LinearModel:
 
     @cached_property
     def marks(self) -> NDArray[np.uint8]:
-        """One bit a bucket: small enough for the cache, where `kept` is not."""
-        return np.zeros(0, np.uint8) if self.kept is None else np.packbits(self.kept >= 0, bitorder="little")
+        """One bit a bucket: small enough for the cache, where `bucket_rows` is not."""
+        return (
+            np.zeros(0, np.uint8) if self.bucket_rows is None else np.packbits(self.bucket_rows >= 0, bitorder="little")
+        )
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """What `walk` needs to know of the features."""
+        """The sizes that the kernels need: longest word n-gram, shortest and longest character n-gram, buckets."""
         return (self.word_ngrams, self.min_characters, self.max_characters, self.buckets)
 
     def hidden(
@@ -72,7 +75,7 @@ class LinearModel:
     ) -> NDArray[np.float32]:
         """The mean feature vector of every span of bytes."""
         hidden = np.zeros((len(starts), self.rows.shape[1]), np.float32)
-        kept = np.zeros(0, np.int32) if self.kept is None else self.kept
+        bucket_rows = np.zeros(0, np.int32) if self.bucket_rows is None else self.bucket_rows
         vocabulary = self.vocabulary
         mean_rows(
             frozen(data),
@@ -81,7 +84,7 @@ class LinearModel:
             frozen(vocabulary.data),
             frozen(vocabulary.offsets),
             frozen(self.slots),
-            frozen(kept),
+            frozen(bucket_rows),
             frozen(self.marks),
             self.sizes,
             frozen(self.rows),
@@ -95,7 +98,7 @@ class LinearModel:
         if self.loss == "softmax":
             raised = np.exp(scores - scores.max(axis=1, keepdims=True))
             return np.asarray(raised / raised.sum(axis=1, keepdims=True))
-        if self.loss == "sigmoid":  # fastText looks it up in a table, in steps of 1/32
+        if self.loss == "sigmoid":  # fastText uses a table with steps of 1/32
             table = 1 / (1 + np.exp(-np.floor(scores * 32) / 32))
             return np.where(scores < -8, 0, np.where(scores > 8, 1, table)).astype(np.float32)
         sigmoid = 1 / (1 + np.exp(-scores))

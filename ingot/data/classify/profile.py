@@ -1,4 +1,4 @@
-"""One pass over a text that counts what the English score and the quality score need.
+"""Counts what the English score and the quality score need, in one pass over a text.
 
 Counts of a text, by column of the result:
     WORDS, LETTERS, FUNCTION_WORDS, DISTINCT   runs of letters (`[^\\W\\d_]+` of the lower-case text), their characters,
@@ -17,11 +17,9 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ingot.data.classify.letters import DIGIT, letter_flags
-from ingot.data.native import kernel
-from ingot.data.text.characters import SPACE, WORD, code_point, width
+from ingot.data.native import Bytes, Hashes, Offsets, kernel
+from ingot.data.text.characters import DIGIT, SPACE, WORD, code_point, letter_flags, width
 from ingot.data.text.texts import Texts
 
 WORDS, LETTERS, FUNCTION_WORDS, DISTINCT, LATIN, CHARACTERS, VISIBLE, LINES, ENDED, SHORT, EXPLAINED = range(11)
@@ -53,7 +51,7 @@ def slot_of(word: np.uint64) -> np.int64:
 
 
 @cache
-def function_words() -> NDArray[np.uint64]:
+def function_words() -> Hashes:
     """The list as an open-addressed table; 0 is a free slot."""
     table = np.zeros(SLOTS, np.uint64)
     for word in ENGLISH:
@@ -66,7 +64,7 @@ def function_words() -> NDArray[np.uint64]:
 
 
 @kernel
-def find(table: NDArray[np.uint64], word: np.uint64) -> np.int64:
+def find(table: Hashes, word: np.uint64) -> np.int64:
     """The slot of a word, or -1."""
     slot = slot_of(word)
     while table[slot] != 0:
@@ -86,7 +84,7 @@ def is_one_of(code: int, codes: tuple[int, ...]) -> bool:
 
 
 @kernel
-def explained_end(data: NDArray[np.uint8], at: int, end: int) -> int:
+def explained_end(data: Bytes, at: int, end: int) -> int:
     """The end of a triple-quoted string whose quotes begin at `at`, or -1 if it is not closed."""
     quote = data[at]
     at += 3
@@ -101,7 +99,7 @@ def explained_end(data: NDArray[np.uint8], at: int, end: int) -> int:
 
 
 @kernel
-def count_explained(data: NDArray[np.uint8], start: int, end: int) -> int:
+def count_explained(data: Bytes, start: int, end: int) -> int:
     """Characters in comments (`#` after a blank or at a line's start) and in triple-quoted strings."""
     found = 0
     open_34 = open_39 = False  # once a string stays open, so do all later ones with the same quotes
@@ -132,13 +130,7 @@ def count_explained(data: NDArray[np.uint8], start: int, end: int) -> int:
 
 
 @kernel
-def count_all(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    flags: NDArray[np.uint8],
-    table: NDArray[np.uint64],
-    counts: NDArray[np.int64],
-) -> None:
+def count_all(data: Bytes, offsets: Offsets, flags: Bytes, table: Hashes, counts: Offsets) -> None:
     """The counts of every text, one row each."""
     seen = np.full(SLOTS, -1, np.int64)
     for text in range(len(offsets) - 1):
@@ -197,7 +189,7 @@ def count_all(
         row[10] = count_explained(data, start, end)
 
 
-def profile(texts: Texts) -> NDArray[np.int64]:
+def profile(texts: Texts) -> Offsets:
     """The counts of every text: rows are texts, columns are named at the top of this file."""
     counts = np.zeros((len(texts), 11), np.int64)
     count_all(texts.data, texts.offsets, letter_flags(), function_words(), counts)

@@ -1,4 +1,4 @@
-"""How good is a classifier? Precision, recall, F1 and the area under the ROC curve, by class, on texts kept back.
+"""Measures a classifier on held-out texts: precision, recall, F1 and the area under the ROC curve, by class.
 
 precision = right among those called so          recall = found among those that are so
 F1 = 2 / (1/precision + 1/recall)
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 def area_under_curve(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float:
     """AUC by ranks; nan if a side is empty."""
-    values, place = np.unique(scores, return_inverse=True)
-    of_value = np.bincount(place, minlength=len(values))
+    values, inverse = np.unique(scores, return_inverse=True)
+    of_value = np.bincount(inverse, minlength=len(values))
     rank = np.cumsum(of_value) - (of_value - 1) / 2  # the mean rank among equals
     good, bad = int(positive.sum()), int((~positive).sum())
     if not good or not bad:
         return float("nan")
-    return float((rank[place][positive].sum() - good * (good + 1) / 2) / (good * bad))
+    return float((rank[inverse][positive].sum() - good * (good + 1) / 2) / (good * bad))
 
 
 def threshold_at(scores: NDArray[Any], positive: NDArray[np.bool_], recall: float) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Counting terms of lists in texts: every term of every list in one pass.
+"""Counts the terms of lists in texts: every term of every list in one pass.
 
 A term is one or more words; words are runs of \\w in lower case, so that case and punctuation do not matter. A term is
-known by a 64-bit hash of its words in a row. A list of such hashes can be handed on without its words; this hides them
-from a reader, not from someone who tries a dictionary.
+known by a 64-bit hash of its words in a row. A list of such hashes can be published without its words; this hides them
+from a reader, not from a search through a dictionary.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ingot.data.native import hash_span, join, kernel
+from ingot.data.native import Bytes, Hashes, Offsets, hash_span, join, kernel
 from ingot.data.text.characters import WORD, character_flags, code_point, width
 from ingot.data.text.texts import Texts
 
@@ -26,13 +25,7 @@ MAX_WORDS = 16
 
 @kernel
 def count_hits(
-    data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    flags: NDArray[np.uint8],
-    keys: NDArray[np.uint64],
-    owners: NDArray[np.int64],
-    longest: int,
-    counts: NDArray[np.int64],
+    data: Bytes, offsets: Offsets, flags: Bytes, keys: Hashes, owners: Offsets, longest: int, counts: Offsets
 ) -> None:
     """Hits by text and list. `keys` are sorted; `owners` are the lists that have the key, as bits."""
     recent = np.zeros(MAX_WORDS, np.uint64)  # hashes of the last 1, 2, … words
@@ -52,16 +45,14 @@ def count_hits(
             recent[0] = word
             read += 1
             for size in range(min(read, longest)):
-                place = np.searchsorted(keys, recent[size])
-                if place < len(keys) and keys[place] == recent[size]:
+                index = np.searchsorted(keys, recent[size])
+                if index < len(keys) and keys[index] == recent[size]:
                     for owner in range(counts.shape[1]):
-                        counts[text, owner] += (owners[place] >> owner) & 1
+                        counts[text, owner] += (owners[index] >> owner) & 1
 
 
 @kernel
-def last_hashes(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], flags: NDArray[np.uint8], found: NDArray[np.uint64]
-) -> None:
+def last_hashes(data: Bytes, offsets: Offsets, flags: Bytes, found: Hashes) -> None:
     """The hash of all words of each text in a row: that of a term, and 0 if it has no word."""
     for text in range(len(offsets) - 1):
         at, end, words = offsets[text], offsets[text + 1], 0
@@ -85,7 +76,7 @@ def lower(texts: pyarrow.Array | pyarrow.ChunkedArray) -> Texts:
     return Texts.of(pyarrow.compute.utf8_lower(texts.cast(pyarrow.large_string())))
 
 
-def term_hashes(terms: Iterable[str]) -> NDArray[np.uint64]:
+def term_hashes(terms: Iterable[str]) -> Hashes:
     """The hash of every term."""
     import pyarrow
 
@@ -95,16 +86,14 @@ def term_hashes(terms: Iterable[str]) -> NDArray[np.uint64]:
     return found
 
 
-def count_terms(
-    texts: pyarrow.Array | pyarrow.ChunkedArray, lists: list[NDArray[np.uint64]], longest: int
-) -> NDArray[np.int64]:
+def count_terms(texts: pyarrow.Array | pyarrow.ChunkedArray, lists: list[Hashes], longest: int) -> Offsets:
     """By text and list, how often a term of the list occurs."""
-    keys, place = np.unique(np.concatenate([np.zeros(0, np.uint64), *lists]), return_inverse=True)
+    keys, inverse = np.unique(np.concatenate([np.zeros(0, np.uint64), *lists]), return_inverse=True)
     owners = np.zeros(len(keys), np.int64)
     bits = np.concatenate(
         [np.zeros(0, np.int64), *(np.full(len(one), 1 << number) for number, one in enumerate(lists))]
     )
-    np.bitwise_or.at(owners, place, bits.astype(np.int64))
+    np.bitwise_or.at(owners, inverse, bits.astype(np.int64))
     lowered = lower(texts)
     counts = np.zeros((len(lowered), len(lists)), np.int64)
     if len(keys):

@@ -1,4 +1,4 @@
-"""Training a linear text classifier: fastText's method, seeded and the same on every machine.
+"""Trains a linear text classifier: fastText's method, seeded and the same on every machine (`ingot classifier train`).
 
 For each text with its features f1 … fn and its class y, at the learning rate r:
     h = mean of rows[f]       p = softmax(outputs · h)       g = r (onehot(y) − p)
@@ -12,32 +12,37 @@ Invariant: one thread and one seed: the same texts in the same order give the sa
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.classify.config import TrainConfig
-from ingot.data.classify.fasttext import bytes_as_texts
 from ingot.data.classify.features import (
+    CHUNK,
     END,
     END_WORD,
     MAX_WORD_NGRAMS,
-    PIECE,
     find_word,
     next_word,
     ngram_rows,
     subword_rows,
 )
 from ingot.data.classify.linear import LinearModel, frozen
-from ingot.data.native import hash_span, kernel
+from ingot.data.classify.report import report
+from ingot.data.classify.store import bytes_as_texts, save_model
+from ingot.data.native import Bytes, Marks, Offsets, Sizes, hash_each, kernel
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
 
 @kernel
-def append(ids: NDArray[np.int32], count: int, some: NDArray[np.int32], found: int) -> int:
-    """Note `found` more numbers, if there is room for any; returns the new count."""
+def append(ids: Sizes, count: int, some: Sizes, found: int) -> int:
+    """Append `found` numbers, unless `ids` is empty; returns the new count."""
     if len(ids):
         for index in range(found):
             ids[count + index] = some[index]
@@ -46,22 +51,22 @@ def append(ids: NDArray[np.int32], count: int, some: NDArray[np.int32], found: i
 
 @kernel
 def collect(
-    data: NDArray[np.uint8],
-    text_offsets: NDArray[np.int64],
-    words: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    kept: NDArray[np.int32],
-    marks: NDArray[np.uint8],
+    data: Bytes,
+    text_offsets: Offsets,
+    words: Bytes,
+    offsets: Offsets,
+    slots: Sizes,
+    bucket_rows: Sizes,
+    marks: Bytes,
     sizes: tuple[int, int, int, int],
-    ids: NDArray[np.int32],
-    bounds: NDArray[np.int64],
+    ids: Sizes,
+    bounds: Offsets,
 ) -> int:
-    """The feature numbers of all texts, end to end; without room (`ids` empty) they are only counted."""
+    """The feature numbers of all texts, end to end; with an empty `ids` they are only counted."""
     known = len(offsets) - 1
     most = sizes[2]
-    some = np.zeros(PIECE * (most + 1) + MAX_WORD_NGRAMS + 1, np.int32)
-    letters = np.zeros(PIECE + 4 * most + 2, np.uint8)
+    some = np.zeros(CHUNK * (most + 1) + MAX_WORD_NGRAMS + 1, np.int32)
+    letters = np.zeros(CHUNK + 4 * most + 2, np.uint8)
     recent = np.zeros(MAX_WORD_NGRAMS, np.uint64)
     count = 0
     for text in range(len(text_offsets) - 1):
@@ -79,12 +84,12 @@ def collect(
                     ids[count] = number
                 count += 1
             if most > 0 and not finished:
-                for begin in range(first - 1, at + 1, PIECE):
-                    stop = min(begin + PIECE, at + 1)
-                    found = subword_rows(data, first, at, begin, stop, known, sizes, kept, marks, letters, some)
+                for begin in range(first - 1, at + 1, CHUNK):
+                    stop = min(begin + CHUNK, at + 1)
+                    found = subword_rows(data, first, at, begin, stop, known, sizes, bucket_rows, marks, letters, some)
                     count = append(ids, count, some, found)
             if sizes[0] > 1:
-                found = ngram_rows(recent, read, value, known, sizes, kept, marks, some)
+                found = ngram_rows(recent, read, value, known, sizes, bucket_rows, marks, some)
                 count = append(ids, count, some, found)
                 read += 1
         bounds[text + 1] = count
@@ -93,10 +98,10 @@ def collect(
 
 @kernel
 def descend(
-    ids: NDArray[np.int32],
-    bounds: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    order: NDArray[np.int64],
+    ids: Sizes,
+    bounds: Offsets,
+    labels: Sizes,
+    order: Offsets,
     rows: NDArray[np.float32],
     outputs: NDArray[np.float32],
     rate: float,
@@ -113,19 +118,19 @@ def descend(
             continue
         share = np.float32(1.0 / (last - first))
         now = np.float32(rate * (1.0 - step / len(order)))
-        for place in range(width):
-            hidden[place] = slope[place] = 0
+        for column in range(width):
+            hidden[column] = slope[column] = 0
         for index in range(first, last):
             row = ids[index]
-            for place in range(width):
-                hidden[place] += rows[row, place]
-        for place in range(width):
-            hidden[place] *= share
+            for column in range(width):
+                hidden[column] += rows[row, column]
+        for column in range(width):
+            hidden[column] *= share
         highest = np.float32(-np.inf)
         for label in range(classes):
             total = np.float32(0)
-            for place in range(width):
-                total += outputs[label, place] * hidden[place]
+            for column in range(width):
+                total += outputs[label, column] * hidden[column]
             scores[label] = total
             highest = max(highest, total)
         norm = np.float32(0)
@@ -138,15 +143,15 @@ def descend(
             if wanted:
                 losses[step] = -np.log(max(probability, np.float32(1e-12)))
             push = now * (np.float32(wanted) - probability)
-            for place in range(width):
-                slope[place] += push * outputs[label, place]
-                outputs[label, place] += push * hidden[place]
-        for place in range(width):
-            slope[place] *= share
+            for column in range(width):
+                slope[column] += push * outputs[label, column]
+                outputs[label, column] += push * hidden[column]
+        for column in range(width):
+            slope[column] *= share
         for index in range(first, last):
             row = ids[index]
-            for place in range(width):
-                rows[row, place] += slope[place]
+            for column in range(width):
+                rows[row, column] += slope[column]
 
 
 def vocabulary_of(texts: Texts, min_count: int) -> Texts:
@@ -160,20 +165,20 @@ def vocabulary_of(texts: Texts, min_count: int) -> Texts:
     return bytes_as_texts([END, *frequent])
 
 
-def features(model: LinearModel, texts: Texts) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def features(model: LinearModel, texts: Texts) -> tuple[Sizes, Offsets]:
     """The feature numbers of all texts end to end, and where each text's begin."""
     bounds = np.zeros(len(texts) + 1, np.int64)
-    kept = np.zeros(0, np.int32) if model.kept is None else model.kept
+    bucket_rows = np.zeros(0, np.int32) if model.bucket_rows is None else model.bucket_rows
     vocabulary = model.vocabulary
     ids = np.zeros(0, np.int32)
-    for _ in range(2):  # count, then note
+    for _ in range(2):  # count, then fill
         count = collect(
             frozen(texts.data),
             frozen(texts.offsets),
             frozen(vocabulary.data),
             frozen(vocabulary.offsets),
             frozen(model.slots),
-            frozen(kept),
+            frozen(bucket_rows),
             frozen(model.marks),
             model.sizes,
             ids,
@@ -208,9 +213,9 @@ def train(texts: Texts, labels: list[str], options: TrainConfig) -> tuple[Linear
     seen = np.zeros(known + options.buckets, bool)
     seen[:known] = True
     seen[ids] = True
-    place = np.cumsum(seen, dtype=np.int64) - 1
-    ids = place[ids].astype(np.int32)
-    kept = np.where(seen[known:], place[known:] - known, -1).astype(np.int32)
+    row_of = np.cumsum(seen, dtype=np.int64) - 1
+    ids = row_of[ids].astype(np.int32)
+    bucket_rows = np.where(seen[known:], row_of[known:] - known, -1).astype(np.int32)
     scale = 1 / options.dimension
     rows = random.uniform(-scale, scale, (int(seen.sum()), options.dimension)).astype(np.float32)
     outputs = np.zeros((len(classes), options.dimension), np.float32)
@@ -219,21 +224,33 @@ def train(texts: Texts, labels: list[str], options: TrainConfig) -> tuple[Linear
     numbers = {label: number for number, label in enumerate(classes)}
     targets = np.array([numbers[label] for label in labels], np.int32)
     descend(ids, bounds, targets, order, rows, outputs, options.learning_rate, losses)
-    model = replace(model, rows=rows, outputs=outputs, kept=kept)
+    model = replace(model, rows=rows, outputs=outputs, bucket_rows=bucket_rows)
     return model, [float(part.mean()) for part in losses.reshape(options.epochs, -1)]
 
 
-@kernel
-def text_hashes(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: np.uint64, hashes: NDArray[np.uint64]
-) -> None:
-    """A hash of every text."""
-    for text in range(len(offsets) - 1):
-        hashes[text] = hash_span(data, offsets[text], offsets[text + 1], seed)
-
-
-def held_out(texts: Texts, share: float, seed: int) -> NDArray[np.bool_]:
-    """Which texts are kept back from training: told by the text itself, so that copies are on one side."""
-    hashes = np.zeros(len(texts), np.uint64)
-    text_hashes(frozen(texts.data), frozen(texts.offsets), np.uint64(seed), hashes)
+def held_out(texts: Texts, share: float, seed: int) -> Marks:
+    """Which texts are held out of training: decided by the text itself, so that copies are on one side."""
+    hashes = hash_each(frozen(texts.data), frozen(texts.offsets), np.uint64(seed))
     return np.asarray(hashes < np.uint64(min(share * 2.0**64, 2.0**64 - 4096)))
+
+
+def train_and_report(
+    pairs: Sequence[tuple[str, str]], options: TrainConfig, out: Path, recalls: Sequence[float] = (0.5, 0.9, 0.95)
+) -> dict[str, Any]:
+    """Train on (text, label) pairs, report on a held-out share, write the folder `out`. Returns what is written."""
+    texts = [text for text, _ in pairs]
+    labels = np.array([label for _, label in pairs], dtype=object)
+    away = held_out(Texts.of(texts), options.held_out, options.seed)
+    learnt = Texts.of([text for text, out in zip(texts, away, strict=True) if not out])
+    model, losses = train(learnt, list(labels[~away]), options)
+    about: dict[str, Any] = {
+        "options": options.model_dump(mode="json"),
+        "texts": dict(sorted(Counter(labels[~away]).items())),
+        "losses": losses,
+    }
+    asked = away & np.isin(labels, model.labels)
+    if asked.any():
+        scores = model.score(Texts.of([text for text, chosen in zip(texts, asked, strict=True) if chosen]))
+        about["report"] = report(model.labels, list(labels[asked]), scores, recalls)
+    save_model(out, model, about)
+    return about

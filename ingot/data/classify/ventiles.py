@@ -1,67 +1,52 @@
-"""The tasks of the step `ventiles`; steps/ventiles.py says what they are for and in which order they run."""
+"""The tasks of the step `ventiles` (steps/ventiles.py), which turn scores into ranks inside topics."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.engine.exchange import PARTITION_BYTES, read_partition, write_partitioned
-from ingot.data.engine.shard import Shard, shard_and_row
-from ingot.data.native import hash_span, kernel
+from ingot.data.engine.exchange import PARTITION_BYTES, RECORDS, Partition, ShardPartition, rows_of, write_partitioned
+from ingot.data.engine.shard import COLUMNS, Shard, write_columns
+from ingot.data.native import hash_each
 from ingot.data.step import numbers
 from ingot.data.steps.ventiles import VentilesStep
 from ingot.data.text.texts import Texts
 
-if TYPE_CHECKING:
-    pass
-
-RECORD = np.dtype([("topic", "<u8"), ("order", "<u8"), ("place", "<i8"), ("weight", "<i8")])
-RESULT = np.dtype([("place", "<i8"), ("bucket", "<i2")])
+RECORD = np.dtype([("topic", "<u8"), ("order", "<u8"), ("location", "<i8"), ("weight", "<i8")])
+RESULT = np.dtype([("location", "<i8"), ("bucket", "<i2")])
 CELL = np.dtype([("topic", "<u8"), ("high", "<u8"), ("weight", "<i8"), ("count", "<i8")])
 LOW_BITS = np.uint64(48)
-
-
-@kernel
-def hash_texts(data: NDArray[np.uint8], offsets: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """A hash of every topic's name."""
-    for text in range(len(offsets) - 1):
-        hashes[text] = hash_span(data, offsets[text], offsets[text + 1], np.uint64(0))
+CELLS = "cells.npy"
 
 
 def ascending(scores: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Integers in the order of the scores: the bits of a float, negative ones turned round."""
+    """Integers in the order of the scores: the bits of a float, those of negative ones inverted."""
     bits = (scores + 0.0).view(np.uint64)  # -0.0 becomes 0.0
     sign = np.uint64(1) << np.uint64(63)
     return np.where(bits & sign, ~bits, bits | sign)
 
 
 def records_of(shard: Shard, config: VentilesStep) -> NDArray[np.void]:
-    """One record for each document that has a score and that the step looks at."""
+    """One record for each document that has a score."""
     import pyarrow
 
-    names = dict.fromkeys((*config.reads(), *config.where))
-    table = shard.read([name for name in names if name != "text" or config.tokens is None])
+    table = shard.read([name for name in config.reads() if name != "text" or config.tokens is None])
     scores = numbers(table, config.score)
-    looked_at = ~np.isnan(scores)
-    for name, wanted in config.where.items():
-        values = [wanted] if isinstance(wanted, str) else wanted
-        looked_at &= np.array([value in values for value in table.column(name).to_pylist()], bool)
     records = np.zeros(len(scores), RECORD)
     if config.topic:
         topics = Texts.of(table.column(config.topic).cast(pyarrow.large_string()))
-        hash_texts(topics.data, topics.offsets, records["topic"])
+        records["topic"] = hash_each(topics.data, topics.offsets, np.uint64(0))
     records["order"] = ascending(scores)
-    records["place"] = shard.places()
+    records["location"] = shard.locations()
     if config.tokens:
         records["weight"] = np.nan_to_num(numbers(table, config.tokens)).astype(np.int64)
     else:
         records["weight"] = np.diff(Texts.of(table.column("text")).offsets)
-    return np.asarray(records[looked_at])
+    return np.asarray(records[~np.isnan(scores)])
 
 
 def cells_of(records: NDArray[np.void]) -> NDArray[np.void]:
@@ -77,14 +62,13 @@ def cells_of(records: NDArray[np.void]) -> NDArray[np.void]:
     return cells
 
 
-def merged(tables: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
+def merged(together: NDArray[np.void]) -> NDArray[np.void]:
     """The cells of all shards added up."""
-    together = np.concatenate([np.zeros(0, CELL), *tables])
-    keys, place = np.unique(together[["topic", "high"]], return_inverse=True)
+    keys, inverse = np.unique(together[["topic", "high"]], return_inverse=True)
     cells = np.zeros(len(keys), CELL)
     cells["topic"], cells["high"] = keys["topic"], keys["high"]
-    np.add.at(cells["weight"], place, together["weight"])
-    np.add.at(cells["count"], place, together["count"])
+    np.add.at(cells["weight"], inverse, together["weight"])
+    np.add.at(cells["count"], inverse, together["count"])
     return cells
 
 
@@ -98,7 +82,12 @@ class CellTable:
     total: NDArray[np.int64]
 
     @classmethod
-    def of(cls, cells: NDArray[np.void], most: int) -> CellTable:
+    def load(cls, part: Partition) -> CellTable:
+        """The table that every task makes from the cells of all shards."""
+        return cls.of(np.load(part.also[0]))
+
+    @classmethod
+    def of(cls, cells: NDArray[np.void], most: int = PARTITION_BYTES // RECORD.itemsize) -> CellTable:
         """Fill partitions with cells in order, at most `most` records each (a single cell may have more)."""
         partition = np.zeros(len(cells), np.int64)
         number = held = 0
@@ -107,10 +96,15 @@ class CellTable:
                 number, held = number + 1, 0
             partition[index] = number
             held += int(count)
-        topics, first, place = np.unique(cells["topic"], return_index=True, return_inverse=True)
+        topics, first, inverse = np.unique(cells["topic"], return_index=True, return_inverse=True)
         running = np.cumsum(cells["weight"]) - cells["weight"]
         totals = np.add.reduceat(cells["weight"], first) if len(topics) else np.zeros(0, np.int64)
-        return cls(cells, partition, running - running[first][place], totals[place])
+        return cls(cells, partition, running - running[first][inverse], totals[inverse])
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return int(self.partition[-1]) + 1 if len(self.partition) else 1
 
     def find(self, records: NDArray[np.void]) -> NDArray[np.int64]:
         """The cell of every record."""
@@ -119,82 +113,52 @@ class CellTable:
         return np.searchsorted(self.cells[["topic", "high"]].astype(keys.dtype), keys)
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A shard and the file with all cells."""
-
-    shard: Shard
-    cells: Path
-    key: str
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition (or a shard's results) of several files."""
-
-    number: int
-    files: tuple[Path, ...]
-    cells: Path
-    places: Shard | None
-    key: str
-
-
 def measure(folder: Path, shard: Shard, config: VentilesStep) -> dict[str, Any]:
     """By shard: its cells."""
     records = records_of(shard, config)
-    np.save(folder / "cells.npy", cells_of(records))
+    cells = cells_of(records)
+    write_partitioned(folder / RECORDS, cells, np.zeros(len(cells), np.int64), 1)
     return {"documents": len(records)}
 
 
 def add_up(folder: Path, part: Partition, config: VentilesStep) -> dict[str, Any]:
     """The cells of all shards."""
-    cells = merged([np.load(path) for path in part.files])
-    np.save(folder / "cells.npy", cells)
-    plan = CellTable.of(cells, PARTITION_BYTES // RECORD.itemsize)
-    return {"partitions": int(plan.partition[-1]) + 1 if len(cells) else 1, "topics": len(np.unique(cells["topic"]))}
+    cells = merged(part.read(CELL))
+    np.save(folder / CELLS, cells)
+    table = CellTable.of(cells)
+    return {"partitions": table.partitions, "topics": len(np.unique(cells["topic"]))}
 
 
-def cell_table(path: Path) -> CellTable:
-    """The plan that every task makes from the same cells."""
-    return CellTable.of(np.load(path), PARTITION_BYTES // RECORD.itemsize)
-
-
-def spread(folder: Path, item: Spread, config: VentilesStep) -> dict[str, Any]:
+def spread(folder: Path, item: ShardPartition, config: VentilesStep) -> dict[str, Any]:
     """By shard: its records, by partition."""
-    records, plan = records_of(item.shard, config), cell_table(item.cells)
-    count = int(plan.partition[-1]) + 1 if len(plan.partition) else 1
-    write_partitioned(folder / "records", records, plan.partition[plan.find(records)], count)
+    records, table = records_of(item.shard, config), CellTable.load(item.part)
+    write_partitioned(folder / RECORDS, records, table.partition[table.find(records)], table.partitions)
     return {"documents": len(records)}
 
 
-def rank(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
+def rank(folder: Path, part: Partition, buckets: int) -> dict[str, Any]:
     """By partition: the bucket of every record, by shard."""
-    records, plan = read_partition(part.files, part.number, RECORD), cell_table(part.cells)
-    records = records[np.lexsort((records["place"], records["order"], records["topic"]))]
-    cell = plan.find(records)
+    records, table = part.read(RECORD), CellTable.load(part)
+    records = records[np.lexsort((records["location"], records["order"], records["topic"]))]
+    cell = table.find(records)
     running = np.cumsum(records["weight"]) - records["weight"]  # inside the partition
     first = np.flatnonzero(np.r_[True, records["topic"][1:] != records["topic"][:-1]]) if len(records) else cell
-    start = np.repeat(running[first] - plan.before[cell[first]], np.diff(np.r_[first, len(records)]))
-    before, total = running - start, np.maximum(plan.total[cell], 1)
+    start = np.repeat(running[first] - table.before[cell[first]], np.diff(np.r_[first, len(records)]))
+    before, total = running - start, np.maximum(table.total[cell], 1)
     results = np.zeros(len(records), RESULT)
-    results["place"] = records["place"]
-    results["bucket"] = np.minimum(before * options["buckets"] // total, options["buckets"] - 1)
-    write_partitioned(folder / "buckets", results, shard_and_row(records["place"])[0], options["shards"])
+    results["location"] = records["location"]
+    results["bucket"] = np.minimum(before * buckets // total, buckets - 1)
+    part.send_back(folder, results)
     return {"documents": len(records)}
 
 
-def gather(folder: Path, part: Partition, column: str) -> dict[str, Any]:
+def gather(folder: Path, item: ShardPartition, column: str) -> dict[str, Any]:
     """By shard: the column, null where there was no score."""
     import pyarrow
-    import pyarrow.parquet
 
-    assert part.places is not None
-    places = part.places.places()
-    results = read_partition(part.files, part.number, RESULT)
-    buckets, known = np.zeros(len(places), np.int16), np.zeros(len(places), bool)
-    rows = np.searchsorted(places, results["place"])
+    results, total = item.part.read(RESULT), len(item.shard.rows_alive())
+    buckets, known = np.zeros(total, np.int16), np.zeros(total, bool)
+    rows = rows_of(results["location"], item.shard)
     buckets[rows], known[rows] = results["bucket"], True
-    pyarrow.parquet.write_table(
-        pyarrow.table({column: pyarrow.array(buckets, mask=~known)}), folder / "columns.parquet"
-    )
+    write_columns(folder / COLUMNS, {column: pyarrow.array(buckets, mask=~known)})
     return {"documents": int(known.sum())}

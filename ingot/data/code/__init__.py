@@ -1,1 +1,1 @@
-"""Source code: its language, its licence, and whether a machine wrote it."""
+"""Tables and kernels for source code: its language, and lines that are long, generated or only data."""

@@ -1,4 +1,4 @@
-"""Tables for telling programming languages: file names, extensions, interpreters, and signs in the text.
+"""Tables by which programming languages are recognised: file names, extensions, interpreters, and signs in the text.
 
 Names are those of GitHub's linguist. An extension that several languages share lists them all, the commonest first; the
 text decides among them.

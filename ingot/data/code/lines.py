@@ -1,4 +1,4 @@
-"""One pass over a source file that counts what the rules for code need.
+"""Counts what the rules for code need, in one pass over a source file.
 
 Counts of a text, by column of the result:
     WORDS                  whitespace words
@@ -14,11 +14,9 @@ data if something was a literal and no letter or underscore is left. A line with
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ingot.data.classify.letters import DIGIT, letter_flags
-from ingot.data.native import kernel
-from ingot.data.text.characters import SPACE, WORD, code_point, width
+from ingot.data.native import Bytes, Offsets, Sizes, kernel
+from ingot.data.text.characters import DIGIT, SPACE, WORD, code_point, letter_flags, width
 from ingot.data.text.texts import Texts
 
 WORDS, CHARACTERS, ALNUM, LINES, LONGEST, FILLED, DATA = range(7)
@@ -39,7 +37,7 @@ def is_hexadecimal(letter: int) -> bool:
 
 
 @kernel
-def has_triple_quotes(line: NDArray[np.int32], length: int) -> bool:
+def has_triple_quotes(line: Sizes, length: int) -> bool:
     """True if three equal quotes stand together anywhere."""
     for at in range(length - 2):
         letter = line[at]
@@ -49,7 +47,7 @@ def has_triple_quotes(line: NDArray[np.int32], length: int) -> bool:
 
 
 @kernel
-def blank_strings(line: NDArray[np.int32], length: int, rest: NDArray[np.int32]) -> int:
+def blank_strings(line: Sizes, length: int, rest: Sizes) -> int:
     """Copy the line with every closed string as one blank; returns the new length."""
     size = kept_from = at = 0
     while at < length:
@@ -78,7 +76,7 @@ def blank_strings(line: NDArray[np.int32], length: int, rest: NDArray[np.int32])
 
 
 @kernel
-def same_name(rest: NDArray[np.int32], at: int, length: int) -> int:
+def same_name(rest: Sizes, at: int, length: int) -> int:
     """The length of None, True or False if it stands at `at` and the word ends behind it, else 0."""
     for name in ((78, 111, 110, 101, 0), (84, 114, 117, 101, 0), (70, 97, 108, 115, 101)):
         size = 5 if name[4] else 4
@@ -93,7 +91,7 @@ def same_name(rest: NDArray[np.int32], at: int, length: int) -> int:
 
 
 @kernel
-def number_end(rest: NDArray[np.int32], at: int, length: int, flags: NDArray[np.uint8]) -> int:
+def number_end(rest: Sizes, at: int, length: int, flags: Bytes) -> int:
     """Where the number that begins at `at` ends."""
     if rest[at] == 48 and at + 2 < length and (rest[at + 1] == 120 or rest[at + 1] == 111 or rest[at + 1] == 98):
         stop = at + 2
@@ -123,8 +121,8 @@ def number_end(rest: NDArray[np.int32], at: int, length: int, flags: NDArray[np.
 
 
 @kernel
-def is_data_line(line: NDArray[np.int32], length: int, rest: NDArray[np.int32], flags: NDArray[np.uint8]) -> bool:
-    """True if the line holds literals and nothing else. `rest` is room for a copy."""
+def is_data_line(line: Sizes, length: int, rest: Sizes, flags: Bytes) -> bool:
+    """True if the line holds literals and nothing else. `rest` is a buffer for a copy."""
     if has_triple_quotes(line, length):
         return False
     size = blank_strings(line, length, rest)
@@ -154,7 +152,7 @@ def is_data_line(line: NDArray[np.int32], length: int, rest: NDArray[np.int32], 
 
 
 @kernel
-def longest_of(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> int:
+def longest_of(data: Bytes, offsets: Offsets) -> int:
     """The bytes of the longest line of all texts."""
     longest = 0
     for text in range(len(offsets) - 1):
@@ -168,12 +166,10 @@ def longest_of(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> int:
 
 
 @kernel
-def count_all(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], flags: NDArray[np.uint8], counts: NDArray[np.int64]
-) -> None:
+def count_all(data: Bytes, offsets: Offsets, flags: Bytes, counts: Offsets) -> None:
     """The counts of every text, one row each."""
-    room = longest_of(data, offsets) + 1
-    line, rest = np.empty(room, np.int32), np.empty(room, np.int32)
+    most = longest_of(data, offsets) + 1
+    line, rest = np.empty(most, np.int32), np.empty(most, np.int32)
     for text in range(len(offsets) - 1):
         start, end = offsets[text], offsets[text + 1]
         words = characters = alnum = lines = longest = filled = tables = 0
@@ -214,7 +210,7 @@ def count_all(
         )
 
 
-def count_lines(texts: Texts) -> NDArray[np.int64]:
+def count_lines(texts: Texts) -> Offsets:
     """The counts of every text: rows are texts, columns are named at the top of this file."""
     counts = np.zeros((len(texts), 7), np.int64)
     count_all(texts.data, texts.offsets, letter_flags(), counts)

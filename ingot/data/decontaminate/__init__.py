@@ -1,1 +1,1 @@
-"""Evals that leaked into the documents: find them, score the match, say which eval it was and where."""
+"""Finds evals that leaked into the documents: which eval, where, and how much of it."""

@@ -1,10 +1,10 @@
-"""How common the n-grams of the evals are in the documents: a first pass over all of them.
+"""Counts how common the n-grams of the evals are in the documents: a first pass over all of them.
 
     df(x)      documents that hold the n-gram x at least once
     weight(x)  ln((E + D) / (df_evals(x) + df(x)))       E evals, D documents
 
 A match is scored by a ratio of weights: what an eval shares with a document over all that it has. A verbatim copy
-scores 1 whatever the weights are. What everybody quotes (a licence, a verse, "choose the correct answer") is in many
+scores 1 whatever the weights are. What is often quoted (a licence, a verse, "choose the correct answer") is in many
 documents, weighs little on both sides of the ratio, and the words that only this eval has decide.
 
 Invariant: counts are sums over shards, so they do not depend on how the documents were split or on the workers.
@@ -15,27 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.data.annotate import cached_step
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
+from ingot.data.text.texts import Texts
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from ingot.data.steps.decontaminate import DecontaminateStep
 
 COUNTS, MATCHES = "counts.npz", "matches.parquet"
-
-
-Index = TypeVar("Index")
-
-_built: dict[str, Any] = {}  # the index of this process: a worker builds it once, not for every shard
 
 
 @dataclass(frozen=True)
@@ -44,20 +39,22 @@ class ShardItem:
 
     shard: Shard
     key: str
-    meaning: str  # of the config and the eval files
+    meaning: str  # of the step and the eval files
     counts: tuple[Path, ...] = ()
 
     @property
     def bytes(self) -> int:
         return self.shard.bytes
 
-    def index(self, build: Callable[[DecontaminateStep], Index], config: DecontaminateStep) -> Index:
-        """The index of the evals."""
-        if self.meaning not in _built:
-            _built.clear()
-            _built[self.meaning] = build(config)
-        index: Index = _built[self.meaning]
-        return index
+    def index(self, step: DecontaminateStep) -> Any:
+        """The index of the evals; a process builds it once, not for every shard."""
+        cached = cached_step(step, self.meaning)
+        assert isinstance(cached, type(step))
+        return cached.index
+
+    def texts(self) -> Texts:
+        """The texts of the shard."""
+        return Texts.of(self.shard.read(["text"]).column("text"))
 
 
 @dataclass(frozen=True)
@@ -113,14 +110,6 @@ def load_counts(paths: Sequence[Path], ngrams: int) -> Counts:
             frequencies[part["ids"]] += part["frequencies"]
             documents += int(part["documents"])
     return Counts(documents, frequencies)
-
-
-def save_columns(folder: Path, columns: dict[str, pyarrow.Array]) -> None:
-    """Store what was found in a shard."""
-    import pyarrow
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pyarrow.table(columns), folder / MATCHES)
 
 
 def corpus_weights(evals: int, eval_frequencies: NDArray[np.int64], counts: Counts) -> NDArray[np.float64]:

@@ -1,11 +1,27 @@
 """Decontamination as Ai2's decon does it, the tool behind Olmo 3: find, weigh, look around, ask more of short evals.
 
-    decon_index.py   evals to tables          decon_scan.py   documents to matches          score.py   matches to a score
+    decon_index.py   evals to tables          decon_scan.py   documents to matches          here   matches to a score
+
+    Q, A, P     shares of question, answer and passage that were found, weighed by rarity; each in [0, 1]
+    score       0.7 Q + 0.2 A + 0.1 P      an eval with answer and passage
+                0.75 Q + 0.25 A            with an answer
+                0.85 Q + 0.15 P            with a passage
+                Q                          otherwise
+
+A question of N < 20 different n-grams has only c = 0.5 + 0.5 N / 20 of its weight; the rest goes to the answer (or
+passage; half and half where there are both). With both, an answer of n < 4 tokens has 0.5 + 0.5 n / 4 of its weight,
+and the rest goes to the passage.
+
+    required    1 for evals of at most `perfect_until` tokens, `threshold` from `threshold_from` on, linear between
+    adjusted    score · threshold / required, or 1 if the score is 1.       A document goes if adjusted >= threshold
+
+Before that the question alone must reach (threshold - 0.3) / 0.7, likewise raised to 1 for short questions.
 
 What is stored of a match does not depend on the thresholds: the shares of question, answer and passage, the score before
 the rule on length, and the lengths. The rules do the rest, so another threshold computes nothing again.
 
-Source: allenai/decon; Olmo 3, arXiv 2512.13961.
+Source: the code of allenai/decon (its text has the sign of the length rule reversed); Olmo 3, arXiv 2512.13961. decon
+computes in 32 bits, this in 64; "is 1" means within `PERFECT`.
 """
 
 from __future__ import annotations
@@ -16,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.counting import ShardItem, load_counts, save_columns, save_counts
-from ingot.data.decontaminate.decon_index import DeconIndex, build_index
+from ingot.data.decontaminate.counting import MATCHES, ShardItem, load_counts, save_counts
+from ingot.data.decontaminate.decon_index import DeconIndex
 from ingot.data.decontaminate.decon_scan import (
     ANSWER_END,
     ANSWER_START,
@@ -32,16 +48,72 @@ from ingot.data.decontaminate.decon_scan import (
 )
 from ingot.data.decontaminate.matches import Found, Span, columns, flat_matches, joined, rule
 from ingot.data.decontaminate.ngrams import scan
-from ingot.data.decontaminate.score import Numbers, adjusted, combined, is_contaminated
 from ingot.data.decontaminate.tokens import Tokens, tokens_of
-from ingot.data.decontaminate.words import word_places
+from ingot.data.decontaminate.words import word_spans
+from ingot.data.engine.shard import write_columns
 from ingot.data.step import Rule
+from ingot.data.steps.decontaminate import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
     import pyarrow
 
     from ingot.data.steps.decontaminate import DecontaminateStep
+
+Numbers = NDArray[np.float64]
+
+PERFECT = 1e-6
+INFORMATIVE_NGRAMS = 20
+INFORMATIVE_ANSWER = 4
+
+
+def combined(
+    question: Numbers, answer: Numbers, passage: Numbers, ngrams: NDArray[np.int64], answer_tokens: NDArray[np.int64]
+) -> Numbers:
+    """The score of each match; `answer` and `passage` are nan where the eval has none.
+
+    `ngrams`: different n-grams of the question, `answer_tokens`: different tokens of the answer.
+    """
+    has_answer, has_passage = ~np.isnan(answer), ~np.isnan(passage)
+    both = has_answer & has_passage
+    weight = np.select([both, has_answer, has_passage], [QUESTION_WEIGHT, 0.75, 0.85], 1.0)
+    answer_weight = np.select([both, has_answer], [ANSWER_WEIGHT, 0.25], 0.0)
+    passage_weight = np.select([both, has_passage], [PASSAGE_WEIGHT, 0.15], 0.0)
+
+    confidence = np.minimum(1.0, 0.5 + 0.5 * ngrams / INFORMATIVE_NGRAMS)
+    lost = np.where(has_answer | has_passage, weight * (1 - confidence), 0.0)
+    weight = weight - lost
+    answer_weight = answer_weight + np.select([both, has_answer], [lost / 2, lost], 0.0)
+    passage_weight = passage_weight + np.select([both, has_passage], [lost / 2, lost], 0.0)
+
+    confidence = np.where(both, np.minimum(1.0, 0.5 + 0.5 * answer_tokens / INFORMATIVE_ANSWER), 1.0)
+    lost = answer_weight * (1 - confidence)
+    answer_weight, passage_weight = answer_weight - lost, passage_weight + lost
+
+    score = weight * question + answer_weight * np.nan_to_num(answer) + passage_weight * np.nan_to_num(passage)
+    return np.minimum(score, 1.0)
+
+
+def required(tokens: Numbers, target: float, config: DecontaminateStep) -> Numbers:
+    """What an eval of this many tokens needs: 1 for short ones, `target` for long ones."""
+    width = max(config.threshold_from - config.perfect_until, 1)
+    position = np.clip((tokens - config.perfect_until) / width, 0, 1)
+    return 1 - (1 - target) * position
+
+
+def adjusted(score: Numbers, tokens: Numbers, config: DecontaminateStep) -> Numbers:
+    """The score, made smaller for short evals unless it is perfect: to be compared with the threshold."""
+    factor = config.threshold / required(tokens, config.threshold, config)
+    return np.where(score >= 1 - PERFECT, 1.0, score * factor)
+
+
+def is_contaminated(
+    score: Numbers, question: Numbers, tokens: Numbers, question_tokens: Numbers, config: DecontaminateStep
+) -> NDArray[np.bool_]:
+    """Which matches are contamination."""
+    needed = required(question_tokens, config.min_question_share(), config)
+    return (question >= needed - PERFECT) & (adjusted(score, tokens, config) >= config.threshold)
+
 
 PARTS = ("question", "answer", "passage", "tokens", "question_tokens")
 
@@ -50,18 +122,18 @@ def annotate(index: DeconIndex, config: DecontaminateStep, texts: Texts) -> dict
     """The columns of the step for these texts."""
     tokens = tokens_of(texts, config.tokens)
     found = clusters(tokens, index, config)
-    evals = found.places[:, EVAL]
+    evals = found.matches_at[:, EVAL]
     question, answer, passage = found.shares.T
     score = combined(question, answer, passage, index.ngrams[evals], index.answer_tokens[evals])
     question_tokens = index.questions.tokens[evals]
     length = question_tokens + index.answer_tokens[evals] + index.passages.tokens[evals]
 
-    order = np.lexsort((found.places[:, LEFT], evals, -score, found.places[:, DOCUMENT]))
+    order = np.lexsort((found.matches_at[:, LEFT], evals, -score, found.matches_at[:, DOCUMENT]))
     by_document: dict[int, list[int]] = {}
     seen = set()
     for row in order.tolist():
-        key = tuple(found.places[row, [DOCUMENT, EVAL, LEFT]].tolist())
-        if key not in seen:  # two clusters that reached the same eval at the same place: the better one
+        key = tuple(found.matches_at[row, [DOCUMENT, EVAL, LEFT]].tolist())
+        if key not in seen:  # two clusters that reached the same eval at the same position: the better one
             seen.add(key)
             by_document.setdefault(key[0], []).append(row)
     result = []
@@ -79,24 +151,24 @@ def annotate(index: DeconIndex, config: DecontaminateStep, texts: Texts) -> dict
             }
             for row in rows
         ]
-        best = found.places[rows[0]]
-        places = word_places(texts, document, "cleaned")
+        best = found.matches_at[rows[0]]
+        words = word_spans(texts, document, "cleaned")
         ranges = [
             (best[LEFT], best[RIGHT]),
             (best[ANSWER_START], best[ANSWER_END]),
             (best[PASSAGE_START], best[PASSAGE_END]),
         ]
-        spans = [characters(tokens, document, places, first, last) for first, last in ranges if first >= 0]
+        spans = [characters(tokens, document, words, first, last) for first, last in ranges if first >= 0]
         text = texts[document][slice(*spans[0])]
         result.append(Found(document, text, int(best[MATCHED]), joined(spans), matches))
     return columns(len(texts), result, PARTS)
 
 
-def characters(tokens: Tokens, document: int, places: Any, first: int, last: int) -> Span:
+def characters(tokens: Tokens, document: int, words: Any, first: int, last: int) -> Span:
     """The characters of the tokens first … last of a document: of the words that they belong to."""
     begin, word = tokens.offsets[document], tokens.words.offsets[document]
     start, end = tokens.word_of(begin + first) - word, tokens.word_of(begin + last) - word
-    return int(places[start, 0]), int(places[end, 1])
+    return int(words[start, 0]), int(words[end, 1])
 
 
 def guilty_matches(config: DecontaminateStep, matches: pyarrow.StructArray) -> tuple[NDArray[np.int64], Numbers]:
@@ -128,8 +200,8 @@ def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
 
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """In how many documents of a shard each n-gram of a question is."""
-    tokens = tokens_of(Texts.of(item.shard.read(["text"]).column("text")), config.tokens)
-    hits = scan(tokens.values, tokens.offsets, item.index(build_index, config).grams)
+    tokens = tokens_of(item.texts(), config.tokens)
+    hits = scan(tokens.values, tokens.offsets, item.index(config).grams)
     documents = len(tokens.offsets) - 1
     save_counts(folder, hits.documents, hits.ids, documents)
     return {"documents": documents, "hits": len(hits)}
@@ -137,7 +209,7 @@ def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dic
 
 def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """The columns of a shard, with the weights that the counts of all shards give."""
-    index = item.index(build_index, config)
-    texts = Texts.of(item.shard.read(["text"]).column("text"))
-    save_columns(folder, annotate(index.weighted(load_counts(item.counts, len(index.grams))), config, texts))
+    index, texts = item.index(config), item.texts()
+    found = annotate(index.weighted(load_counts(item.counts, len(index.grams))), config, texts)
+    write_columns(folder / MATCHES, found)
     return {"documents": len(texts)}

@@ -82,7 +82,7 @@ class DeconIndex:
     answer_tokens: Ints  # different tokens of the answer, by eval; 0: it has none
     duplicates: int  # evals that were left out because there is an equal one in their set
     too_short: Counter[str]  # and because they are too short, by set
-    unreachable: int  # questions shorter than an n-gram: kept, as decon does, but never found
+    unreachable: int  # questions shorter than an n-gram: indexed, as decon does, but never found
 
     def say(self) -> list[str]:
         """What will be searched for, and what cannot be."""
@@ -114,8 +114,8 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
     different.reverse()
     different = [stripped(item, config) for item in different]
     enough = long_enough(different, config)
-    kept = [item for item, keep in zip(different, enough, strict=True) if keep]
-    if not kept:
+    chosen = [item for item, wanted in zip(different, enough, strict=True) if wanted]
+    if not chosen:
         raise DataError(
             f"none of the {len(read):,} evals has {config.min_eval_tokens} tokens and {config.min_eval_words} different "
             "words: nothing can be found",
@@ -123,7 +123,7 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
             fix="give longer evals, or lower min_eval_tokens and min_eval_words",
         )
     questions, answers, passages = (
-        tokens_of(Texts.of([getattr(item, part) for item in kept]), config.tokens)
+        tokens_of(Texts.of([getattr(item, part) for item in chosen]), config.tokens)
         for part in ("question", "answer", "passage")
     )
     lengths = np.diff(questions.offsets)
@@ -132,13 +132,13 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
     grams = ngram_set(values, owners, sizes[owners])
     answer_lengths = np.diff(answers.offsets)
     return DeconIndex(
-        names=[(item.set, item.id) for item in kept],
+        names=[(item.set, item.id) for item in chosen],
         grams=grams,
         questions=question_tables(grams, config.question_ngram, lengths),
         answers=part_tables(answers, config.answer_ngram, answer_lengths > config.short_answer),
-        passages=part_tables(passages, config.passage_ngram, np.ones(len(kept), bool)),
+        passages=part_tables(passages, config.passage_ngram, np.ones(len(chosen), bool)),
         short=short_answers(questions, answers, passages),
-        ngrams=np.bincount(grams.evals, minlength=len(kept)),
+        ngrams=np.bincount(grams.evals, minlength=len(chosen)),
         answer_tokens=different_values(answers),
         duplicates=len(read) - len(different),
         too_short=Counter(item.set for item, keep in zip(different, enough, strict=True) if not keep),
@@ -148,11 +148,7 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
 
 def stripped(item: Eval, config: DecontaminateStep) -> Eval:
     """The eval without the parts that are not asked for."""
-    return replace(
-        item,
-        answer=item.answer if config.answers else "",
-        passage=item.passage if config.passages else "",
-    )
+    return replace(item, answer=item.answer if config.answers else "", passage=item.passage if config.passages else "")
 
 
 def long_enough(items: list[Eval], config: DecontaminateStep) -> NDArray[np.bool_]:

@@ -1,16 +1,16 @@
-"""decon's search in a document, compiled.
+"""CPU kernels of decon's search for evals in a document.
 
     i = 0
     while there is an n-gram at i:
         in no eval        i += sample_every
         hot               i += 1
-        otherwise         the evals that have it are the active ones; walk left, then right, one token at a time:
+        otherwise         the evals that have it are the active ones; go left, then right, one token at a time:
                             an active eval has the n-gram there and had not matched it yet: its misses become 0
                             … has it, but had matched it before: nothing changes
                             … does not have it: one miss more; at `max_misses` it leaves
-                          until none is active or the document ends; i = one behind the end of the walk to the right
+                          until none is active or the document ends; i = one behind the last position to the right
 
-A cluster gives, for each eval that was active at its start, the set of matched n-grams and the first and last place of
+A cluster gives, for each eval that was active at its start, the set of matched n-grams and the first and last position of
 one. Q is the idf of that set over the idf of the question. Then the answer is looked for behind the question, the
 passage before it (A and P).
 
@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.config import STORED_QUESTION_SHARE
 from ingot.data.decontaminate.decon_index import DeconIndex, Ints
 from ingot.data.decontaminate.ngrams import find, window_hash
 from ingot.data.decontaminate.tokens import Tokens
 from ingot.data.native import kernel, loop
+from ingot.data.steps.decontaminate import STORED_QUESTION_SHARE
 
 if TYPE_CHECKING:
     from ingot.data.steps.decontaminate import DecontaminateStep
@@ -51,10 +51,10 @@ def _position(values, first, last, wanted) -> Any:  # type: ignore[no-untyped-de
 
 
 @loop
-def _walk(  # type: ignore[no-untyped-def]
+def _extend(  # type: ignore[no-untyped-def]
     tokens, begin, total, hit, step, size, most, q, stamp, marks, members, count, order, misses, edges, sums
 ) -> Any:
-    """Walk from the n-gram at `hit` in one direction; edges[k] follows the last match of member k. Where it ended."""
+    """Go from the n-gram at `hit` in one direction; edges[k] follows the last match of member k. Gives where it ended."""
     alive = count
     for k in range(count):
         order[k] = k
@@ -64,9 +64,9 @@ def _walk(  # type: ignore[no-untyped-def]
     while alive > 0 and 0 <= at + step < total:
         at += step
         ngram = find(window_hash(tokens, begin + at, size), q.slots, q.bitmap, q.hashes)
-        place = 0
-        while place < alive:
-            k = order[place]
+        slot = 0
+        while slot < alive:
+            k = order[slot]
             found = False
             if ngram >= 0:
                 pair = _position(q.evals, q.starts[ngram], q.starts[ngram + 1], members[k])
@@ -81,9 +81,9 @@ def _walk(  # type: ignore[no-untyped-def]
                 misses[k] += 1
                 if misses[k] >= most:
                     alive -= 1
-                    order[place] = order[alive]
+                    order[slot] = order[alive]
                     continue
-            place += 1
+            slot += 1
     return at
 
 
@@ -101,8 +101,8 @@ def _question(number, q, marks, stamp) -> Any:  # type: ignore[no-untyped-def]
 
 
 @loop
-def _share(tokens, first, last, step, size, most, number, part, seen, stamp, place) -> Any:  # type: ignore[no-untyped-def]
-    """Share of a part's n-grams at the places first, first + step, … before `last`; `place` gets the outermost matches.
+def _share(tokens, first, last, step, size, most, number, part, seen, stamp, outer) -> Any:  # type: ignore[no-untyped-def]
+    """Share of a part's n-grams at the positions first, first + step, … before `last`; `outer` gets the outermost matches.
 
     After a match, more than `most` misses in a row end the search.
     """
@@ -115,11 +115,11 @@ def _share(tokens, first, last, step, size, most, number, part, seen, stamp, pla
         if index < end and part.hashes[index] == value:
             seen[index] = stamp
             misses = 0
-            if place[0] < 0:
-                place[0] = place[1] = at
-            place[0] = min(place[0], at)
-            place[1] = max(place[1], at)
-        elif place[0] >= 0:
+            if outer[0] < 0:
+                outer[0] = outer[1] = at
+            outer[0] = min(outer[0], at)
+            outer[1] = max(outer[1], at)
+        elif outer[0] >= 0:
             misses += 1
             if misses > most:
                 break
@@ -150,8 +150,8 @@ def _exact(tokens, first, last, stop, number, short) -> Any:  # type: ignore[no-
 
 
 @kernel
-def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares) -> Any:  # type: ignore[no-untyped-def]
-    """Every match of every document; the number of them, also of those that had no room."""
+def _scan(tokens, offsets, q, answers, passages, short, o, capacity, matches_at, shares) -> Any:  # type: ignore[no-untyped-def]
+    """Every match of every document; the number of them, also of those beyond `capacity`."""
     most_evals = 1
     for ngram in range(len(q.hashes)):
         if not q.hot[ngram]:
@@ -162,7 +162,7 @@ def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares)
     members, order = np.empty(most_evals, np.int32), np.empty(most_evals, np.int32)
     misses, sums = np.empty(most_evals, np.int32), np.empty(most_evals)
     lefts, rights = np.empty(most_evals, np.int64), np.empty(most_evals, np.int64)
-    place = np.empty(2, np.int64)
+    outer = np.empty(2, np.int64)
     stamp = np.int32(0)
     tried = np.int32(0)
     matches = 0
@@ -187,8 +187,10 @@ def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares)
                 members[k] = q.evals[q.starts[ngram] + k]
                 marks[q.starts[ngram] + k] = stamp
                 sums[k] = q.idf[ngram]
-            _walk(tokens, begin, total, at, -1, size, o[4], q, stamp, marks, members, count, order, misses, lefts, sums)
-            end = _walk(
+            _extend(
+                tokens, begin, total, at, -1, size, o[4], q, stamp, marks, members, count, order, misses, lefts, sums
+            )
+            end = _extend(
                 tokens, begin, total, at, 1, size, o[4], q, stamp, marks, members, count, order, misses, rights, sums
             )
             for k in range(count):
@@ -196,10 +198,10 @@ def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares)
                 if sums[k] < (STORED_QUESTION_SHARE - 1e-9) * q.sums[number] or q.sums[number] <= 0:
                     continue
                 total_idf, matched = _question(number, q, marks, stamp)
-                if matches < room:
+                if matches < capacity:
                     tried += np.int32(1)
                     left, right = lefts[k], rights[k]
-                    row = places[matches]
+                    row = matches_at[matches]
                     row[DOCUMENT] = document
                     row[EVAL] = number
                     row[LEFT] = left
@@ -221,20 +223,20 @@ def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares)
                             row[ANSWER_END] = found - begin + length - 1
                     else:
                         last = min(after + max(2 * length, o[7]), stop) - o[1] + 1
-                        place[0] = -1
+                        outer[0] = -1
                         shares[matches, 1] = _share(
-                            tokens, after, last, 1, o[1], stop, number, answers, answer_seen, tried, place
+                            tokens, after, last, 1, o[1], stop, number, answers, answer_seen, tried, outer
                         )
-                        if place[0] >= 0:
-                            row[ANSWER_START] = place[0] - begin
-                            row[ANSWER_END] = place[1] - begin + o[1] - 1
+                        if outer[0] >= 0:
+                            row[ANSWER_START] = outer[0] - begin
+                            row[ANSWER_END] = outer[1] - begin + o[1] - 1
                     length = passages.tokens[number]
                     if length == 0:
                         shares[matches, 2] = np.nan
                     else:
                         window_end = max(0, left - 1)
                         window_start = max(0, window_end - max(2 * length, o[8]))
-                        place[0] = -1
+                        outer[0] = -1
                         shares[matches, 2] = _share(
                             tokens,
                             begin + window_end - o[2],
@@ -246,11 +248,11 @@ def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares)
                             passages,
                             passage_seen,
                             tried,
-                            place,
+                            outer,
                         )
-                        if place[0] >= 0:
-                            row[PASSAGE_START] = place[0] - begin
-                            row[PASSAGE_END] = place[1] - begin + o[2] - 1
+                        if outer[0] >= 0:
+                            row[PASSAGE_START] = outer[0] - begin
+                            row[PASSAGE_END] = outer[1] - begin + o[2] - 1
                 matches += 1
             at = max(at, end + 1)
     return matches
@@ -260,11 +262,11 @@ def _scan(tokens, offsets, q, answers, passages, short, o, room, places, shares)
 class Clusters:
     """Matches of evals in documents: tokens (inclusive, from the start of the document) and shares found."""
 
-    places: Ints  # a row a match, with the columns named above
+    matches_at: Ints  # a row for each match, with the columns named above
     shares: NDArray[np.float64]  # question, answer, passage; nan: the eval has no such part
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.matches_at)
 
 
 def clusters(tokens: Tokens, index: DeconIndex, config: DecontaminateStep) -> Clusters:
@@ -277,12 +279,12 @@ def clusters(tokens: Tokens, index: DeconIndex, config: DecontaminateStep) -> Cl
         ],
         np.int64,
     )
-    room = 1024
+    capacity = 1024
     while True:
-        places, shares = np.empty((room, COLUMNS), np.int64), np.empty((room, 3))
+        matches_at, shares = np.empty((capacity, COLUMNS), np.int64), np.empty((capacity, 3))
         tables = (index.questions, index.answers, index.passages, index.short)
-        count = _scan(tokens.values, tokens.offsets, *tables, options, room, places, shares)
-        if count <= room:
+        count = _scan(tokens.values, tokens.offsets, *tables, options, capacity, matches_at, shares)
+        if count <= capacity:
             break
-        room = count
-    return Clusters(places[:count], shares[:count])
+        capacity = count
+    return Clusters(matches_at[:count], shares[:count])

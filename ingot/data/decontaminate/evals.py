@@ -1,10 +1,10 @@
-"""Eval files to evals: which set, which item, and its question, answer and passage.
+"""Reads eval files: the set of each item, its question, answer and passage.
 
 A file is a row an eval (jsonl, also .gz and .zst; parquet) or one text (everything else). `overlap` takes every string
 of a row. `decon` needs to know the question: named in the config, or guessed from the names of the fields, in the order
 of the lists below. A choice among several (choices, options, endings, …) with the number or letter of the right one
-gives the text of the right one as the answer. `Passage: … Question: … Answer:` around a guessed question is taken off:
-who leaks a question rarely leaks the dress of one benchmark.
+gives the text of the right one as the answer. `Passage: … Question: … Answer:` around a guessed question is removed:
+a leaked question rarely has the prompt format of one benchmark around it.
 
 Invariant: a file that cannot be read, or whose question is not found, stops the step: a skipped eval is a silent leak.
 """
@@ -27,8 +27,7 @@ from ingot.workspace.errors import DataError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-    from ingot.data.decontaminate.config import EvalFiles
-    from ingot.data.steps.decontaminate import DecontaminateStep
+    from ingot.data.steps.decontaminate import DecontaminateStep, EvalFiles
 
 HOLE = re.compile(r"\{[^{}\s]*\}")
 
@@ -37,7 +36,7 @@ WRAPPED = re.compile(
     r"(?:\s*\n\s*(?:answer|a)\s*:?\s*)?",
     re.IGNORECASE | re.DOTALL,
 )
-"""How prompts are dressed: `Passage: … Question: … Answer:`."""
+"""How prompts are formatted: `Passage: … Question: … Answer:`."""
 
 ROWS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 NAMES = ("id", "task_id", "question_id", "uid", "key")
@@ -213,9 +212,9 @@ def question_answer_passage(row: EvalRow) -> Eval:
     passage = next((name for name in PASSAGES if name != question and value.get(name)), "")
     asked = right_choice(value, (question,)) or text_of(value[question])
     about = text_of(value.get(passage))
-    dressed = WRAPPED.fullmatch(asked)
-    if dressed and dressed["question"]:
-        asked, about = dressed["question"].strip(), about or (dressed["passage"] or "").strip()
+    wrapped = WRAPPED.fullmatch(asked)
+    if wrapped and wrapped["question"]:
+        asked, about = wrapped["question"].strip(), about or (wrapped["passage"] or "").strip()
     return Eval(row.set, row.id, asked, answer_of(value, question), about)
 
 

@@ -1,4 +1,4 @@
-"""What both modes write about a document, and how its rule reads.
+"""The columns that both modes of decontamination write about a document, and their rule.
 
     contamination           score of the best match, 0 if there is none
     contamination_set       its eval set; null if there is none, as all that follow
@@ -92,8 +92,8 @@ def flat_matches(table: pyarrow.Table) -> tuple[pyarrow.StructArray, NDArray[np.
 def rule(table: pyarrow.Table, broken: NDArray[np.bool_], reasons: dict[int, str]) -> Rule:
     """The rule of this step; `reasons` says for each broken row what it holds."""
     spans: list[list[Span]] = [[]] * len(table)
-    places = table.column("contamination_spans").combine_chunks()
+    stored = table.column("contamination_spans").combine_chunks()
     for row in np.flatnonzero(broken).tolist():
-        spans[row] = [(place["start"], place["end"]) for place in places[row].as_py()]
+        spans[row] = [(span["start"], span["end"]) for span in stored[row].as_py()]
     values = [reasons.get(row, "") for row in range(len(table))]
     return Rule("holds an eval:", broken, values, spans=spans)

@@ -1,4 +1,4 @@
-"""A set of n-grams that can be asked millions of times a second: is this window of words in it, and whose is it?
+"""A set of n-grams for millions of lookups a second: is this window of words in it, and in which evals is it?
 
     hash of w_1 … w_n  =  finish(sum_i w_i M^(n - i) + n)  mod 2^64        rolled along a text in constant time
 
@@ -87,13 +87,13 @@ def bitmap_of(hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
 
 
 @loop
-def _windows(words, offsets, sizes, values, owners, places) -> Any:  # type: ignore[no-untyped-def]
+def _windows(words, offsets, sizes, values, owners, starts) -> Any:  # type: ignore[no-untyped-def]
     count = 0
     for text in range(len(offsets) - 1):
         for start in range(offsets[text], offsets[text + 1] - sizes[text] + 1):
             values[count] = window_hash(words, start, sizes[text])
             owners[count] = text
-            places[count] = start
+            starts[count] = start
             count += 1
 
 
@@ -101,14 +101,14 @@ def all_windows(
     words: NDArray[np.uint64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
     """For every window of every text (text d in windows of sizes[d] words): its hash, the text, its first word."""
-    room = int(np.maximum(np.diff(offsets) - sizes + 1, 0).sum())
-    values, owners, places = np.empty(room, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64)
-    _windows(words, offsets, sizes, values, owners, places)
-    return values, owners, places
+    capacity = int(np.maximum(np.diff(offsets) - sizes + 1, 0).sum())
+    values, owners, starts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+    _windows(words, offsets, sizes, values, owners, starts)
+    return values, owners, starts
 
 
 def ngram_set(values: NDArray[np.uint64], owners: NDArray[np.int64], sizes: NDArray[np.int64]) -> NgramSet:
-    """The n-grams with these hashes; the i-th is in eval owners[i] and has sizes[i] words. Repeats are welcome."""
+    """The n-grams with these hashes; the i-th is in eval owners[i] and has sizes[i] words. Repeats do no harm."""
     bitmaps = {size: bitmap_of(values[sizes == size]) for size in np.unique(sizes).tolist()}
     values, owners = unique_pairs(values, owners)
     hashes, starts = np.unique(values, return_index=True)
@@ -132,8 +132,8 @@ def power_of_two(least: int) -> int:
 
 
 @loop
-def _scan(words, offsets, size, slots, bitmap, hashes, room, documents, positions, ids) -> Any:  # type: ignore[no-untyped-def]
-    """Every window of `size` words that is in the set; the number of them, also of those that had no room."""
+def _scan(words, offsets, size, slots, bitmap, hashes, capacity, documents, positions, ids) -> Any:  # type: ignore[no-untyped-def]
+    """Every window of `size` words that is in the set; the number of them, also of those beyond `capacity`."""
     count = 0
     highest = np.uint64(1)
     for _ in range(size - 1):
@@ -149,7 +149,7 @@ def _scan(words, offsets, size, slots, bitmap, hashes, room, documents, position
             value = value * MULTIPLIER + words[start + size - 1]
             found = find(finish(value + np.uint64(size)), slots, bitmap, hashes)
             if found >= 0:
-                if count < room:
+                if count < capacity:
                     documents[count] = text
                     positions[count] = start - first
                     ids[count] = found
@@ -179,13 +179,13 @@ def scan(words: NDArray[np.uint64], offsets: NDArray[np.int64], ngrams: NgramSet
     """Every window that is in the set."""
     found = []
     for size, bitmap in ngrams.bitmaps.items():
-        room = 1024
+        capacity = 1024
         while True:
-            columns = [np.empty(room, np.int64) for _ in range(3)]
-            count = _scan(words, offsets, size, ngrams.slots, bitmap, ngrams.hashes, room, *columns)
-            if count <= room:
+            columns = [np.empty(capacity, np.int64) for _ in range(3)]
+            count = _scan(words, offsets, size, ngrams.slots, bitmap, ngrams.hashes, capacity, *columns)
+            if count <= capacity:
                 break
-            room = count
+            capacity = count
         documents, positions, ids = (column[:count] for column in columns)
         found.append((documents, positions, np.full(count, size, np.int64), ids))
     documents, positions, lengths, ids = (np.concatenate(parts) for parts in zip(*found, strict=True))

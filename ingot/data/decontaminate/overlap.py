@@ -5,7 +5,7 @@
 A text is a string of an eval: its question, a choice, its passage. A document goes if it shares an n-gram with one
 (`min_share: 0`) or at least this share of its n-grams; the score of an eval is that of its best text.
 
-- A text shorter than n words but with `min_words` is one shorter n-gram: its whole self. Only the longest text of an
+- A text shorter than n words but with `min_words` is one shorter n-gram: all of it. Only the longest text of an
   eval, though: a choice such as "the United States of America" is no evidence.
 - N-grams with hardly a word in them ("0 1 2 3 4 5 6 7") are no evidence and left out (`min_plain_words`).
 - N-grams in more than `max_common` documents are boilerplate and left out. This, and weights by rarity in the
@@ -25,17 +25,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.counting import (
-    ShardItem,
-    corpus_weights,
-    load_counts,
-    save_columns,
-    save_counts,
-)
+from ingot.data.decontaminate.counting import MATCHES, ShardItem, corpus_weights, load_counts, save_counts
 from ingot.data.decontaminate.evals import eval_texts
 from ingot.data.decontaminate.matches import MOST_MATCHES, Found, columns, joined, rule
 from ingot.data.decontaminate.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
-from ingot.data.decontaminate.words import word_places, words_of
+from ingot.data.decontaminate.words import word_spans, words_of
+from ingot.data.engine.shard import write_columns
 from ingot.data.native import loop
 from ingot.data.step import Rule
 from ingot.data.text.texts import Texts
@@ -93,9 +88,9 @@ def build_index(config: DecontaminateStep) -> OverlapIndex:
     np.maximum.at(longest, owner, lengths)
     searched_whole = (lengths == longest[owner]) & (lengths >= config.min_words)
     sizes = np.where(searched_whole, np.minimum(config.ngram_words, lengths), config.ngram_words)
-    values, text_of, places = all_windows(words.hashes, words.offsets, sizes)
+    values, text_of, starts = all_windows(words.hashes, words.offsets, sizes)
     plain = np.concatenate([[0], np.cumsum(words.plain, dtype=np.int64)])
-    usable = plain[places + sizes[text_of]] - plain[places] >= config.min_plain_words
+    usable = plain[starts + sizes[text_of]] - plain[starts] >= config.min_plain_words
     values, text_of = values[usable], text_of[usable]
     searched = np.zeros(len(names), bool)
     searched[owner[text_of]] = True
@@ -156,9 +151,9 @@ def annotate(
         shared = touched[: _shares(np.unique(hits.ids[first:last]), *tables, sums, touched)]
         matches = best_matches(index, shared, sums[shared])
         sums[shared] = 0
-        places = word_places(texts, row, "letters")
+        words = word_spans(texts, row, "letters")
         positions, sizes = hits.positions[first:last], hits.sizes[first:last]
-        spans = list(zip(places[positions, 0].tolist(), places[positions + sizes - 1, 1].tolist(), strict=True))
+        spans = list(zip(words[positions, 0].tolist(), words[positions + sizes - 1, 1].tolist(), strict=True))
         text = texts[row][slice(*spans[0])]
         found.append(Found(row, text, last - first, joined(spans), matches))
     return columns(len(texts), found)
@@ -167,10 +162,10 @@ def annotate(
 def best_matches(index: OverlapIndex, texts: NDArray[np.int64], shares: NDArray[np.float64]) -> list[dict[str, Any]]:
     """The evals of these texts, those with the largest share first."""
     matches: dict[int, dict[str, Any]] = {}
-    for place in np.lexsort((texts, -shares)).tolist():
-        number = int(index.evals[texts[place]])
+    for best in np.lexsort((texts, -shares)).tolist():
+        number = int(index.evals[texts[best]])
         name, own = index.names[number]
-        matches.setdefault(number, {"set": name, "eval": own, "score": float(min(shares[place], 1.0))})
+        matches.setdefault(number, {"set": name, "eval": own, "score": float(min(shares[best], 1.0))})
         if len(matches) == MOST_MATCHES:
             break
     return list(matches.values())
@@ -201,16 +196,14 @@ def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
 
 def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """In how many documents of a shard each n-gram of the evals is."""
-    index = item.index(build_index, config)
-    texts = Texts.of(item.shard.read(["text"]).column("text"))
-    hits = hits_of(index, texts)
+    texts = item.texts()
+    hits = hits_of(item.index(config), texts)
     save_counts(folder, hits.documents, hits.ids, len(texts))
     return {"documents": len(texts), "hits": len(hits)}
 
 
 def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
     """The columns of a shard, with the weights that the counts of all shards give."""
-    index = item.index(build_index, config)
-    texts = Texts.of(item.shard.read(["text"]).column("text"))
-    save_columns(folder, annotate(index, config, texts, item.counts))
+    texts = item.texts()
+    write_columns(folder / MATCHES, annotate(item.index(config), config, texts, item.counts))
     return {"documents": len(texts)}

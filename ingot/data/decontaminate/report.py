@@ -1,7 +1,7 @@
-"""What leaked, by eval set: how many documents go for it, how many of its evals they hold, with both texts side by side.
+"""Reports what leaked, by eval set: the documents that are removed for it, the evals that they hold, and both texts.
 
 A set of which nothing was found is listed too, with how many of its evals could be searched for at all: a zero is only
-good news beside that number.
+good news together with that number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3  # by set
 SHOWN = 600  # characters of an eval
-TEXTS = 1000  # evals whose texts are kept to look at
+TEXTS = 1000  # evals whose texts are in the report
 
 
 def eval_report(step: DecontaminateStep, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What decon's n-grams are made of: words, or the tokens of a vocabulary.
+"""Tokenises texts for decon's n-grams: into words, or into the tokens of a vocabulary.
 
 Cleaned text (words.py) is words with single spaces between them, and vocabularies such as cl100k never put two words
 into one token: a space only begins a token. So the tokens of a text are the tokens of " word", one word after the
-other, and each different word of a batch is encoded once. Whether a vocabulary keeps this is checked when it is loaded.
+other, and each different word of a batch is encoded once. A vocabulary is checked for this when it is loaded.
 
 Invariant: the tokens are those of the whole cleaned text with a space in front.
 """
@@ -14,14 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.ngrams import power_of_two
 from ingot.data.decontaminate.words import PUNCTUATION, Words, words_of
-from ingot.data.native import kernel
+from ingot.data.dedup.hashing import first_equal
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole
 from ingot.data.text.texts import Texts
@@ -93,28 +91,11 @@ def spelled(texts: Texts, words: Words, number: int) -> str:
     return raw.lower().translate(TO_SPACE).replace("\0", " ").split()[0]
 
 
-@kernel
-def _distinct(hashes, slots, numbers, firsts) -> Any:  # type: ignore[no-untyped-def]
-    """Number equal hashes in the order of their first occurrence; how many different ones there are."""
-    mask = np.uint64(len(slots) - 1)
-    count = 0
-    for index in range(len(hashes)):
-        slot = hashes[index] & mask
-        while slots[slot] >= 0 and hashes[firsts[slots[slot]]] != hashes[index]:
-            slot = (slot + np.uint64(1)) & mask
-        if slots[slot] < 0:
-            slots[slot] = count
-            firsts[count] = index
-            count += 1
-        numbers[index] = slots[slot]
-    return count
-
-
 def distinct(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each hash the number of its value, and for each value the place where it is first."""
-    slots = np.full(power_of_two(2 * len(hashes)), -1, np.int64)
-    numbers, firsts = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
-    return numbers, firsts[: _distinct(hashes, slots, numbers, firsts)]
+    """For each hash the number of its value, and for each value the index where it is first."""
+    first = first_equal(hashes, hashes)
+    firsts = np.flatnonzero(first == np.arange(len(hashes)))
+    return np.searchsorted(firsts, first), firsts
 
 
 @lru_cache(maxsize=2)

@@ -1,10 +1,10 @@
-"""The words that decontamination compares: lower case, punctuation gone, as 64-bit hashes.
+"""Splits texts into the words that decontamination compares: lower case, punctuation gone, as 64-bit hashes.
 
     letters   runs of letters, digits and underscores, what re.findall(r"\\w+", text.lower()) gives
     cleaned   decon's cleaning: lower case, each character of `PUNCTUATION` a space, then split at white space
 
 One table says for each code point which character it counts as; 0 separates words, the highest bit marks letters.
-Lower case is that of single characters, so a text keeps its length and every place in it.
+Lower case is that of single characters, so a text keeps its length and all positions in it.
 
 Invariant: a word's hash depends on its lower-case characters only, the same on every machine.
 """
@@ -104,7 +104,7 @@ def _hash_words(data, offsets, table, hashes, plain, starts, counts) -> Any:  # 
 
 
 @kernel
-def _word_places(data, start, stop, table, places) -> Any:  # type: ignore[no-untyped-def]
+def _word_spans(data, start, stop, table, spans) -> Any:  # type: ignore[no-untyped-def]
     """Where the words of one text are, in characters: rows of (start, end). The number of words."""
     count = 0
     begin = -1
@@ -116,37 +116,30 @@ def _word_places(data, start, stop, table, places) -> Any:  # type: ignore[no-un
         if character != 0 and begin < 0:
             begin = position
         elif character == 0 and begin >= 0:
-            places[count, 0] = begin
-            places[count, 1] = position
+            spans[count, 0] = begin
+            spans[count, 1] = position
             count += 1
             begin = -1
         position += 1
     if begin >= 0:
-        places[count, 0] = begin
-        places[count, 1] = position
+        spans[count, 0] = begin
+        spans[count, 1] = position
         count += 1
     return count
 
 
 def words_of(texts: Texts, rule: WordRule) -> Words:
     """The words of every text."""
-    room = texts.bytes // 2 + len(texts) + 1
-    hashes, starts = np.empty(room, np.uint64), np.empty(room, np.int64)  # pages that stay unused take no memory
-    plain = np.empty(room, np.uint8)
+    most = texts.bytes // 2 + len(texts) + 1
+    hashes, starts = np.empty(most, np.uint64), np.empty(most, np.int64)  # pages that stay unused take no memory
+    plain = np.empty(most, np.uint8)
     offsets = np.zeros(len(texts) + 1, np.int64)
     count = _hash_words(texts.data, texts.offsets, character_table(rule), hashes, plain, starts, offsets)
     return Words(hashes[:count], plain[:count], starts[:count], offsets)
 
 
-def word_places(texts: Texts, row: int, rule: WordRule) -> NDArray[np.int64]:
+def word_spans(texts: Texts, row: int, rule: WordRule) -> NDArray[np.int64]:
     """For each word of one text, its characters [start, end)."""
     start, stop = int(texts.offsets[row]), int(texts.offsets[row + 1])
-    places = np.empty(((stop - start) // 2 + 1, 2), np.int64)
-    return places[: _word_places(texts.data, start, stop, character_table(rule), places)]
-
-
-def word_list(text: str, rule: WordRule) -> list[str]:
-    """The words themselves, for reading and for tests; slow."""
-    table = character_table(rule)
-    lower = "".join(chr(table[ord(character)] & ~LETTER or 32) for character in text)
-    return [word for word in lower.split(" ") if word]
+    spans = np.empty(((stop - start) // 2 + 1, 2), np.int64)
+    return spans[: _word_spans(texts.data, start, stop, character_table(rule), spans)]

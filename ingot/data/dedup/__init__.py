@@ -1,1 +1,1 @@
-"""Copies: whole documents, paragraphs and lines, near duplicates, repeated substrings."""
+"""Finds and removes copies: whole documents, paragraphs and lines, near duplicates, repeated substrings."""

@@ -1,4 +1,4 @@
-"""Which documents meet in a band: the search of MinHash, from texts to components of candidates.
+"""Finds candidates for near duplicates: documents that share a MinHash band, and the connected components of those.
 
     signatures (a task a shard)    text -> a key for each band, into the exchange
     buckets (a task a partition)   equal keys meet; each bucket becomes a star of pairs, its first member in the middle
@@ -18,20 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.between import RECORDS, Partition, write_by_shard
+from ingot.data.dedup.clusters import components
 from ingot.data.dedup.hashing import first_equal
-from ingot.data.dedup.minhash import band_keys, signatures_of
-from ingot.data.dedup.shingles import blocks, shingles_of
-from ingot.data.dedup.union_find import components
-from ingot.data.engine.exchange import partition_by_hash, read_partition, write_partitioned
+from ingot.data.dedup.minhash import band_keys, blocks, shingles_of, signatures_of
+from ingot.data.engine.exchange import RECORDS, Partition, partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
+from ingot.data.native import Offsets
 from ingot.data.steps.near_dedup import NearDedupStep
-from ingot.data.text.arrays import Offsets
 from ingot.data.text.texts import Texts
 
-BAND = np.dtype([("key", "<u8"), ("place", "<i8")])
-EDGE = np.dtype([("place", "<i8"), ("root", "<i8")])
-CANDIDATE = np.dtype([("place", "<i8"), ("component", "<i8"), ("batch", "<i8")])
+BAND = np.dtype([("key", "<u8"), ("location", "<i8")])
+EDGE = np.dtype([("location", "<i8"), ("root", "<i8")])
+CANDIDATE = np.dtype([("location", "<i8"), ("component", "<i8"), ("batch", "<i8")])
 
 BATCH_DOCUMENTS = 2_000  # candidates of one task of verification, unless a component is larger: 50 MB of mapped files
 
@@ -39,14 +37,14 @@ BATCH_DOCUMENTS = 2_000  # candidates of one task of verification, unless a comp
 def write_band_keys(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """The band keys of a shard's documents; a document without shingles has none."""
     config = NearDedupStep.model_validate(options["config"])
-    texts, places = Texts.of(shard.read(["text"]).column("text")), shard.places()
+    texts, locations = Texts.of(shard.read(["text"]).column("text")), shard.locations()
     found = [np.zeros(0, BAND)]
     for first, last in blocks(texts):
         shingles, offsets = shingles_of(Texts(texts.data, texts.offsets[first : last + 1]), config)
         keys = band_keys(signatures_of(shingles, offsets, config.bands * config.rows), config.bands, config.rows)
         filled = np.diff(offsets) > 0
         records = np.empty((int(filled.sum()), config.bands), BAND)
-        records["key"], records["place"] = keys[filled], places[first:last][filled, None]
+        records["key"], records["location"] = keys[filled], locations[first:last][filled, None]
         found.append(records.reshape(-1))
     together = np.concatenate(found)
     partitions = partition_by_hash(together["key"], options["partitions"])
@@ -60,18 +58,18 @@ def link_buckets(folder: Path, part: Partition, options: None) -> dict[str, Any]
     keys = np.ascontiguousarray(records["key"])
     first = first_equal(keys, keys)
     later = np.flatnonzero(first != np.arange(len(records)))
-    edges = forest(records["place"][later], records["place"][first[later]])
+    edges = forest(records["location"][later], records["location"][first[later]])
     write_partitioned(folder / RECORDS, edges, np.zeros(len(edges), np.int64), 1)
     return {"buckets": len(np.unique(first[later])), "pairs": len(edges)}
 
 
 def forest(firsts: Offsets, seconds: Offsets) -> NDArray[np.void]:
-    """For each place in the pairs that is not the smallest of its component: the smallest. Sorted by place."""
-    places, index = np.unique(np.concatenate([firsts, seconds]), return_inverse=True)
-    roots = components(index[: len(firsts)], index[len(firsts) :], len(places))
-    edges = np.zeros(len(places), EDGE)
-    edges["place"], edges["root"] = places, places[roots]
-    return edges[edges["place"] != edges["root"]]
+    """For each location in the pairs that is not the smallest of its component: the smallest. Sorted by location."""
+    locations, index = np.unique(np.concatenate([firsts, seconds]), return_inverse=True)
+    roots = components(index[: len(firsts)], index[len(firsts) :], len(locations))
+    edges = np.zeros(len(locations), EDGE)
+    edges["location"], edges["root"] = locations, locations[roots]
+    return edges[edges["location"] != edges["root"]]
 
 
 def find_components(folder: Path, part: Partition, options: None) -> dict[str, Any]:
@@ -79,17 +77,17 @@ def find_components(folder: Path, part: Partition, options: None) -> dict[str, A
     edges = np.zeros(0, EDGE)
     for path in part.files:  # one file at a time: never more than one edge a document and the edges of a file
         more = read_partition([path], 0, EDGE)
-        edges = forest(*(np.concatenate([edges[name], more[name]]) for name in ("place", "root")))
+        edges = forest(*(np.concatenate([edges[name], more[name]]) for name in ("location", "root")))
     roots, sizes = np.unique(edges["root"], return_counts=True)
     sizes += 1  # the root itself
     starts = np.cumsum(sizes) - sizes
     batches, batch = np.unique(starts // BATCH_DOCUMENTS, return_inverse=True)
     members = np.zeros(len(edges) + len(roots), CANDIDATE)
-    members["place"] = np.concatenate([roots, edges["place"]])
+    members["location"] = np.concatenate([roots, edges["location"]])
     members["component"] = np.concatenate([roots, edges["root"]])
     members["batch"] = batch[np.searchsorted(roots, members["component"])]
-    members = members[np.argsort(members["place"])]
-    write_by_shard(folder / RECORDS, members, part.shards)
+    members = members[np.argsort(members["location"])]
+    part.send_back(folder, members)
     return {
         "components": len(roots),
         "candidates": len(members),

@@ -1,4 +1,4 @@
-"""Options that all steps share which remove copies: which copy stays."""
+"""The options of every step that removes copies: which copy stays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEEP_DESCRIPTION = (
 
 
 class KeepConfig(AcrossDocuments):
-    """What all steps that remove copies share: which copy stays."""
+    """A step that removes copies: the options that say which copy stays."""
 
     keep: Keep = Field(default="longest", description=KEEP_DESCRIPTION)
     keep_column: str | None = Field(

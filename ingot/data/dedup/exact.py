@@ -1,8 +1,8 @@
-"""Documents whose texts are the same: 128-bit hashes meet in files, and one copy of each stays.
+"""Finds documents with the same text by 128-bit hashes; one copy of each stays.
 
-    hashes (a task a shard)       text -> hash, place and what the keep rule needs
+    hashes (a task a shard)       text -> hash, location and what the keep rule needs
     groups (a task a partition)   equal hashes; the copy that stays
-    columns (a task a shard)      copy_cluster, copy_count, _copy_place
+    columns (a task a shard)      copy_cluster, copy_count, _copy_location
 
 Invariant: exactly one document of every group of equal texts stays, whichever way the documents are cut into shards.
 """
@@ -16,44 +16,51 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingot.data.dedup import keep
-from ingot.data.dedup.between import RECORDS, Partition, outputs_of, parts_of, task_options, write_by_shard
 from ingot.data.dedup.clusters import choose, write_member_columns
-from ingot.data.dedup.hashing import first_equal, hash_pieces
-from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
-from ingot.data.engine.shard import Shard
+from ingot.data.dedup.hashing import first_equal, hash_spans
+from ingot.data.engine.exchange import (
+    RECORDS,
+    Partition,
+    partition_by_hash,
+    partitions,
+    partitions_for,
+    shard_partitions,
+    write_partitioned,
+)
+from ingot.data.engine.shard import COLUMNS, Shard
 from ingot.data.engine.work import Work
+from ingot.data.native import Hashes
 from ingot.data.step import Rule
 from ingot.data.steps.exact_dedup import ExactDedupStep
-from ingot.data.text.arrays import Hashes
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
     import pyarrow
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), *keep.FIELDS])
-COLUMNS = {"cluster": "copy_cluster", "size": "copy_count", "place": "_copy_place"}
+NAMES = {"cluster": "copy_cluster", "size": "copy_count", "location": "_copy_location"}
 
 
 def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
     """For each shard a file with the columns."""
     count = partitions_for(sum(shard.rows for shard in shards) * HASHED.itemsize)
-    options = task_options(step) | {"partitions": count}
+    options = step.task_options() | {"partitions": count}
     hashed = work.run("exact_hashes", hash_documents, shards, options)
-    groups = work.run("exact_groups", group_documents, parts_of(hashed, count, shards))
-    columns = work.run("exact_columns", write_member_columns, outputs_of(groups, shards), COLUMNS)
-    return [done.file("columns.parquet") for done in columns]
+    groups = work.run("exact_groups", group_documents, partitions(hashed, count, shards))
+    columns = work.run("exact_columns", write_member_columns, shard_partitions(groups, shards), NAMES)
+    return [done.file(COLUMNS) for done in columns]
 
 
 def decide(columns: pyarrow.Table) -> list[Rule]:
     """Every copy but one goes."""
-    kept = columns.column("_copy_place").combine_chunks().fill_null(-1).to_numpy()
+    leaders = columns.column("_copy_location").combine_chunks().fill_null(-1).to_numpy()
     copies = columns.column("copy_count").combine_chunks().fill_null(1).to_numpy()
-    return [Rule("same text as another document", kept >= 0, copies, "copies", partners=kept)]
+    return [Rule("same text as another document", leaders >= 0, copies, "copies", partners=leaders)]
 
 
 def hash_texts(texts: Texts, *, exact: bool) -> tuple[Hashes, Hashes]:
     """The two 64-bit hashes of every text."""
-    return hash_pieces(texts.data, texts.offsets[:-1], texts.offsets[1:], exact=exact)
+    return hash_spans(texts.data, texts.offsets[:-1], texts.offsets[1:], exact=exact)
 
 
 def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +68,7 @@ def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[
     config = ExactDedupStep.model_validate(options["config"])
     documents = shard.read(config.reads())
     records = np.zeros(len(documents), HASHED)
-    keep.describe(records, documents, shard.places(), config)
+    keep.describe(records, documents, shard.locations(), config)
     texts = Texts.of(documents.column("text"))
     records["high"], records["low"] = hash_texts(texts, exact=config.compare == "exact")
     partitions = partition_by_hash(records["high"], options["partitions"])
@@ -75,5 +82,5 @@ def group_documents(folder: Path, part: Partition, options: None) -> dict[str, A
     first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))
     repeated = np.bincount(first, minlength=len(records))[first] > 1
     members, _ = choose(records[repeated], first[repeated])
-    write_by_shard(folder / RECORDS, members, part.shards)
+    part.send_back(folder, members)
     return {"copies": len(members)}

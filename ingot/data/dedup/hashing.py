@@ -1,4 +1,4 @@
-"""128-bit hashes of texts and of their pieces, and the grouping of equal ones: the ground of exact deduplication.
+"""128-bit hashes of texts and of spans of them, and the grouping of equal ones, for exact deduplication.
 
 A hash is two 64-bit words from different seeds. For n different texts the chance that any two share both is about
 n² / 2^129: 10^-19 for 10^10 lines. `loose` hashes the text in lower case with every run of white space as one space
@@ -13,8 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from ingot.data.native import PRIME_1, finish, join, kernel, load_8, load_last, loop
-from ingot.data.text.arrays import Bytes, Hashes, Offsets, Words
+from ingot.data.native import PRIME_1, Bytes, Hashes, Offsets, Words, finish, join, kernel, load_8, load_last, loop
 from ingot.data.text.characters import code_point, width
 
 SEED_HIGH, SEED_LOW = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)  # digits of pi
@@ -84,7 +83,7 @@ def loosen(data: Bytes, at: int, stop: int, table: Words, loose: Bytes) -> int:
 
 @loop
 def hash_both(data: Bytes, start: int, end: int) -> tuple[np.uint64, np.uint64]:
-    """`hash_span` of [start, end) with both seeds, in one pass: the two chains of multiplications run side by side."""
+    """`hash_span` of [start, end) with both seeds, in one pass: the processor runs the two chains of multiplications at once."""
     size = np.uint64(end - start) * PRIME_1
     high, low = SEED_HIGH ^ size, SEED_LOW ^ size
     at = start
@@ -99,22 +98,22 @@ def hash_both(data: Bytes, start: int, end: int) -> tuple[np.uint64, np.uint64]:
 
 
 @loop
-def _hash_pieces(
+def _hash_spans(
     data: Bytes, starts: Offsets, ends: Offsets, table: Words, exact: bool, loose: Bytes, high: Hashes, low: Hashes
 ) -> None:
-    for piece in range(len(starts)):
+    for span in range(len(starts)):
         if exact:
-            high[piece], low[piece] = hash_both(data, starts[piece], ends[piece])
+            high[span], low[span] = hash_both(data, starts[span], ends[span])
         else:
-            high[piece], low[piece] = hash_both(loose, 0, loosen(data, starts[piece], ends[piece], table, loose))
+            high[span], low[span] = hash_both(loose, 0, loosen(data, starts[span], ends[span], table, loose))
 
 
-def hash_pieces(data: Bytes, starts: Offsets, ends: Offsets, *, exact: bool) -> tuple[Hashes, Hashes]:
-    """Both hashes of the pieces [start, end) of `data`."""
+def hash_spans(data: Bytes, starts: Offsets, ends: Offsets, *, exact: bool) -> tuple[Hashes, Hashes]:
+    """Both hashes of the spans [start, end) of `data`."""
     longest = int((ends - starts).max(initial=0))
     loose = np.empty(0 if exact else 2 * longest + 8, np.uint8)
     high, low = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
-    _hash_pieces(data, starts, ends, loose_characters(), exact, loose, high, low)
+    _hash_spans(data, starts, ends, loose_characters(), exact, loose, high, low)
     return high, low
 
 

@@ -1,8 +1,8 @@
-"""Which copy stays: one rule for all steps that remove copies.
+"""Decides which copy stays: one rule for all steps that remove copies.
 
-Copies are ordered by (preference descending, tie, place); the first of that order stays.
+Copies are ordered by (preference descending, tie, location); the first of that order stays.
 
-    first     preference 0, tie 0                        the place in the order of the documents decides
+    first     preference 0, tie 0                        the order of the documents decides
     longest   preference = bytes of the text             tie = hash of the id
     newest    preference = the date as a number          tie = hash of the id
     best      preference = the quality                   tie = hash of the id
@@ -18,35 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.dedup.config import KeepConfig
-from ingot.data.native import hash_span, kernel
-from ingot.data.text.arrays import Bytes, Hashes, Offsets
+from ingot.data.native import Offsets, hash_each
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
 
-FIELDS = [("place", "<i8"), ("preference", "<f8"), ("tie", "<u8"), ("name", "<i8")]
+FIELDS = [("location", "<i8"), ("preference", "<f8"), ("tie", "<u8"), ("name", "<i8")]
 """What a record about a document carries so that `best_first` can order it; `name` names the cluster it leads."""
 
 ID_SEED = np.uint64(1)
 
 
-@kernel
-def _hash_ids(data: Bytes, offsets: Offsets, seed: np.uint64) -> Hashes:
-    found = np.empty(len(offsets) - 1, np.uint64)
-    for index in range(len(found)):
-        found[index] = hash_span(data, offsets[index], offsets[index + 1], seed)
-    return found
-
-
-def describe(records: NDArray[np.void], documents: pyarrow.Table, places: Offsets, step: KeepConfig) -> None:
+def describe(records: NDArray[np.void], documents: pyarrow.Table, locations: Offsets, step: KeepConfig) -> None:
     """Fill in `FIELDS` of the records, one a document."""
     import pyarrow
 
     ids = Texts.of(documents.column("id").cast(pyarrow.string()))
-    hashes = _hash_ids(ids.data, ids.offsets, ID_SEED)
-    records["place"] = places
+    hashes = hash_each(ids.data, ids.offsets, ID_SEED)
+    records["location"] = locations
     records["name"] = hashes.view(np.int64)
     records["tie"] = 0 if step.keep == "first" else hashes
     records["preference"] = preferences(documents, step)
@@ -106,4 +97,4 @@ def dates(column: pyarrow.ChunkedArray, name: str) -> NDArray[np.float64]:
 
 def best_first(records: NDArray[np.void]) -> Offsets:
     """The order of copies in which the first one stays."""
-    return np.lexsort((records["place"], records["tie"], -records["preference"]))
+    return np.lexsort((records["location"], records["tie"], -records["preference"]))

@@ -1,52 +1,53 @@
-"""Paragraphs or lines that were seen before are cut out of the texts: the first in the order of the documents stays.
+"""Cuts paragraphs or lines that were seen before out of the texts: the first in the order of the documents stays.
 
-    pieces (a task a shard)       paragraphs or lines of at least `min_bytes` -> hash, place, where in the text
+    units (a task a shard)        paragraphs or lines of at least `min_bytes` -> hash, location, where in the text
     repeats (a task a partition)  every equal hash but the first
     columns (a task a shard)      the text without them; how many, which share, and where they stood
 
-A piece that stands twice in a shard travels once: its second occurrence goes whatever the other shards hold. A paragraph
-ends at an empty line. A piece is cut out together with the line breaks after it.
+A unit is a paragraph or a line. One that stands twice in a shard is sent on once: its second occurrence goes whatever the
+other shards hold. A paragraph ends at an empty line. A unit is cut out together with the line breaks after it.
 
-Invariant: of all equal pieces exactly one stays; what is shorter than `min_bytes` is untouched, byte for byte.
+Invariant: of all equal units exactly one stays; what is shorter than `min_bytes` is untouched, byte for byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.between import (
+from ingot.data.dedup.hashing import first_equal, hash_spans
+from ingot.data.engine.exchange import (
     RECORDS,
-    Output,
     Partition,
-    outputs_of,
-    parts_of,
+    ShardPartition,
+    partition_by_hash,
+    partitions,
+    partitions_for,
     rows_of,
-    task_options,
-    write_by_shard,
-    write_columns,
+    shard_partitions,
+    write_partitioned,
 )
-from ingot.data.dedup.hashing import first_equal, hash_pieces
-from ingot.data.engine.exchange import partition_by_hash, partitions_for, write_partitioned
-from ingot.data.engine.shard import Shard
+from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.engine.work import Work
-from ingot.data.native import load_8, loop
+from ingot.data.native import Bytes, Offsets, load_8, loop
 from ingot.data.step import Rule, numbers
 from ingot.data.steps.exact_dedup import ExactDedupStep
-from ingot.data.text.arrays import Bytes, Offsets
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
     import pyarrow
 
-PLACED = [("place", "<i8"), ("start", "<u4"), ("stop", "<u4")]  # bytes [start, stop) of the text, line breaks included
-PIECE = np.dtype([*PLACED, ("high", "<u8"), ("low", "<u8")])
-REPEAT = np.dtype(PLACED)
+LOCATED = [
+    ("location", "<i8"),
+    ("start", "<u4"),
+    ("stop", "<u4"),
+]  # bytes [start, stop) of the text, line breaks included
+UNIT = np.dtype([*LOCATED, ("high", "<u8"), ("low", "<u8")])
+REPEAT = np.dtype(LOCATED)
 
 NEWLINE = np.uint8(10)
 ONES = np.uint64(0x0101010101010101)
@@ -56,16 +57,13 @@ BLANK = np.uint8(32)  # no larger byte is white space in ASCII
 
 def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
     """For each shard a file with the columns."""
-    # a record takes as much room as a line of 32 bytes, and shorter ones are left alone by default
+    # A record is as large as a line of 32 bytes, and shorter lines are left alone by default.
     count = partitions_for(sum(shard.bytes for shard in shards))
-    options = task_options(step) | {"partitions": count}
-    pieces = work.run("exact_pieces", hash_shard_pieces, shards, options)
-    repeats = work.run("exact_repeats", find_repeats, parts_of(pieces, count, shards))
-    outputs = [
-        replace(output, also=done.file("repeats.npy"))
-        for output, done in zip(outputs_of(repeats, shards), pieces, strict=True)
-    ]
-    return [done.file("columns.parquet") for done in work.run("exact_cuts", cut_repeats, outputs)]
+    options = step.task_options() | {"partitions": count}
+    units = work.run("exact_units", hash_units, shards, options)
+    repeats = work.run("exact_repeats", find_repeats, partitions(units, count, shards))
+    outputs = shard_partitions(repeats, shards, [done.file("repeats.npy") for done in units])
+    return [done.file(COLUMNS) for done in work.run("exact_cuts", cut_repeats, outputs)]
 
 
 def decide(step: ExactDedupStep, columns: pyarrow.Table) -> list[Rule]:
@@ -94,7 +92,7 @@ def after_newline(data: Bytes, at: int, end: int) -> int:
 
 
 @loop
-def cut_pieces(
+def find_units(
     data: Bytes,
     offsets: Offsets,
     paragraphs: bool,
@@ -105,16 +103,16 @@ def cut_pieces(
     firsts: Offsets,
     lasts: Offsets,
 ) -> int:
-    """Find pieces of at least `minimum` bytes; the number of them.
+    """Find units of at least `minimum` bytes; the number of them.
 
-    A piece is [start, stop) with the line breaks after it and [first, last) without outer white space.
+    A unit is [start, stop) with the line breaks after it and [first, last) without outer white space.
     """
     count = 0
     for row in range(len(offsets) - 1):
         at, end = offsets[row], offsets[row + 1]
         while at < end:
             start = at
-            while at < end:  # to the end of the piece: the first byte of the next
+            while at < end:  # to the end of the unit: the first byte of the next
                 at = after_newline(data, at, end)
                 if not paragraphs:
                     break
@@ -139,9 +137,9 @@ def cut_pieces(
 
 
 @loop
-def append(kept: Bytes, size: int, data: Bytes, start: int, stop: int) -> int:
-    """Copy the bytes [start, stop) to where `kept` ends so far; where it ends then."""
-    target, source = kept[size : size + stop - start], data[start:stop]
+def append(left: Bytes, size: int, data: Bytes, start: int, stop: int) -> int:
+    """Copy the bytes [start, stop) to the end of `left`; gives its new end."""
+    target, source = left[size : size + stop - start], data[start:stop]
     for index in range(len(source)):  # in this form the compiler calls memcpy
         target[index] = source[index]
     return size + len(source)
@@ -168,19 +166,19 @@ def cut_out(
     rows: Offsets,
     starts: Offsets,
     stops: Offsets,
-    kept: Bytes,
-    kept_offsets: Offsets,
+    left: Bytes,
+    left_offsets: Offsets,
     spans: NDArray[np.int32],
 ) -> int:
     """Copy the texts without the bytes [start, stop) of their row; fill in the same spans in characters of the text."""
     size, span = 0, 0
     for row in range(len(offsets) - 1):
-        kept_offsets[row] = size
+        left_offsets[row] = size
         at, end = offsets[row], offsets[row + 1]
         characters, touched = 0, False
         while span < len(rows) and rows[span] == row:
             start, stop = offsets[row] + starts[span], offsets[row] + stops[span]
-            size = append(kept, size, data, at, start)
+            size = append(left, size, data, at, start)
             characters += characters_in(data, at, start)
             spans[2 * span] = characters
             characters += characters_in(data, start, stop)
@@ -188,37 +186,37 @@ def cut_out(
             at, touched = stop, True
             span += 1
         ends_cut = touched and at == end
-        size = append(kept, size, data, at, end)
-        if ends_cut:  # what stood before the last piece should not end in the breaks that led to it
-            while size > kept_offsets[row] and kept[size - 1] <= BLANK:
+        size = append(left, size, data, at, end)
+        if ends_cut:  # what stood before the last unit should not end in the breaks that led to it
+            while size > left_offsets[row] and left[size - 1] <= BLANK:
                 size -= 1
-    kept_offsets[len(offsets) - 1] = size
+    left_offsets[len(offsets) - 1] = size
     return size
 
 
-def pieces_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Offsets, ...]:
-    """Row, start, stop, first and last (bytes of `texts.data`) of every piece of at least `minimum` bytes."""
-    room = texts.bytes // minimum + 1
-    columns = tuple(np.empty(room, np.int64) for _ in range(5))
-    count = cut_pieces(texts.data, texts.offsets, paragraphs, minimum, *columns)
+def units_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Offsets, ...]:
+    """Row, start, stop, first and last (bytes of `texts.data`) of every unit of at least `minimum` bytes."""
+    most = texts.bytes // minimum + 1
+    columns = tuple(np.empty(most, np.int64) for _ in range(5))
+    count = find_units(texts.data, texts.offsets, paragraphs, minimum, *columns)
     return tuple(column[:count] for column in columns)
 
 
-def hash_shard_pieces(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
-    """Hash the pieces of a shard; the first of each kind goes into the exchange, the others are repeats already."""
+def hash_units(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
+    """Hash the units of a shard; the first of each kind goes into the exchange, the others are repeats already."""
     config = ExactDedupStep.model_validate(options["config"])
     texts = Texts.of(shard.read(["text"]).column("text"))
-    rows, starts, stops, firsts, lasts = pieces_of(
+    rows, starts, stops, firsts, lasts = units_of(
         texts, paragraphs=config.scope == "paragraph", minimum=config.min_bytes
     )
-    high, low = hash_pieces(texts.data, firsts, lasts, exact=config.compare == "exact")
+    high, low = hash_spans(texts.data, firsts, lasts, exact=config.compare == "exact")
     is_first = first_equal(high, low) == np.arange(len(rows))
-    where = shard.places()[rows], starts - texts.offsets[rows], stops - texts.offsets[rows]
+    where = shard.locations()[rows], starts - texts.offsets[rows], stops - texts.offsets[rows]
     np.save(folder / "repeats.npy", filled(REPEAT, *(column[~is_first] for column in where)))
-    records = filled(PIECE, *(column[is_first] for column in (*where, high, low)))
+    records = filled(UNIT, *(column[is_first] for column in (*where, high, low)))
     partitions = partition_by_hash(records["high"], options["partitions"])
     write_partitioned(folder / RECORDS, records, partitions, options["partitions"])
-    return {"pieces": len(rows), "repeated_in_shard": int((~is_first).sum())}
+    return {"units": len(rows), "repeated_in_shard": int((~is_first).sum())}
 
 
 def filled(dtype: np.dtype[np.void], *columns: NDArray[Any]) -> NDArray[np.void]:
@@ -231,40 +229,39 @@ def filled(dtype: np.dtype[np.void], *columns: NDArray[Any]) -> NDArray[np.void]
 
 
 def find_repeats(folder: Path, part: Partition, options: None) -> dict[str, Any]:
-    """Every piece of a partition that is not the first of its kind."""
-    records = part.read(PIECE)  # in the order of the shards, so that the first to come is the first document
+    """Every unit of a partition that is not the first of its kind."""
+    records = part.read(UNIT)  # in the order of the shards, so that the first to come is the first document
     first = first_equal(np.ascontiguousarray(records["high"]), np.ascontiguousarray(records["low"]))
     later = first != np.arange(len(records))
-    repeats = filled(REPEAT, *(records[name][later] for name in ("place", "start", "stop")))
-    write_by_shard(folder / RECORDS, repeats, part.shards)
+    repeats = filled(REPEAT, *(records[name][later] for name in ("location", "start", "stop")))
+    part.send_back(folder, repeats)
     return {"repeated_between_shards": len(repeats)}
 
 
-def cut_repeats(folder: Path, output: Output, options: None) -> dict[str, Any]:
-    """The texts of a shard without repeated pieces."""
+def cut_repeats(folder: Path, output: ShardPartition, options: None) -> dict[str, Any]:
+    """The texts of a shard without repeated units."""
     import pyarrow
 
     shard = output.shard
-    assert output.also is not None
-    repeats = np.concatenate([np.load(output.also), output.part.read(REPEAT)])
+    repeats = np.concatenate([np.load(output.part.also[0]), output.part.read(REPEAT)])
     order = np.argsort(
-        repeats["place"] << 32 | repeats["start"], kind="stable"
+        repeats["location"] << 32 | repeats["start"], kind="stable"
     )  # by row and start: all are of one shard
     repeats = repeats[order]
     texts = Texts.of(shard.read(["text"]).column("text"))
-    rows = rows_of(repeats["place"], shard)
-    kept, kept_offsets = np.empty(texts.bytes, np.uint8), np.empty(len(texts) + 1, np.int64)
+    rows = rows_of(repeats["location"], shard)
+    left, left_offsets = np.empty(texts.bytes, np.uint8), np.empty(len(texts) + 1, np.int64)
     spans = np.empty(2 * len(repeats), np.int32)
     starts, stops = repeats["start"].astype(np.int64), repeats["stop"].astype(np.int64)
-    size = cut_out(texts.data, texts.offsets, rows, starts, stops, kept, kept_offsets, spans)
+    size = cut_out(texts.data, texts.offsets, rows, starts, stops, left, left_offsets, spans)
     counts = np.bincount(rows, minlength=len(texts))
     span_offsets = np.concatenate([[0], np.cumsum(2 * counts)]).astype(np.int32)
-    before, after = np.diff(texts.offsets), np.diff(kept_offsets)
+    before, after = np.diff(texts.offsets), np.diff(left_offsets)
     columns = {
-        "text": Texts(kept[:size], kept_offsets).column(),
+        "text": Texts(left[:size], left_offsets).column(),
         "repeated_count": pyarrow.array(counts.astype(np.int32)),
         "repeated_share": pyarrow.array(np.where(counts > 0, 1 - after / np.maximum(before, 1), 0).astype(np.float32)),
         "_repeated_spans": pyarrow.ListArray.from_arrays(pyarrow.array(span_offsets), pyarrow.array(spans)),
     }
-    write_columns(folder / "columns.parquet", columns)
+    write_columns(folder / COLUMNS, columns, compress_text=False)
     return {"repeated": len(repeats), "bytes_before": int(before.sum()), "bytes_after": int(after.sum())}

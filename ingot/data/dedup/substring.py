@@ -1,11 +1,9 @@
-"""The tasks of the step `substring_dedup`; steps/substring_dedup.py says what they are for and in which order they run."""
+"""The tasks of the step `substring_dedup` (steps/substring_dedup.py says in which order they run)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,108 +11,65 @@ from numpy.typing import NDArray
 from ingot.data.dedup.substring_anchors import Anchors, find_anchors
 from ingot.data.dedup.substring_groups import ORDER_BITS, STRIKE, context_type, contexts_of, strikes_of
 from ingot.data.dedup.substring_intervals import Cut, Intervals, cover, cut, union
-from ingot.data.engine.exchange import partition_by_hash, read_partition, write_partitioned
-from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Done
+from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, partition_by_hash, write_partitioned
+from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.text.texts import Texts
 from ingot.data.text.words import words_of
-from ingot.workspace.config import content_hash
-
-if TYPE_CHECKING:
-    import pyarrow
 
 SEEN = np.dtype([("hash", np.uint64), ("shard", np.int32), ("count", np.int32)])
 HASH = np.dtype([("hash", np.uint64)])
-ANCHOR_FILES = ("hashes", "places", "echoes")
+ANCHOR_FILES = ("hashes", "windows", "echoes")
 
 
-@dataclass(frozen=True)
-class ShardItem:
-    """A shard, its index among all, and what earlier phases wrote for it."""
-
-    shard: Shard
-    index: int
-    inputs: tuple[Done, ...] = ()
-    anchors: Path | None = None
-
-    @property
-    def key(self) -> str:
-        return content_hash([self.shard.key, self.index, [done.key for done in self.inputs]])
-
-    @property
-    def bytes(self) -> int:
-        return self.shard.bytes
-
-    def after(self, anchored: Sequence[Done], inputs: Sequence[Done]) -> ShardItem:
-        """The same shard in a later phase."""
-        return ShardItem(self.shard, self.index, tuple(inputs), anchored[self.index].folder)
-
-    def texts(self) -> Texts:
-        return Texts.of(self.shard.read(["text"]).column("text"))
-
-    def found(self) -> Anchors:
-        """What the phase `anchors` found in this shard."""
-        assert self.anchors is not None
-        return Anchors(*(np.load(self.anchors / f"{name}.npy") for name in ANCHOR_FILES))
+def texts_of(shard: Shard) -> Texts:
+    """The texts of a shard."""
+    return Texts.of(shard.read(["text"]).column("text"))
 
 
-@dataclass(frozen=True)
-class PartitionItem:
-    """One partition of what the tasks of a phase wrote."""
-
-    part: int
-    inputs: tuple[Done, ...]
-
-    @property
-    def key(self) -> str:
-        return content_hash([self.part, [done.key for done in self.inputs]])
+def anchors_of(item: ShardPartition) -> Anchors:
+    """What the phase `anchors` found in this shard."""
+    return Anchors(*(np.load(item.part.also[0] / f"{name}.npy") for name in ANCHOR_FILES))
 
 
-def parts_of(count: int, inputs: Sequence[Done]) -> list[PartitionItem]:
-    return [PartitionItem(part, tuple(inputs)) for part in range(count)]
-
-
-def find(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
+def find(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `anchors`."""
-    anchors = find_anchors(item.texts(), options["min_bytes"])
+    anchors = find_anchors(texts_of(shard), options["min_bytes"])
     for name in ANCHOR_FILES:
         np.save(folder / f"{name}.npy", getattr(anchors, name))
     hashes, counts = np.unique(anchors.hashes, return_counts=True)
     seen = np.zeros(len(hashes), SEEN)
-    seen["hash"], seen["shard"], seen["count"] = hashes, item.index, counts
-    parts = options["parts"]
-    write_partitioned(folder / "seen", seen, partition_by_hash(hashes, parts), parts)
+    seen["hash"], seen["shard"], seen["count"] = hashes, shard.number, counts
+    count = options["partitions"]
+    write_partitioned(folder / RECORDS, seen, partition_by_hash(hashes, count), count)
     return {"anchors": len(anchors.hashes), "echoes": len(anchors.echoes)}
 
 
-def select_repeated(folder: Path, item: PartitionItem, options: dict[str, Any]) -> dict[str, Any]:
+def select_repeated(folder: Path, part: Partition, options: None) -> dict[str, Any]:
     """Phase `repeated`."""
-    seen = read_partition([done.file("seen") for done in item.inputs], item.part, SEEN)
+    seen = part.read(SEEN)
     hashes, inverse = np.unique(seen["hash"], return_inverse=True)
     repeated = seen[np.bincount(inverse, seen["count"], len(hashes))[inverse] > 1]
     records = np.zeros(len(repeated), HASH)
     records["hash"] = repeated["hash"]
-    write_partitioned(folder / "repeated", records, repeated["shard"].astype(np.int64), options["shards"])
+    part.send_back(folder, records, repeated["shard"])
     return {"anchors": int(repeated["count"].sum())}
 
 
-def collect(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
+def collect(folder: Path, item: ShardPartition, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `contexts`."""
-    anchors = item.found()
-    repeated = read_partition([done.file("repeated") for done in item.inputs], item.index, HASH)["hash"]
+    anchors, repeated = anchors_of(item), item.part.read(HASH)["hash"]
     wanted = np.flatnonzero(np.isin(anchors.hashes, repeated))
-    contexts = contexts_of(item.texts(), anchors, wanted, item.index, options["min_bytes"])
-    parts = options["parts"]
-    write_partitioned(folder / "contexts", contexts, partition_by_hash(contexts["hash"], parts), parts)
+    contexts = contexts_of(texts_of(item.shard), anchors, wanted, item.shard.number, options["min_bytes"])
+    count = options["partitions"]
+    write_partitioned(folder / RECORDS, contexts, partition_by_hash(contexts["hash"], count), count)
     return {"contexts": len(contexts)}
 
 
-def strike(folder: Path, item: PartitionItem, options: dict[str, Any]) -> dict[str, Any]:
+def strike(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `strikes`."""
     length = options["min_bytes"]
-    contexts = read_partition([done.file("contexts") for done in item.inputs], item.part, context_type(length))
-    strikes = strikes_of(contexts, length, options["keep_first"])
-    write_partitioned(folder / "strikes", strikes, strikes["start"] >> ORDER_BITS, options["shards"])
+    strikes = strikes_of(part.read(context_type(length)), length, options["keep_first"])
+    part.send_back(folder, strikes, strikes["start"] >> ORDER_BITS)
     return {"strikes": len(strikes)}
 
 
@@ -124,25 +79,19 @@ def echo_intervals(echoes: NDArray[np.int64], length: int, keep_first: bool) -> 
     return np.stack([first - period + (length if keep_first else 0), last + length], axis=1)
 
 
-def rewrite(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
+def rewrite(folder: Path, item: ShardPartition, options: dict[str, Any]) -> dict[str, Any]:
     """Phase `cut`."""
-    import pyarrow.parquet
-
-    texts = item.texts()
-    strikes = read_partition([done.file("strikes") for done in item.inputs], item.index, STRIKE)
-    elsewhere = np.stack([strikes["start"], strikes["end"]], axis=1) - (item.index << ORDER_BITS)
-    here = echo_intervals(item.found().echoes, options["min_bytes"], options["keep_first"])
+    texts, strikes = texts_of(item.shard), item.part.read(STRIKE)
+    elsewhere = np.stack([strikes["start"], strikes["end"]], axis=1) - (item.shard.number << ORDER_BITS)
+    here = echo_intervals(anchors_of(item).echoes, options["min_bytes"], options["keep_first"])
     offsets = texts.offsets - texts.offsets[0]
     intervals = cover(union(np.concatenate([elsewhere, here]), offsets), offsets, options["coverage"])
     result = cut(texts, intervals)
-    # Pages are compressed lightly and without a dictionary: every text is different.
-    pyarrow.parquet.write_table(
-        columns_of(result), folder / "columns.parquet", compression="lz4", use_dictionary=False, write_statistics=False
-    )
+    write_columns(folder / COLUMNS, columns_of(result))
     return {"bytes": int(result.bytes.sum()), "documents": int((result.bytes > 0).sum())}
 
 
-def columns_of(result: Cut) -> pyarrow.Table:
+def columns_of(result: Cut) -> dict[str, Any]:
     """The columns of the step. Words are counted where something was cut; elsewhere nothing is to be decided."""
     import pyarrow
 
@@ -155,11 +104,9 @@ def columns_of(result: Cut) -> pyarrow.Table:
     boundaries = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(result.documents, minlength=count), out=boundaries[1:])
     pairs = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(result.spans.reshape(-1)), 2)
-    return pyarrow.table(
-        {
-            "text": text,
-            "substring_bytes": pyarrow.array(result.bytes),
-            "substring_words": pyarrow.array(words, mask=untouched),
-            "_substring_spans": pyarrow.ListArray.from_arrays(pyarrow.array(boundaries), pairs),
-        }
-    )
+    return {
+        "text": text,
+        "substring_bytes": pyarrow.array(result.bytes),
+        "substring_words": pyarrow.array(words, mask=untouched),
+        "_substring_spans": pyarrow.ListArray.from_arrays(pyarrow.array(boundaries), pairs),
+    }

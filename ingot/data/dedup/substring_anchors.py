@@ -1,4 +1,4 @@
-"""Anchors: the few places of a text at which equal passages are sure to meet (winnowing).
+"""Finds anchors: the few positions of a text at which equal passages are sure to be compared (winnowing).
 
 Every window of L bytes chooses one of the grams of k bytes inside it: the one with the smallest hash, the last of equals.
 
@@ -9,7 +9,7 @@ beginnings (Schleimer, Wilkerson, Aiken 2003, "Winnowing"). Neighbouring windows
 anchor in about (L - k + 2) / 2 bytes. Comparing anchors therefore finds every repeat of L bytes, without sorting suffixes.
 
 Text with a short period p ("-----", "0,0,0,") would choose a new gram every p bytes. A window that equals the one p bytes
-before it is an *echo*: known to be a copy on the spot, and reported as a run of echoes instead of as anchors. For the
+before it is an *echo*: known to be a copy at once, and reported as a run of echoes instead of as anchors. For the
 commonest case, p = 1, grams of one repeated byte are chosen last.
 
 Invariant: every window of every document belongs to exactly one anchor or to one run of echoes.
@@ -41,13 +41,13 @@ class Anchors:
     """What `find_anchors` finds; positions are bytes from the beginning of the first text."""
 
     hashes: NDArray[np.uint64]
-    places: NDArray[np.int64]  # (n, 3): where the gram is, first and last window that chose it
+    windows: NDArray[np.int64]  # (n, 3): where the gram is, first and last window that chose it
     echoes: NDArray[np.int64]  # (m, 3): first and last window that equals the one a period before it, the period
 
 
 @kernel
 def grown(rows: np.ndarray) -> np.ndarray:
-    """The same rows with room for as many again."""
+    """The same rows in an array of twice the length."""
     larger = np.empty((2 * len(rows), rows.shape[1]), rows.dtype)
     for row in range(len(rows)):
         for column in range(rows.shape[1]):
@@ -135,6 +135,6 @@ def find_anchors(texts: Texts, length: int) -> Anchors:
     owned = int((anchors[:, 3] - anchors[:, 2] + 1).sum() + (echoes[:, 1] - echoes[:, 0] + 1).sum())
     if windows != owned:
         raise CheckFailed(f"{windows} windows of {length} bytes, but {owned} have an anchor", place="substring_dedup")
-    # Smallest hashes are small: without another turn they would all fall into the first partition of an exchange.
+    # Smallest hashes are small: without another multiplication they would all fall into the first partition of an exchange.
     hashes = np.ascontiguousarray(anchors[:, 0]).view(np.uint64) * BASE
     return Anchors(hashes, np.ascontiguousarray(anchors[:, 1:]), echoes)

@@ -1,7 +1,7 @@
-"""Anchors with the same gram brought together: which of their windows are equal, byte for byte.
+"""Compares the windows of anchors with the same gram: which are equal, byte for byte.
 
-An anchor travels with its *context*: the bytes of all windows that chose it, at most 2 L - k. In a group of anchors with
-the same gram, two windows can only be equal if they lie at the same distance before their anchors; so distance by
+An anchor is sent with its *context*: the bytes of all windows that chose it, at most 2 L - k. In a group of anchors with
+the same gram, two windows can only be equal if they are at the same distance before their anchors; so distance by
 distance all windows of the group go through a hash table, and every hit is compared byte by byte (after the first hit
 with the same partner one new byte is enough). A collision of hashes costs time and changes nothing.
 
@@ -27,7 +27,7 @@ STRIKE = np.dtype([("start", np.int64), ("end", np.int64)])
 
 
 def context_type(length: int) -> np.dtype[np.void]:
-    """One anchor on its way: `before` is the distance from its first window to its gram."""
+    """The record of an anchor: `before` is the distance from its first window to its gram."""
     return np.dtype(
         [
             ("hash", np.uint64),
@@ -48,7 +48,7 @@ def _copy_spans(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np
 
 def contexts_of(texts: Texts, anchors: Anchors, wanted: NDArray[np.int64], shard: int, length: int) -> NDArray[np.void]:
     """The contexts of the anchors with the numbers `wanted`."""
-    gram, first, last = anchors.places[wanted].T
+    gram, first, last = anchors.windows[wanted].T
     contexts = np.zeros(len(wanted), context_type(length))
     contexts["hash"] = anchors.hashes[wanted]
     contexts["order"] = (np.int64(shard) << ORDER_BITS) | first

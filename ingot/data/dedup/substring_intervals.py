@@ -1,12 +1,12 @@
-"""From struck bytes to cut texts: union of intervals, coverage, whole characters, cutting.
+"""Cuts the struck bytes out of texts: union of intervals, coverage, whole characters.
 
-Coverage (Olmo 3's "fuzzy" merge): walk through the disjoint intervals of a document and swallow the next one into the
+Coverage (Olmo 3's "fuzzy" merge): go through the disjoint intervals of a document and swallow the next one into the
 last whenever
 
     struck bytes of both / length of their hull  >=  coverage,
 
 once from the front and once from the back (the two differ: a long interval can carry short ones on its far side only
-in the direction in which it comes first); the union of both walks is cut.
+in the direction in which it comes first); the union of both passes is cut.
 
 A cut never breaks a character: an interval that begins or ends inside one is shortened to whole characters.
 
@@ -51,7 +51,7 @@ def union(intervals: Intervals, offsets: NDArray[np.int64]) -> Intervals:
 
 @kernel
 def _swallow(intervals: np.ndarray, documents: np.ndarray, coverage: float, rows: np.ndarray) -> np.ndarray:
-    """The intervals after one walk in the order `rows`."""
+    """The intervals after one pass in the order `rows`."""
     merged = np.empty_like(intervals)
     count = 0
     document = np.int64(-1)
@@ -76,8 +76,8 @@ def cover(intervals: Intervals, offsets: NDArray[np.int64], coverage: float) -> 
         return intervals
     documents = documents_of(intervals, offsets)
     rows = np.arange(len(intervals))
-    walks = [_swallow(intervals, documents, coverage, order) for order in (rows, rows[::-1].copy())]
-    return union(np.concatenate(walks), offsets)
+    passes = [_swallow(intervals, documents, coverage, order) for order in (rows, rows[::-1].copy())]
+    return union(np.concatenate(passes), offsets)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def _cut(
     out: np.ndarray,
     out_offsets: np.ndarray,
     spans: np.ndarray,
-    kept: np.ndarray,
+    whole: np.ndarray,
 ) -> int:
-    """Copy what stays and say how much it is; `kept`: which intervals hold at least one whole character."""
+    """Copy what stays and say how much it is; `whole`: which intervals hold at least one whole character."""
     size = 0
     next_one = 0
     for text in range(len(offsets) - 1):
@@ -122,7 +122,7 @@ def _cut(
             for index in range(start, end):
                 characters += data[index] & 0xC0 != 0x80
             spans[next_one, 1] = characters
-            kept[next_one] = start < end
+            whole[next_one] = start < end
             at = end
             next_one += 1
         for index in range(at, offsets[text + 1]):
@@ -137,7 +137,7 @@ def cut(texts: Texts, intervals: Intervals) -> Cut:
     data, offsets = texts.data[texts.offsets[0] :], texts.offsets - texts.offsets[0]
     documents = documents_of(intervals, offsets)
     out, out_offsets = np.empty(texts.bytes, np.uint8), np.zeros(len(offsets), np.int64)
-    spans, kept = np.zeros((len(intervals), 2), np.int64), np.zeros(len(intervals), bool)
-    size = _cut(data, offsets, intervals, documents, out, out_offsets, spans, kept)
+    spans, whole = np.zeros((len(intervals), 2), np.int64), np.zeros(len(intervals), bool)
+    size = _cut(data, offsets, intervals, documents, out, out_offsets, spans, whole)
     removed = np.diff(offsets) - np.diff(out_offsets)
-    return Cut(Texts(out[:size], out_offsets), spans[kept], documents[kept], removed)
+    return Cut(Texts(out[:size], out_offsets), spans[whole], documents[whole], removed)

@@ -1,4 +1,4 @@
-"""Are candidates truly alike? Jaccard similarity of the shingle sets inside each component of candidates.
+"""Verifies candidates: the Jaccard similarity of their shingle sets, inside each component.
 
     sets (a task a shard)     the sorted shingle set of every candidate, nothing of the other documents
     verify (a task a batch)   components -> clusters, the one that stays, and how alike each is to it
@@ -6,7 +6,7 @@
 In a component of fewer than GIANT documents all pairs are compared, also those that met in no band (as Olmo 3 does,
 arXiv 2512.13961, A.2.2); pairs that are already joined need no look. In a giant one that would be quadratic: there, band
 by band, each document is compared with the NEIGHBOURS before it in its bucket, where a bucket is ordered by the key of
-the next band, so that documents that agree in two bands stand side by side. That is at most bands · NEIGHBOURS
+the next band, so that documents that agree in two bands are neighbours. That is at most bands · NEIGHBOURS
 comparisons a document. (Olmo 3 bands giant components again, 200 x 31, which costs fifty times the first signature.)
 
 Invariant: two documents of a cluster are joined by a chain of pairs whose true similarity is at least `min_jaccard`.
@@ -15,7 +15,6 @@ Invariant: two documents of a cluster are joined by a chain of pairs whose true 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,15 +24,11 @@ from numpy.typing import NDArray
 
 from ingot.data.dedup import keep
 from ingot.data.dedup.bands import CANDIDATE
-from ingot.data.dedup.between import RECORDS, Output, Partition, rows_of, write_by_shard
-from ingot.data.dedup.clusters import MEMBER, choose
-from ingot.data.dedup.minhash import band_keys, signatures_of
-from ingot.data.dedup.shingles import blocks, shingles_of, sorted_sets
-from ingot.data.dedup.union_find import find, flatten, union
-from ingot.data.engine.exchange import write_partitioned
-from ingot.data.native import kernel
+from ingot.data.dedup.clusters import MEMBER, choose, find, flatten, union
+from ingot.data.dedup.minhash import band_keys, blocks, shingles_of, signatures_of, sorted_sets
+from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, rows_of, write_partitioned
+from ingot.data.native import Hashes, Offsets, kernel
 from ingot.data.steps.near_dedup import NearDedupStep
-from ingot.data.text.arrays import Hashes, Offsets
 from ingot.data.text.texts import Texts
 
 VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])
@@ -43,19 +38,7 @@ NEIGHBOURS = 8
 SETS = "sets.bin"
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Components that one task verifies, and the files with the shingle sets of all shards."""
-
-    part: Partition
-    sets: tuple[Path, ...]
-
-    @property
-    def key(self) -> str:
-        return self.part.key
-
-
-def write_sets(folder: Path, output: Output, options: dict[str, Any]) -> dict[str, Any]:
+def write_sets(folder: Path, output: ShardPartition, options: dict[str, Any]) -> dict[str, Any]:
     """The shingle sets of a shard's candidates, and what the keep rule needs to know about them."""
     import pyarrow
 
@@ -65,8 +48,8 @@ def write_sets(folder: Path, output: Output, options: dict[str, Any]) -> dict[st
     records = np.zeros(len(candidates), VERIFIED)
     with (folder / SETS).open("wb") as file:
         if len(candidates):
-            documents = shard.read(config.reads()).take(pyarrow.array(rows_of(candidates["place"], shard)))
-            keep.describe(records, documents, candidates["place"], config)
+            documents = shard.read(config.reads()).take(pyarrow.array(rows_of(candidates["location"], shard)))
+            keep.describe(records, documents, candidates["location"], config)
             if config.min_jaccard is not None:
                 texts = Texts.of(documents.column("text"))
                 for first, last in blocks(texts):
@@ -80,27 +63,29 @@ def write_sets(folder: Path, output: Output, options: dict[str, Any]) -> dict[st
     return {"candidates": len(candidates)}
 
 
-def verify_batch(folder: Path, batch: Batch, options: dict[str, Any]) -> dict[str, Any]:
-    """Clusters of truly alike documents."""
+def verify_batch(folder: Path, batch: Partition, options: dict[str, Any]) -> dict[str, Any]:
+    """Clusters of truly alike documents; `batch.also` are the files with the shingle sets, by shard."""
     config = NearDedupStep.model_validate(options["config"])
-    records = batch.part.read(VERIFIED)
-    records = records[np.lexsort((records["place"], records["component"]))]
+    records = batch.read(VERIFIED)
+    records = records[np.lexsort((records["location"], records["component"]))]
     if config.min_jaccard is None:
         members, _ = choose(records, records["component"])
-        write_by_shard(folder / RECORDS, members, batch.part.shards)
+        batch.send_back(folder, members)
         return {"duplicates": len(members)}
     found = [np.zeros(0, MEMBER)]
     files: dict[int, Hashes] = {}
     for first, last in runs(records["component"]):
         component = records[first:last]
-        sets = Sets(component, batch.sets, files)
+        sets = Sets(component, batch.also, files)
         roots = link_giant(sets, config) if last - first >= GIANT else link_all(sets, config.min_jaccard)
         members, leaders = choose(component, roots)
-        rows = np.searchsorted(component["place"], members["place"])
-        members["similarity"] = [jaccard(sets[row], sets[kept], 0.0) for row, kept in zip(rows, leaders, strict=True)]
+        rows = np.searchsorted(component["location"], members["location"])
+        members["similarity"] = [
+            jaccard(sets[row], sets[leader], 0.0) for row, leader in zip(rows, leaders, strict=True)
+        ]
         found.append(members)
     together = np.concatenate(found)
-    write_by_shard(folder / RECORDS, together, batch.part.shards)
+    batch.send_back(folder, together)
     return {"duplicates": len(together)}
 
 

@@ -1,1 +1,1 @@
-"""How curation runs: shards of documents, content-addressed tasks, files in which tasks exchange records."""
+"""Runs curation: shards of documents, content-addressed tasks, files in which tasks exchange records."""

@@ -1,8 +1,8 @@
-"""Processes of this machine, one call at a time in each, over a pipe of its own.
+"""A pool of processes of this machine, one call at a time in each, over a pipe of its own.
 
 So it is known exactly which call a dead process was carrying out. Three things that a bare process pool gets wrong here:
 - a process is started by `spawn` and would run the caller's main script again, so that `ingot.run(…)` in a script
-  without an `if __name__ == "__main__"` would start itself for ever: the main module is hidden while processes start;
+  without an `if __name__ == "__main__"` would start itself again and again: the main module is hidden while processes start;
 - Ctrl-C reaches the whole process group: workers ignore it and leave stopping to the main process;
 - a worker would outlive a main process that was killed: each one watches its parent and ends with it.
 """

@@ -1,11 +1,11 @@
-"""A shard: some megabytes of documents in Parquet, with their annotations beside them.
+"""A shard of the corpus: some megabytes of documents in Parquet, with the files of their annotations.
 
     base      Parquet: id, text, source, what the reader knows (url, date, …) and `_bytes`, one row a document
-    ids       Arrow, beside the base: the ids once more, to look one up without reading the others
+    ids       Arrow: the ids once more, to look one up without reading the others
     columns   annotation -> Parquet file that holds it, as long as the base; null where a step did not look
     alive     a file of one byte a row: 1 if no step has removed the document yet
 
-A document's *place* is one integer, `number << 32 | row`: unique in a run, small, and enough to find it again. Offsets
+A document's *location* is one integer, `number << 32 | row`: unique in a run, small, and enough to find it again. Locations
 are what tasks exchange; ids stay the user's own.
 
 Invariant: files are never changed after they were written; `key` names the content of all of them together.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,30 +27,67 @@ if TYPE_CHECKING:
     import pyarrow
 
 ROW_BITS = 32
+COLUMNS = "columns.parquet"  # what a task calls the file of the columns that it computed
 
 
-def place_of(shard: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of rows of a shard."""
+def location_of(shard: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The locations of rows of a shard."""
     return (np.int64(shard) << ROW_BITS) | rows
 
 
-def shard_and_row(places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The inverse of `place_of`."""
-    return places >> ROW_BITS, places & ((1 << ROW_BITS) - 1)
+def shard_and_row(locations: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The inverse of `location_of`."""
+    return locations >> ROW_BITS, locations & ((1 << ROW_BITS) - 1)
 
 
 def ids_path(parquet: Path) -> Path:
-    """Where the ids of a Parquet file lie that has a column `id`."""
+    """The file with the ids of a Parquet file that has a column `id`."""
     return parquet.with_suffix(".ids.arrow")
 
 
 def write_ids(parquet: Path, ids: pyarrow.Array) -> None:
-    """Write the ids beside a Parquet file, in one batch."""
+    """Write the ids of a Parquet file to a file of their own, in one batch."""
     import pyarrow
 
     batch = pyarrow.record_batch([ids], ["id"])
     with pyarrow.OSFile(str(ids_path(parquet)), "wb") as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
+
+
+def read_ids(path: Path, rows: NDArray[np.int64]) -> list[str]:
+    """The ids of some rows of a file that `write_ids` wrote; touches only those."""
+    import pyarrow
+
+    with pyarrow.memory_map(str(path)) as file:
+        column = pyarrow.ipc.open_file(file).get_batch(0).column(0)
+        return [str(column[row]) for row in rows.tolist()]
+
+
+def write_columns(path: Path, columns: dict[str, Any], *, compress_text: bool = True) -> None:
+    """Write columns in one row group: quick to write and to read; texts are not worth a dictionary.
+
+    Compressing the texts that a quick step rewrites would take longer than all else about them.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table(columns)
+    texts = {name for name in table.column_names if name in ("text", "id")}
+    words = [field.name for field in table.schema if field.name not in texts and _is_string(field)]
+    pyarrow.parquet.write_table(
+        table,
+        path,
+        compression={name: "lz4" if compress_text or name != "text" else "none" for name in table.column_names},
+        use_dictionary=words or False,
+        write_statistics=False,
+        row_group_size=max(1, len(table)),
+    )
+
+
+def _is_string(field: pyarrow.Field) -> bool:
+    import pyarrow.types
+
+    return bool(pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type))
 
 
 @dataclass(frozen=True)
@@ -71,9 +108,9 @@ class Shard:
             return np.arange(self.rows, dtype=np.int64)
         return np.flatnonzero(np.fromfile(self.alive, np.uint8)).astype(np.int64)
 
-    def places(self) -> NDArray[np.int64]:
-        """The places of the documents that are still there: one for each row that `read` gives."""
-        return place_of(self.number, self.rows_alive())
+    def locations(self) -> NDArray[np.int64]:
+        """The locations of the documents that are still there: one for each row that `read` gives."""
+        return location_of(self.number, self.rows_alive())
 
     def read(self, columns: Sequence[str], *, removed: bool = False) -> pyarrow.Table:
         """The named columns of the documents that are still there; with `removed`, of all.
@@ -103,17 +140,13 @@ class Shard:
         return dict(self.columns).get(column, self.base)
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
-        """The ids of some rows, whether they are still there or not; touches only those."""
-        import pyarrow
-
-        with pyarrow.memory_map(str(ids_path(self.path_of("id")))) as file:
-            column = pyarrow.ipc.open_file(file).get_batch(0).column(0)
-            return [str(column[row]) for row in rows.tolist()]
+        """The ids of some rows, whether they are still there or not."""
+        return read_ids(ids_path(self.path_of("id")), rows)
 
     def annotated(self, names: Sequence[str], path: Path, key: str) -> Shard:
         """This shard with more columns; a column of the same name is replaced."""
-        kept = tuple(pair for pair in self.columns if pair[0] not in names)
-        columns = (*kept, *((name, path) for name in names))
+        others = tuple(pair for pair in self.columns if pair[0] not in names)
+        columns = (*others, *((name, path) for name in names))
         return replace(self, columns=columns, key=content_hash([self.key, key], 24))
 
     def surviving(self, alive: Path, key: str) -> Shard:

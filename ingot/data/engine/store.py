@@ -1,4 +1,4 @@
-"""Finished pieces of work on disk: folders named by what they were made from, whole or absent.
+"""Stores the results of tasks: folders named by what they were made from, whole or absent.
 
     FOLDER/NAME/KEY/{files…, report.json}
 

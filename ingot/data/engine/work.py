@@ -1,4 +1,4 @@
-"""Content-addressed tasks: the one way in which curation computes anything.
+"""Runs content-addressed tasks: everything that curation computes is one.
 
     work.run("signatures", signatures, items, options)   ->   one `Done` an item, in the order of the items
     work.run_all([Phase("documents", …), Phase("removed", …)])   the same for several that do not need one another
@@ -119,20 +119,20 @@ class Work:
                 f"{phase.name} {item.key}",
                 getattr(item, "bytes", None),
             )
-            for phase, places in zip(phases, targets, strict=True)
-            for target, item in zip(places, phase.items, strict=True)
+            for phase, folders in zip(phases, targets, strict=True)
+            for target, item in zip(folders, phase.items, strict=True)
             if self.result(target) is None
         ]
         self.execute(", ".join(phase.name for phase in phases), jobs)
-        return [[self.needed(target) for target in places] for places in targets]
+        return [[self.needed(target) for target in folders] for folders in targets]
 
     def expect(self, size: int) -> None:
-        """So many bytes of work will come: processes that will be needed start now, beside what is done here first."""
+        """Announce so many bytes of work: processes start now, while the first work is done here."""
         if size >= SMALL_BYTES:
             self.pool.start()
 
     def result(self, target: Path) -> Done | None:
-        """What lies in `target`, if it is whole. A damaged result is named and removed."""
+        """The result in `target`, if it is whole. A damaged result is named and removed."""
         done = finished(target, contents=self.check_contents)
         if done is None and target.exists():
             self.progress.say(f"damaged, computed again: {target}")

@@ -1,1 +1,1 @@
-"""Raw pages to plain text: the main content of HTML, mojibake repaired, Unicode in one normal form."""
+"""Takes plain text out of raw pages: the main content of HTML, mojibake repaired, Unicode in one normal form."""

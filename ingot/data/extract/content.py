@@ -1,9 +1,9 @@
-"""The main content of a page: paragraphs vote for the element that holds the article.
+"""Finds the main content of a page: paragraphs vote for the element that holds the article.
 
 1. Scripts, styles, navigation and the like go. Elements whose class says that they are not the article
-   (`class="related-links"`) go too, unless they hold more than `GUARD` of the page's paragraph text: then the name lies.
+   (`class="related-links"`) go too, unless they hold more than `GUARD` of the page's paragraph text: then the name is wrong.
 2. A paragraph is a <p>, <pre> or <blockquote>, or an element whose lines are cut by <br>. It counts with its length
-   without links, times the square root of all paragraph text beside it in the same parent. Teasers stand alone in
+   without links, times the square root of all paragraph text in the same parent. Teasers stand alone in
    their boxes, paragraphs of an article in a row; a paragraph inside a link counts nothing.
 3. The article is the smallest element that holds `SHARE` of the votes, and it grows while an element around it adds
    mostly paragraphs (`GROWTH`).
@@ -55,7 +55,7 @@ def held_by(element: Any, votes: list[tuple[int, list[Any]]]) -> int:
 
 
 class TooMuch(Exception):
-    """The page has more elements inside elements than anybody would write."""
+    """The page has more nested elements than a real page has."""
 
 
 class Page:
@@ -130,14 +130,14 @@ class Page:
 
     def winner(self, votes: list[tuple[int, list[Any]]]) -> Any:
         """The smallest element that holds `SHARE` of the votes."""
-        beside: dict[Any, int] = {}
+        siblings: dict[Any, int] = {}
         for length, chain in votes:
             parent = chain[1] if len(chain) > 1 else None
-            beside[parent] = beside.get(parent, 0) + length
+            siblings[parent] = siblings.get(parent, 0) + length
         total = 0.0
         held: dict[Any, float] = {}
         for length, chain in votes:
-            vote = length * beside[chain[1] if len(chain) > 1 else None] ** 0.5
+            vote = length * siblings[chain[1] if len(chain) > 1 else None] ** 0.5
             total += vote
             for element in chain:
                 if element.tag != "p" and element.tag != "pre":
@@ -165,7 +165,7 @@ class Page:
         return sum(len(link.text.strip()) for link in links)
 
     def remove(self, element: Any) -> bool:
-        """Take an element out of the tree; False if it has no place there."""
+        """Take an element out of the tree; False if it has no parent."""
         parent = element.parent
         if parent is None or element.tag in NEVER_REMOVED:
             return False

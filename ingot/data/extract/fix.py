@@ -1,9 +1,9 @@
-"""Which texts and lines could hold mojibake, and repairing them: the work of the step `fix_text` (steps/fix_text.py)."""
+"""Finds texts and lines that could hold mojibake, and repairs them (the step `fix_text`)."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,9 @@ from ingot.data.native import kernel, load_8
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import IngotError
 
-if TYPE_CHECKING:
-    pass
-
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b\u2060\ufeff]")
 LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
-CLASSES = "\x80-\u25ca\ufb01\ufb02\uf8ff\ufffd"  # the characters that ftfy's expression speaks of
+CLASSES = "\x80-\u25ca\ufb01\ufb02\uf8ff\ufffd"  # the characters in ftfy's expression
 ODD = "\x80-\u036f\u0402\u0460-\u25ca\ufb01\ufb02\uf8ff\ufffd"  # those, without plain Greek and Cyrillic letters
 SIGNS = re.compile(f"[\x80-\x9fŒœÃÂ]|[{ODD}][{CLASSES}]|[{CLASSES}][{ODD}]")
 HIGH_BITS = np.uint64(0x8080808080808080)

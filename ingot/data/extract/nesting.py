@@ -1,4 +1,4 @@
-"""How deeply the elements of a page are nested, without parsing it.
+"""Estimates how deeply the elements of a page are nested, without parsing it.
 
 HTML parsers and extractors need time in the square of the depth, so that a page of 100,000 `<div>` stops a worker for
 minutes. One pass over the bytes counts open tags minus closed ones. Elements without an end tag (`<br>`) or with one that
@@ -65,8 +65,8 @@ def depth_of(data: np.ndarray) -> int:
         if not closing and name in (SCRIPT, STYLE):
             skip = name
             continue
-        place = np.searchsorted(NOT_COUNTED, name)
-        if place < len(NOT_COUNTED) and NOT_COUNTED[place] == name:
+        index = np.searchsorted(NOT_COUNTED, name)
+        if index < len(NOT_COUNTED) and NOT_COUNTED[index] == name:
             continue
         if closing:
             depth -= depth > 0

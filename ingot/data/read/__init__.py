@@ -1,1 +1,1 @@
-"""Readers: files of any kind to documents, split into pieces that can be read side by side."""
+"""Reads files of any kind into documents, in splits that can be read in parallel."""

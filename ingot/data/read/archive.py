@@ -1,4 +1,4 @@
-"""Source trees in tar and zip archives: one document a file. Ids are NAME:ARCHIVE!PATH.
+"""Reads source trees in tar and zip archives: one document a file. Ids are NAME:ARCHIVE!PATH.
 
 Archives are not to be trusted: tar archives are decompressed by `members` (streams.py), a few hundred kilobytes at a
 time; of a zip archive no member gives more than the size that its directory states, whatever it expands to.

@@ -1,4 +1,4 @@
-"""What a source of raw text is. A source is told by the key it has:
+"""The configuration of sources of raw text. A source is recognised by the key it has:
 
     {python: installed}                 the running Python distribution
     {files: "crawl/*.warc.gz"}          files, read by what their name ends in
@@ -74,7 +74,7 @@ class RowsSource(SourceConfig):
     text: str = Field(default="text", description="the column that holds the document")
     id: str = Field(
         default="id",
-        description="the column that holds the document's own id; a row without one gets NAME:PATH and its place",
+        description="the column that holds the document's own id; a row without one gets NAME:PATH and its number",
     )
     keep: dict[str, ColumnType] = Field(
         default={},
@@ -132,7 +132,7 @@ SOURCES = ("python", "files", "code", "dataset")
 
 
 def _which_source(value: Any) -> str | None:
-    """A source is told by the key it has."""
+    """The key that a source has."""
     for key in SOURCES:
         if (isinstance(value, dict) and key in value) or (not isinstance(value, dict) and hasattr(value, key)):
             return key

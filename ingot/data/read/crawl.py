@@ -1,4 +1,4 @@
-"""Pages of a crawl: which WARC records are documents, and what their text is.
+"""Reads the pages of a crawl: which WARC records are documents, and what their text is.
 
     response     HTTP 200 with a text media type: the page as it was sent (HTML stays HTML: see `extract_html`)
     conversion   text that was extracted before (WET)
@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingot.data.read.charset import decode_page
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.document import Document, checked
-from ingot.data.read.http import declared_charset, media_type, parse_response
+from ingot.data.read.http import declared_charset, decode_page, media_type, parse_response
 from ingot.data.read.problem import Problems
 from ingot.data.read.split import Piece
 from ingot.data.read.warc import WarcRecord, warc_records

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face `datasets` library: the Arrow and Parquet files behind them.
+"""Finds the Arrow and Parquet files behind data sets of the Hugging Face `datasets` library.
 
 a folder by `save_to_disk`      state.json names its Arrow files; a DatasetDict has one such folder a split
 a folder of Parquet or Arrow    as on the hub: files whose path names the split, or all of them

@@ -1,4 +1,4 @@
-"""Documents on their way from a reader to tables: checked texts, one schema for every source.
+"""Turns what readers find into tables of documents: checked texts, one schema for every source.
 
 Texts come out as UTF-8 without NUL characters, with "\\n" as the only line end, and with something in them. What cannot
 be brought to that is counted (problem.py).

@@ -1,4 +1,4 @@
-"""Which files a source means: patterns, folders and URLs to a list with names that are the same on every machine."""
+"""Finds the files of a source: patterns, folders and URLs, with names that are the same on every machine."""
 
 from __future__ import annotations
 

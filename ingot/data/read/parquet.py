@@ -1,23 +1,130 @@
-"""Parquet and Arrow files: one document a row. Ids made here are NAME:PATH:ROW, counted from 0.
+"""Reads Parquet and Arrow files: one document a row. Ids made here are NAME:PATH:ROW, counted from 0.
 
-Texts stay in Arrow's columns; only rows whose text is missing, damaged, empty or too long are looked at one by one.
+Texts stay in Arrow's columns: a run of rows that need no repair goes through without becoming Python strings, and only rows whose
+text is missing, damaged, empty or too long are looked at one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ingot.data.read.columnar import documents_of
+import numpy as np
+from numpy.typing import NDArray
+
 from ingot.data.read.config import BASE_COLUMNS, RowsSource
-from ingot.data.read.document import BATCH_BYTES, Document
+from ingot.data.read.document import BATCH_BYTES, Document, schema_of
+from ingot.data.read.jsonl import row_document
 from ingot.data.read.problem import Problems
 from ingot.data.read.split import Piece
 from ingot.data.read.streams import opened
+from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+def documents_of(
+    rows: pyarrow.Table, first: int, piece: Piece, source: RowsSource, problems: Problems
+) -> Iterator[Document | pyarrow.Table]:
+    """The rows of a batch, whose number in the file is `first`: runs of clean rows as tables, the others one by one."""
+    clean = clean_rows(rows, source)
+    edges = [0, *(np.flatnonzero(clean[1:] != clean[:-1]) + 1).tolist(), len(rows)]
+    for start, end in pairwise(edges):
+        part = rows.slice(start, end - start)
+        names = [f"{piece.identity}:{first + row}" for row in range(start, end)]
+        if start < end and clean[start]:
+            yield our_columns(part, names, source)
+            continue
+        for name, values in zip(names, python_rows(part, source.text), strict=True):
+            document = row_document(values, name, source, problems)
+            if document is not None:
+                yield document
+
+
+def clean_rows(rows: pyarrow.Table, source: RowsSource) -> NDArray[np.bool_]:
+    """Which rows may go on as they stand: with a text that needs no repair, and columns of the types we want."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    none = np.zeros(len(rows), bool)
+    schema = schema_of(source)
+    for name in (*BASE_COLUMNS[3:], *source.keep):
+        if name in rows.column_names and not compatible(rows.schema.field(name).type, schema.field(name).type):
+            return none
+    if source.id in rows.column_names and not is_id(rows.schema.field(source.id).type):
+        return none
+    try:
+        text = rows.column(source.text).combine_chunks().cast(pyarrow.large_string())
+        text.validate(full=True)  # Parquet does not promise UTF-8
+    except pyarrow.ArrowException:
+        return none
+    bad = compute.fill_null(compute.utf8_is_space(text), True).to_numpy(zero_copy_only=False).copy()
+    texts = Texts.of(text)
+    sizes = np.diff(texts.offsets)
+    bad |= (sizes == 0) | (sizes > source.max_document_bytes)
+    content = texts.data[texts.offsets[0] : texts.offsets[-1]]
+    for byte in (0, 13):  # NUL, carriage return
+        at = np.flatnonzero(content == byte) + texts.offsets[0]
+        bad[np.searchsorted(texts.offsets, at, side="right") - 1] = True
+    return ~bad
+
+
+def our_columns(rows: pyarrow.Table, names: list[str], source: RowsSource) -> pyarrow.Table:
+    """Clean rows with our columns and types."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    schema = schema_of(source)
+    columns: list[Any] = []
+    for field in schema:
+        original = {"text": source.text, "id": source.id}.get(field.name, field.name)
+        if field.name == "source":
+            columns.append(pyarrow.repeat(pyarrow.scalar(source.name), len(rows)))
+        elif original in rows.column_names:
+            columns.append(rows.column(original).combine_chunks().cast(field.type))
+        else:
+            columns.append(pyarrow.nulls(len(rows), field.type))
+    ids = schema.names.index("id")
+    missing = compute.equal(compute.fill_null(columns[ids], ""), "")
+    columns[ids] = compute.if_else(missing, pyarrow.array(names, pyarrow.string()), columns[ids])
+    return pyarrow.table(columns, schema=schema)
+
+
+def is_id(given: pyarrow.DataType) -> bool:
+    """Whether a column holds ids: strings or whole numbers."""
+    import pyarrow.types as types
+
+    return bool(
+        types.is_integer(given) or types.is_string(given) or types.is_large_string(given) or types.is_null(given)
+    )
+
+
+def compatible(given: pyarrow.DataType, wanted: pyarrow.DataType) -> bool:
+    """Whether a column may be cast as a whole; others are looked at value by value."""
+    import pyarrow.types as types
+
+    if types.is_string(wanted):
+        return bool(types.is_string(given) or types.is_large_string(given) or types.is_null(given))
+    if types.is_floating(wanted):
+        return bool(types.is_floating(given) or types.is_integer(given) or types.is_null(given))
+    return bool((types.is_integer(given) if types.is_integer(wanted) else given == wanted) or types.is_null(given))
+
+
+def python_rows(rows: pyarrow.Table, text: str) -> Iterator[dict[str, Any]]:
+    """The rows as dictionaries; texts as bytes, because they may be no UTF-8."""
+    import pyarrow
+
+    for index, column in enumerate(rows.schema):
+        if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+            rows = rows.set_column(index, column.name, rows.column(index).cast(pyarrow.large_binary()))
+    for row in rows.to_pylist():
+        for name, value in row.items():
+            if name != text and isinstance(value, bytes):
+                row[name] = value.decode("utf-8", "replace")
+        yield row
 
 
 def read_parquet(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document | pyarrow.Table]:

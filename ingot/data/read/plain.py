@@ -1,12 +1,12 @@
-"""One document a file: plain text, Markdown, reStructuredText, HTML, source code."""
+"""Reads files with one document each: plain text, Markdown, reStructuredText, HTML, source code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingot.data.read.charset import decode_page
 from ingot.data.read.config import PythonSource, SourceConfig
 from ingot.data.read.document import Document, checked, decoded
+from ingot.data.read.http import decode_page
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
 from ingot.data.read.streams import chunks, compression_of, opened

@@ -1,4 +1,4 @@
-"""A source to splits: which files, cut where, in which order, within which budget.
+"""Divides a source into splits: which files, cut where, in which order, within which budget.
 
 Large files are cut by bytes (JSONL, WARC, MediaWiki XML) or by row groups (Parquet); small files are put together.
 Without a budget splits follow the order of paths. With one, files are picked by the hash of their path, so that the
@@ -88,7 +88,7 @@ def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:
 
 
 def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:
-    """A file as pieces of about `split_bytes`, where its format has places to cut at."""
+    """A file as pieces of about `split_bytes`, where its format can be cut."""
     compression = compression_of(file.path)
     expansion = EXPANSION[compression]
     identity = f"{name}:{file.relative}"

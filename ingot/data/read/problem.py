@@ -1,4 +1,4 @@
-"""What went wrong while reading: every lost or repaired piece of input is named, counted and sampled.
+"""Records what went wrong while reading: every lost or repaired record is named, counted and sampled.
 
 Invariant: the number of documents that come out, plus the problems that are not `kept`, accounts for every record that
 was found; damage to one record costs that record only.
@@ -19,7 +19,7 @@ ORDINARY = frozenset(
 )  # fmt: skip
 """Rules that are no damage: `on_damage: stop` does not stop at them."""
 
-SAMPLES = 20  # problems kept to look at, by rule; all are counted
+SAMPLES = 20  # problems stored to look at, by rule; all are counted
 SHOWN = 2000  # characters of such a problem's text
 
 
@@ -55,7 +55,7 @@ class Problems:
     def add(
         self, place: str, rule: str, detail: str = "", *, size: int = 0, shown: str | bytes = "", kept: bool = False
     ) -> None:
-        """Count a problem; the first of each rule are kept with the start of what was read."""
+        """Count a problem; the first of each rule are stored with the start of what was read."""
         if self.stop and rule not in ORDINARY:
             raise DataError(
                 f"{rule} {detail}".rstrip(),

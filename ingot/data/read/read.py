@@ -1,4 +1,4 @@
-"""Reading: a split to tables of documents.
+"""Reads a split into tables of documents.
 
     for split in splits(source):
         problems = Problems()

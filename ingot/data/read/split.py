@@ -1,4 +1,4 @@
-"""A split: the unit of reading. One task reads one split.
+"""Splits: what one task reads.
 
 A split holds pieces: a byte range of a large file, some row groups of a Parquet file, or many small files whole.
 A reader of a byte range begins at the first record that *starts* in it and ends after the last one that does, so that
@@ -33,7 +33,7 @@ class Piece:
         return self.identity.split(":", 1)[1]
 
     def content(self, fingerprint: str) -> list[Any]:
-        """Everything that decides which documents the piece gives, but for where it lies."""
+        """Everything that decides which documents the piece gives, but for the path."""
         return [fingerprint, self.identity, self.format, self.start, self.end, self.limit, self.docstrings, self.whole]
 
 

@@ -1,4 +1,4 @@
-"""Opening files: any fsspec URL, decompressed on the way, a chunk at a time.
+"""Opens files: any fsspec URL, decompressed on the way, a chunk at a time.
 
 Invariant: a damaged or truncated file gives every byte that can still be decompressed, and then `Unreadable`. Memory
 does not grow with the file, nor with what a byte of it expands to: every codec is asked for at most `CHUNK` bytes of
@@ -13,10 +13,11 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ingot.data.read.problem import Unreadable
-from ingot.workspace.errors import IngotError
+from ingot.workspace.errors import DataError, IngotError
 
 CHUNK = 1 << 18
 INPUT = 1 << 15  # of compressed input at a time: what follows a member in it is copied
@@ -196,3 +197,21 @@ def whole_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
             raise Unreadable("too long", f"(a line of more than {WHOLE:,} bytes)")
     if size:
         yield b"".join(held)
+
+
+def read_list(path: str) -> list[str]:
+    """The entries of a user's list (words, phrases, hosts, addresses), each once: one a line, `#` begins a comment."""
+    try:
+        with Path(path).open("rb") as file:
+            text = whole(file, path).decode("utf-8")
+    except OSError as error:
+        raise DataError(f"cannot read the list: {error.strerror or error}", place=path) from error
+    except Unreadable as error:
+        raise DataError(f"cannot read the list: {error}", place=path, fix="repair or shorten it") from error
+    except UnicodeDecodeError as error:
+        raise DataError("the list is not UTF-8", place=path, fix="convert it, as with iconv -t utf-8") from error
+    lines = (line.strip() for line in text.splitlines())
+    entries = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    if not entries:
+        raise DataError("the list is empty", place=path, fix="one entry a line; lines that begin with # do not count")
+    return entries

@@ -1,10 +1,10 @@
-"""WARC, WET and WAT files (ISO 28500): records, whatever the compression, however damaged.
+"""Reads WARC, WET and WAT files (ISO 28500): records, whatever the compression, however damaged.
 
     plain        WARC/1.0 CRLF headers CRLF CRLF content CRLF CRLF, again and again
     compressed   a gzip member or zstd frame a record (or several records in one)
 
 fastwarc parses the records. After damage (a broken member, a header that is none, a wrong length) reading goes on at the
-next place where a record begins; so it does at the start of a byte range. In a compressed file a record begins at a member
+next position where a record begins; so it does at the start of a byte range. In a compressed file a record begins at a member
 whose text begins with `WARC/`, in a plain one at a line `WARC/1.x` followed by a `WARC-…` or `Content-…` header.
 """
 

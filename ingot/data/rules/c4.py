@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Offsets
+from ingot.data.native import Bytes, Offsets, loop
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.sentences import count_sentences
 from ingot.data.text.spans import copy_span

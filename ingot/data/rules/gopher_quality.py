@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ingot.data.native import kernel, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets, Sizes
+from ingot.data.native import Bytes, Hashes, Marks, Offsets, Sizes, kernel, load_8, loop
 from ingot.data.text.blocks import EIGHT, first_equal
 from ingot.data.text.characters import LETTER, PLAIN
 from ingot.data.text.white_space import strip

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets
+from ingot.data.native import Bytes, Hashes, Marks, Offsets, loop
 from ingot.data.text.characters import TERMINAL, WORD, code_point
 from ingot.data.text.lines import next_newline
 from ingot.data.text.phrases import Phrases, next_place, stands_at
@@ -97,7 +96,7 @@ def _stands(data: Bytes, at: int, begin: int, stop: int, table: Bytes, phrases: 
 
 @loop
 def find(data: Bytes, offsets: Offsets, table: Bytes, phrases: Phrases, separated: bool, counts: Offsets) -> None:
-    """Count the places in each text where a phrase stands."""
+    """Count how often a phrase stands in each text."""
     for text in range(len(offsets) - 1):
         begin, stop = offsets[text], offsets[text + 1]
         at = next_place(data, begin, stop, phrases.may_begin)

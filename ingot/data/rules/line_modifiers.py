@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Offsets, Sizes
+from ingot.data.native import Bytes, Offsets, Sizes, loop
 from ingot.data.text.characters import SPACE, UPPER, WORD, code_point, pass_over, width
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.spans import copy_span
@@ -65,13 +64,13 @@ def _cut_phrase(data: Bytes, start: int, stop: int, phrases: Phrases, phrase: in
     write = at = start
     length = phrases.offsets[phrase + 1] - phrases.offsets[phrase]
     while at < stop:
-        place = at
+        begin = at
         if data[at] == 0x20 and stands_at(data, at + 1, stop, phrases, phrase):
-            place = at + 1
+            begin = at + 1
         elif not stands_at(data, at, stop, phrases, phrase):
-            place = -1
-        if place >= 0 and (where != 1 or place == start) and (where != 2 or place + length == stop):
-            at = place + length
+            begin = -1
+        if begin >= 0 and (where != 1 or begin == start) and (where != 2 or begin + length == stop):
+            at = begin + length
             if where != 2 and at < stop and data[at] == 0x20:
                 at += 1
             if where == 0:
@@ -111,7 +110,7 @@ def modify(
     size = 0
     for text in range(len(line_offsets) - 1):
         result_offsets[text] = size
-        kept = 0
+        lines_left = 0
         for line in range(line_offsets[text], line_offsets[text + 1]):
             start, stop, characters = line_starts[line], line_ends[line], line_characters[line]
             words = count_words(data, start, stop, table)
@@ -126,7 +125,7 @@ def modify(
                 removed_words[text] += words
                 continue
             before = size
-            if kept:
+            if lines_left:
                 result[size] = 0x0A
                 size += 1
             begin = size
@@ -141,6 +140,6 @@ def modify(
                         removed_lines[text] += 1
                         size = before
                         continue
-            kept += 1
+            lines_left += 1
     result_offsets[len(line_offsets) - 1] = size
     return size

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets, Sizes
+from ingot.data.native import Bytes, Marks, Offsets, Sizes, loop
 from ingot.data.text.characters import UPPER, WORD, code_point, width
 from ingot.data.text.phrases import Phrases, find_phrases
 from ingot.data.text.sentences import sentence_end

@@ -1,8 +1,8 @@
-"""What repeats inside a text: lines and paragraphs seen before, and n-grams of words.
+"""Counts what repeats inside a text: lines and paragraphs seen before, and n-grams of words.
 
 N-grams are found from the shorter to the longer ones. A text repeats an n-gram only where it repeats both (n-1)-grams
-inside it, so each size looks only at the places that the size before has left, and an n-gram is known by the numbers of
-these two: after the shortest ones, known by their words' hashes, no hash is needed, and few places are left for long
+inside it, so each size looks only at the words that the size before has left, and an n-gram is known by the numbers of
+these two: after the shortest ones, known by their words' hashes, no hash is needed, and few are left for long
 n-grams in most texts.
 
 Invariant: equal to counting with Python dictionaries (tests), except if two different words or lines of one text have
@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import PRIME_1, inline, join, kernel
-from ingot.data.text.arrays import Hashes, Offsets, Sizes
+from ingot.data.native import PRIME_1, Hashes, Offsets, Sizes, inline, join, kernel
 from ingot.data.text.spans import Spans
 
 
@@ -30,7 +29,7 @@ def _slots(count: int) -> int:
 
 @inline
 def _entry(slots: Sizes, mask: int, keys: Hashes, entries: int, key: np.uint64) -> int:
-    """The number of the key: a known one, or `entries` if it is new (which is then put down)."""
+    """The number of the key: a known one, or `entries` if it is new (which is then stored)."""
     at = int(np.int64((key * PRIME_1) >> np.uint64(32) & np.uint64(mask)))  # the upper half depends on every bit
     while True:
         entry = slots[at]
@@ -95,17 +94,17 @@ def _ngram_characters(
     duplicate: Offsets,
 ) -> None:
     """Fill in top[text, n] and duplicate[text, n] for n from `shortest` to `longest`."""
-    room = 0
+    longest_text = 0
     for text in range(len(offsets) - 1):
-        room = max(room, offsets[text + 1] - offsets[text])
-    slots = np.empty(_slots(room), np.int32)
-    keys = np.empty(room, np.uint64)
-    counts = np.empty(room, np.int32)
-    begins = np.empty(room, np.int32)  # where an entry occurs first
-    numbers = np.empty(room, np.uint64)  # of the n-gram that begins at a word
-    places = np.empty(room, np.int32)  # the words at which a repeated n-gram begins
-    found = np.empty(room, np.int32)
-    before = np.empty(room + 1, np.int64)  # characters of the words before a word
+        longest_text = max(longest_text, offsets[text + 1] - offsets[text])
+    slots = np.empty(_slots(longest_text), np.int32)
+    keys = np.empty(longest_text, np.uint64)
+    counts = np.empty(longest_text, np.int32)
+    begins = np.empty(longest_text, np.int32)  # where an entry occurs first
+    numbers = np.empty(longest_text, np.uint64)  # of the n-gram that begins at a word
+    firsts = np.empty(longest_text, np.int32)  # the words at which a repeated n-gram begins
+    found = np.empty(longest_text, np.int32)
+    before = np.empty(longest_text + 1, np.int64)  # characters of the words before a word
     for text in range(len(offsets) - 1):
         base = offsets[text]
         words = offsets[text + 1] - base
@@ -118,29 +117,29 @@ def _ngram_characters(
             for part in range(base + word, base + word + shortest):
                 key = join(key, hashes[part])
             numbers[word] = key
-            places[word] = word
+            firsts[word] = word
         for n in range(shortest, longest + 1):
-            # Offsets where both shorter n-grams repeat, and the number of the n-gram there.
+            # Words where both shorter n-grams repeat, and the number of the n-gram there.
             size = _slots(left)
             for slot in range(size):
                 slots[slot] = -1
-            entries = kept = 0
+            entries = stored = 0
             for index in range(left):
-                place = places[index]
-                key = numbers[place]
+                first = firsts[index]
+                key = numbers[first]
                 if n > shortest:
-                    if index + 1 == left or places[index + 1] != place + 1:
+                    if index + 1 == left or firsts[index + 1] != first + 1:
                         continue
-                    key = key << np.uint64(32) | numbers[place + 1]
+                    key = key << np.uint64(32) | numbers[first + 1]
                 entry = _entry(slots, size - 1, keys, entries, key)
                 if entry == entries:
                     entries += 1
                     counts[entry] = 0
-                    begins[entry] = place
+                    begins[entry] = first
                 counts[entry] += 1
-                found[kept] = entry
-                places[kept] = place
-                kept += 1
+                found[stored] = entry
+                firsts[stored] = first
+                stored += 1
             # The most frequent one: the first among equals, or (as a union) the longest among equals.
             best = -1
             for entry in range(entries):
@@ -157,28 +156,28 @@ def _ngram_characters(
                 top[text, n] = (before[begin + n] - before[begin] + n - 1) * counts[best]
             elif not union and words >= n:
                 top[text, n] = before[n] + n - 1  # nothing repeats: the first one, once
-            # Characters of repeated n-grams; only the places where one begins are left for the next size.
+            # Characters of repeated n-grams; only the firsts where one begins are left for the next size.
             left = free = covered_top = covered = 0
-            for index in range(kept):
+            for index in range(stored):
                 entry = found[index]
                 if counts[entry] < 2:
                     continue
-                place = places[index]
-                places[left] = place
-                numbers[place] = np.uint64(entry)
+                first = firsts[index]
+                firsts[left] = first
+                numbers[first] = np.uint64(entry)
                 left += 1
                 if union:
-                    duplicate[text, n] += before[place + n] - before[max(place, covered)]
-                    covered = place + n
+                    duplicate[text, n] += before[first + n] - before[max(first, covered)]
+                    covered = first + n
                     if entry == best:
-                        top[text, n] += before[place + n] - before[max(place, covered_top)]
-                        covered_top = place + n
-                elif place >= free:
+                        top[text, n] += before[first + n] - before[max(first, covered_top)]
+                        covered_top = first + n
+                elif first >= free:
                     if begins[entry] >= 0:  # not stepped on yet
                         begins[entry] = -1
                     else:
-                        duplicate[text, n] += before[place + n] - before[place]
-                        free = place + n
+                        duplicate[text, n] += before[first + n] - before[first]
+                        free = first + n
 
 
 def ngram_characters(

@@ -1,8 +1,10 @@
-r"""Pages with a word of a list go, as C4 does with the "List of Dirty, Naughty, Obscene and Otherwise Bad Words".
+r"""The step `bad_words` removes pages with a word of a list, as C4 does.
+
+C4 used the "List of Dirty, Naughty, Obscene and Otherwise Bad Words".
 
 A phrase counts where it stands between characters that are not \w (or the ends of the text); in Japanese, Thai and
 Chinese anywhere. Letters match in either case. Of the documents with such words `keep_share` stays, picked by a hash of the
-text, so that the words are not unknown to a model altogether.
+text, so that a model still sees the words.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class BadWordsStep(PerDocument):
 
     @cached_property
     def _listed(self) -> list[str]:
-        from ingot.data.rules.lists import read_list
+        from ingot.data.read.streams import read_list
 
         return [phrase for phrase in read_list(self.file) if len(phrase.encode()) > 1]
 
@@ -75,10 +77,7 @@ class BadWordsStep(PerDocument):
         for text in np.flatnonzero(counts):
             start, end = original.offsets[text], original.offsets[text + 1]
             draws[text] = float(hash_span(original.data, start, end, DRAW_SEED)) / 2**64
-        return {
-            "_bad_words": pyarrow.array(counts),
-            "_bad_words_draw": pyarrow.array(draws, mask=np.isnan(draws)),
-        }
+        return {"_bad_words": pyarrow.array(counts), "_bad_words_draw": pyarrow.array(draws, mask=np.isnan(draws))}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         counts, draws = numbers(columns, "_bad_words"), numbers(columns, "_bad_words_draw")

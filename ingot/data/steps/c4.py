@@ -1,4 +1,4 @@
-"""The line and page rules of C4 (Raffel et al. 2020, section 2.2), in the order of datatrove's `C4QualityFilter`.
+"""The step `c4`: the line and page rules of C4 (Raffel et al. 2020, section 2.2), in the order of datatrove's `C4QualityFilter`.
 
 For each line (str.splitlines), stripped:
 
@@ -17,18 +17,20 @@ joined with newlines. Phrases are found in any case of A-Z.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.step import PerText, Rule, at_least, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
 
-class C4Step(PerDocument):
-    """The line and page rules of C4 (Raffel et al. 2020, section 2.2), as datatrove has them. Rewrites the text.
+
+class C4Step(PerText):
+    """The step `c4`: the line and page rules of C4 (Raffel et al. 2020, section 2.2), as datatrove has them. Rewrites the text.
 
     FineWeb uses them with `terminal_punctuation: false`. The bad words of C4 are a step of their own (`bad_words`).
     """
@@ -53,9 +55,8 @@ class C4Step(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("text", "_c4_banned", "_c4_sentences", "_c4_removed_lines", "_c4_removed_citations")
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
-        import pyarrow
 
         from ingot.data.rules.c4 import CITATIONS, POLICIES, c4
         from ingot.data.text.characters import character_flags
@@ -63,17 +64,10 @@ class C4Step(PerDocument):
         from ingot.data.text.phrases import Phrases
         from ingot.data.text.texts import Texts
 
-        texts = Texts.of(documents.column("text"))
         lines = lines_of(texts, "splitlines")
         phrases = Phrases.of(["lorem ipsum", "javascript", *POLICIES], ignore_case=True)
         citations = Phrases.of(CITATIONS if self.citations else [], ignore_case=False)
-        rules = (
-            self.terminal_punctuation,
-            self.lorem_ipsum,
-            self.javascript,
-            self.curly_brackets,
-            self.policies,
-        )
+        rules = (self.terminal_punctuation, self.lorem_ipsum, self.javascript, self.curly_brackets, self.policies)
         result = np.empty(texts.bytes + 1, np.uint8)
         offsets = np.zeros(len(texts) + 1, np.int64)
         banned, sentences, removed_lines, removed_citations = (np.zeros(len(texts), np.int64) for _ in range(4))
@@ -96,11 +90,11 @@ class C4Step(PerDocument):
             removed_citations,
         )
         return {
-            "text": Texts(result[:size], offsets).column(),
-            "_c4_banned": pyarrow.array(banned),
-            "_c4_sentences": pyarrow.array(sentences),
-            "_c4_removed_lines": pyarrow.array(removed_lines),
-            "_c4_removed_citations": pyarrow.array(removed_citations),
+            "text": Texts(result[:size], offsets),
+            "_c4_banned": banned,
+            "_c4_sentences": sentences,
+            "_c4_removed_lines": removed_lines,
+            "_c4_removed_citations": removed_citations,
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

@@ -1,4 +1,4 @@
-"""The step `classify`: any linear classifier, its probability and its most probable class as columns.
+"""The step `classify` scores documents with any linear classifier: a probability and the most probable class as columns.
 
 A quality classifier writes one probability (`label: positive`, `column: quality`); a topic classifier the most probable
 of many classes (`label_column: topic`).

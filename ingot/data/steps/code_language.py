@@ -1,6 +1,6 @@
-"""Which programming language is a file in? The step `code_language`.
+"""The step `code_language` finds the programming language of a file.
 
-Asked in the order of trust, as GitHub's linguist does:
+Evidence is used in the order of trust, as GitHub's linguist does:
     name       `Makefile`, `Dockerfile`
     extension  `.py`; one that several languages share (`.h`, `.m`, `.pl`, `.ts`) is settled by the text among those
     shebang    `#!/usr/bin/env python3`
@@ -57,8 +57,8 @@ def sign_counts(heads: list[str]) -> NDArray[np.int64]:
     found = np.stack(counts, axis=1).astype(np.int64)
     lines = pyarrow.compute.count_substring_regex(column, pattern=NO_COMMENT).to_numpy()
     for name in WEAK:
-        place = LANGUAGES.index(name)
-        found[found[:, place] < WEAK_SHARE.get(name, USUAL_SHARE) * lines, place] = 0
+        column_of = LANGUAGES.index(name)
+        found[found[:, column_of] < WEAK_SHARE.get(name, USUAL_SHARE) * lines, column_of] = 0
     for child, parent in PARENTS.items():
         own = found[:, LANGUAGES.index(child)]
         own += np.where(own >= LEAST_SIGNS, found[:, LANGUAGES.index(parent)], 0)
@@ -83,7 +83,7 @@ def by_content(heads: list[str], among: list[tuple[str, ...]] | None = None) -> 
 
 
 def by_name(path: str | None) -> tuple[tuple[str, ...], str | None]:
-    """The languages that a file's name allows, and whether its name or its extension told them."""
+    """The languages that a file's name allows, and whether its name or its extension says so."""
 
     name = PurePosixPath(path or "").name.lower()
     if name in FILE_NAMES:
@@ -100,7 +100,7 @@ def by_shebang(head: str) -> str | None:
 
 
 def languages_of(paths: list[str | None], heads: list[str]) -> list[Answer]:
-    """The language of every file and what told it."""
+    """The language of every file, and by what it was found."""
     answers: list[Answer] = [(None, None)] * len(paths)
     asked: list[int] = []
     among: list[tuple[str, ...]] = []
@@ -122,7 +122,7 @@ def languages_of(paths: list[str | None], heads: list[str]) -> list[Answer]:
 
 
 class CodeLanguageStep(PerDocument):
-    """Fill `code_language`, and in `code_language_by` what told it: name, extension, shebang or content."""
+    """Fill `code_language`, and in `code_language_by` how it was found: name, extension, shebang or content."""
 
     rate = 15
     decides = frozenset({"keep"})

@@ -1,4 +1,6 @@
-"""How far gzip shrinks a long text: templates and tables shrink too much, noise and encoded data too little.
+"""The step `compression_ratio` bounds how far gzip shrinks a long text.
+
+Templates and tables shrink too much, noise and encoded data too little.
 
     ratio  =  bytes after gzip / bytes          of texts of at least `min_bytes`; the others have none and stay
 
@@ -10,19 +12,21 @@ says nothing about them.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.step import PerDocument, Rule, at_least, at_most, numbers
+from ingot.data.step import PerText, Rule, at_least, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
+
 GZIP_OVER_ZLIB = 12  # bytes that gzip's header and trailer have more than zlib's
 
 
-class CompressionRatioStep(PerDocument):
+class CompressionRatioStep(PerText):
     """Bounds on the size after gzip / size before, for long documents."""
 
     rate = 144
@@ -36,12 +40,9 @@ class CompressionRatioStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("compression_ratio",)
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import pyarrow
 
-        from ingot.data.text.texts import Texts
-
-        texts = Texts.of(documents.column("text"))
         ratios: list[float | None] = []
         for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
             size = int(end - start)

@@ -1,4 +1,4 @@
-"""Documents that hold an eval go: by shared n-grams (decontaminate/overlap.py), or as Ai2's decon does it (decon.py).
+"""The step `decontaminate` removes documents that hold an eval: by shared n-grams (overlap.py), or as Ai2's decon (decon.py).
 
 Published settings of others, to copy:
 
@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.decontaminate.config import (
-    ANSWER_WEIGHT,
-    PASSAGE_WEIGHT,
-    QUESTION_WEIGHT,
-    STORED_QUESTION_SHARE,
-    EvalFiles,
-)
 from ingot.data.step import Report, Rule, Step
+from ingot.workspace.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +29,19 @@ if TYPE_CHECKING:
     from ingot.data.decontaminate.decon_index import DeconIndex
     from ingot.data.decontaminate.overlap import OverlapIndex
     from ingot.data.engine.work import Work
+
+QUESTION_WEIGHT, ANSWER_WEIGHT, PASSAGE_WEIGHT = 0.7, 0.2, 0.1  # decon's, of an eval that has all three
+STORED_QUESTION_SHARE = 0.3  # matches with less of the question are not stored
+
+
+class EvalFiles(Config):
+    """Eval files whose fields are named; a plain path in `against` guesses them."""
+
+    files: str = Field(description="path or glob: jsonl(.gz, .zst), parquet, txt, md")
+    name: str = Field(default="", description="name of the eval set in reports (empty: folder/file)")
+    question: str = Field(description="field with the question or prompt")
+    answer: str = Field(default="", description="field with the answer (empty: none)")
+    passage: str = Field(default="", description="field with the text that the question is about (empty: none)")
 
 
 class DecontaminateStep(Step):
@@ -179,8 +186,9 @@ class DecontaminateStep(Step):
     @cached_property
     def index(self) -> OverlapIndex | DeconIndex:
         """The evals; built once in each process."""
-        index: OverlapIndex | DeconIndex = self._mode.build_index(self)
-        return index
+        from ingot.data.decontaminate import decon_index, overlap
+
+        return overlap.build_index(self) if self.mode == "overlap" else decon_index.build_index(self)
 
     def annotate(self, documents: Any, work: Work | None = None) -> Any:
         """See `PerDocument`; with `work`, of shards instead of documents, see `AcrossDocuments`."""

@@ -1,4 +1,4 @@
-"""Is a text English? Scored by its function words and its letters: the step `english`.
+"""The step `english` scores how English a text is, by its function words and its letters.
 
     score = min(1, share of words that are English function words / 0.2)
             x min(1, distinct function words / 6)
@@ -11,16 +11,18 @@ English and three languages made of English words (Nigerian Pidgin, Scots, Jamai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.step import PerText, Rule, at_least, numbers
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow
     from numpy.typing import NDArray
+
+    from ingot.data.text.texts import Texts
 
 FULL_SHARE = 0.2
 FULL_DISTINCT = 6
@@ -39,8 +41,8 @@ def english_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(np.minimum(1, share / FULL_SHARE) * np.minimum(1, distinct) * latin)
 
 
-class EnglishStep(PerDocument):
-    """Keep English, told by the share of function words and of Latin letters (see english.py). Needs no model."""
+class EnglishStep(PerText):
+    """Keep English, recognised by the share of function words and of Latin letters (see english.py). Needs no model."""
 
     rate = 66
     decides = frozenset({"minimum"})
@@ -50,13 +52,11 @@ class EnglishStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("english",)
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
+    def measure(self, texts: Texts) -> dict[str, Any]:
 
         from ingot.data.classify.profile import profile
-        from ingot.data.text.texts import Texts
 
-        return {"english": pyarrow.array(english_scores(profile(Texts.of(documents.column("text")))))}
+        return {"english": english_scores(profile(texts))}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         return [at_least("English score", numbers(columns, "english"), self.minimum)]

@@ -1,4 +1,4 @@
-"""What is the same goes: whole documents, or paragraphs or lines wherever they were seen before.
+"""The step `exact_dedup` removes exact copies: whole documents, or paragraphs or lines that were seen before.
 
 Documents: dedup/exact.py. Paragraphs and lines: dedup/lines.py.
 """
@@ -63,7 +63,7 @@ class ExactDedupStep(KeepConfig):
 
     def writes(self) -> tuple[str, ...]:
         if self.scope == "document":
-            return ("copy_cluster", "copy_count", "_copy_place")
+            return ("copy_cluster", "copy_count", "_copy_location")
         return ("text", "repeated_count", "repeated_share", "_repeated_spans")
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:

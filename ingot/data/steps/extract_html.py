@@ -1,4 +1,4 @@
-"""Pages to texts: the step `extract_html`.
+"""The step `extract_html` takes the main content out of HTML pages.
 
     method    F1 on 102 article pages   MB of HTML a CPU-second
     best      0.97                      42
@@ -115,7 +115,7 @@ class ExtractHtmlStep(PerDocument):
         default=512,
         gt=0,
         description="a page nested more deeply (browsers stop at 512) is not parsed: its tags are taken out and its text "
-        "is kept; parsers need time in the square of the depth",
+        "stays; parsers need time in the square of the depth",
     )
     seconds: float = Field(
         default=30.0, gt=0, description="`precise` only: a page that takes longer is read by the method `best`"

@@ -1,4 +1,4 @@
-"""The rules that FineWeb adds to those of Gopher and C4 (Penedo et al. 2024, section 3.6).
+"""The step `fineweb`: the rules that FineWeb adds to those of Gopher and C4 (Penedo et al. 2024, section 3.6).
 
 Lines are what text.split("\n") gives, without the blank ones.
 
@@ -10,19 +10,20 @@ Lines are what text.split("\n") gives, without the blank ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, at_least, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
 
-class FineWebStep(PerDocument):
-    """The rules that FineWeb adds (Penedo et al. 2024, section 3.6), counted as datatrove does."""
+
+class FineWebStep(PerText):
+    """The step `fineweb`: the rules that FineWeb adds (Penedo et al. 2024, section 3.6), counted as datatrove does."""
 
     rate = 70
     decides: ClassVar[frozenset[str]] = frozenset(
@@ -49,19 +50,16 @@ class FineWebStep(PerDocument):
             "_fineweb_newlines_per_word",
         )
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
-        import pyarrow
 
         from ingot.data.rules.gopher_quality import per
         from ingot.data.rules.kernels import look_at_lines
         from ingot.data.rules.repeats import seen_before
         from ingot.data.text.characters import character_flags
         from ingot.data.text.lines import lines_of
-        from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 
-        texts = Texts.of(documents.column("text"))
         every = lines_of(texts)
         blanks, punctuated = np.zeros((2, len(every)), bool)
         look_at_lines(texts.data, every.starts, every.ends, character_flags(), blanks, punctuated)
@@ -73,15 +71,13 @@ class FineWebStep(PerDocument):
             "_fineweb_duplicate_line_characters": per(seen_before(lines)[1], every.sums(every.characters)),
             "_fineweb_newlines_per_word": per(every.per_text() - 1, words_of(texts, self.words).per_text()),
         }
-        return {name: pyarrow.array(values) for name, values in columns.items()}
+        return columns
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         return [
             Rule("empty text", numbers(columns, "_fineweb_lines") == 0),
             at_least(
-                "lines ending in punctuation",
-                numbers(columns, "_fineweb_punctuated_lines"),
-                self.min_punctuated_lines,
+                "lines ending in punctuation", numbers(columns, "_fineweb_punctuated_lines"), self.min_punctuated_lines
             ),
             at_most("short lines", numbers(columns, "_fineweb_short_lines"), self.max_short_lines),
             at_most(

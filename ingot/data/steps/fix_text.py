@@ -1,4 +1,4 @@
-"""Mojibake and invisible characters.
+"""The step `fix_text` repairs mojibake and takes out invisible characters.
 
 Mojibake is text decoded with the wrong charset: UTF-8 read as Windows-1252 turns `é` into `Ã©`. ftfy (Speer 2019) finds
 such lines by pairs of characters that hardly ever stand together, and undoes the decoding if the result is valid UTF-8.
@@ -33,8 +33,7 @@ class FixTextStep(PerDocument):
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         from ingot.data.extract.fix import fix_text, suspects
-        from ingot.data.extract.rewrite import rewritten
-        from ingot.data.text.texts import Texts
+        from ingot.data.text.texts import Texts, rewritten
 
         text = documents.column("text")
         return {"text": rewritten(text, suspects(Texts.of(text)), fix_text)}

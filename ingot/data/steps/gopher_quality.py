@@ -1,4 +1,4 @@
-"""The quality rules of Gopher: too short, too strange, or not language (Rae et al. 2021, appendix A.1).
+"""The step `gopher_quality`, the quality rules of Gopher: too short, too strange, or not language (Rae et al. 2021, A.1).
 
     words per text, mean length      of words that are not made of symbols alone
     hash signs, ellipses             occurrences / words
@@ -6,23 +6,24 @@
     words with a letter              words / words
     stop words                       different ones, or occurrences
 
-Where the paper leaves room the counting is that of datatrove, symbols and lines included.
+Where the paper leaves it open the counting is that of datatrove, symbols and lines included.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, at_least, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
 
-class GopherQualityStep(PerDocument):
+
+class GopherQualityStep(PerText):
     """The quality rules of Gopher (Rae et al. 2021, table A1), counted as datatrove does."""
 
     rate = 51
@@ -77,19 +78,16 @@ class GopherQualityStep(PerDocument):
             "_gopher_stop_words",
         )
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
-        import pyarrow
 
         from ingot.data.native import hash_span
         from ingot.data.rules.gopher_quality import count_signs, count_words, look_at_lines, per
         from ingot.data.text.characters import character_flags
         from ingot.data.text.lines import lines_of
         from ingot.data.text.spans import SEED
-        from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 
-        texts = Texts.of(documents.column("text"))
         words = words_of(texts, self.words)
         lines = lines_of(texts, "splitlines")
         hashes, ellipses, plain, characters, with_letter, stop_words = np.zeros((6, len(texts)), np.int64)
@@ -120,7 +118,7 @@ class GopherQualityStep(PerDocument):
             "_gopher_letter_words": per(with_letter, total),
             "_gopher_stop_words": stop_words,
         }
-        return {name: pyarrow.array(values) for name, values in columns.items()}
+        return columns
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         words = numbers(columns, "_gopher_words")

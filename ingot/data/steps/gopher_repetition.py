@@ -1,4 +1,4 @@
-"""The repetition rules of Gopher: lines, paragraphs and n-grams of words that come again (Rae et al. 2021, A.1).
+"""The step `gopher_repetition`, the repetition rules of Gopher on lines, paragraphs and n-grams (Rae et al. 2021, A.1).
 
 `counting: datatrove` (also FineWeb's)
 
@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
+    from ingot.data.text.texts import Texts
 
-class GopherRepetitionStep(PerDocument):
+
+class GopherRepetitionStep(PerText):
     """The repetition rules of Gopher (Rae et al. 2021, table A1): a text goes if a share of it is larger than this."""
 
     rate = 38
@@ -87,24 +88,18 @@ class GopherRepetitionStep(PerDocument):
             *(f"_gopher_duplicate_{size}_grams" for size in self.duplicate_ngrams),
         )
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
+    def measure(self, texts: Texts) -> dict[str, Any]:
 
         from ingot.data.rules.gopher_quality import per
         from ingot.data.rules.repeats import ngram_characters, seen_before
         from ingot.data.text.lines import blocks_of, lines_of, paragraphs_of
-        from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 
-        texts = Texts.of(documents.column("text"))
         union = self.counting == "datamap"
         lines = lines_of(texts)
         length = lines.sums(lines.characters) + lines.per_text() - 1
         shares: dict[str, NDArray[Any]] = {"_gopher_characters": length}
-        for name, elements in (
-            ("paragraph", paragraphs_of(texts, words_of(texts))),
-            ("line", blocks_of(lines)),
-        ):
+        for name, elements in (("paragraph", paragraphs_of(texts, words_of(texts))), ("line", blocks_of(lines))):
             if union:
                 elements = elements.select(elements.characters > 0)
             count, characters = seen_before(elements, firsts_too=union)
@@ -120,7 +115,7 @@ class GopherRepetitionStep(PerDocument):
         top, duplicate = ngram_characters(words, max(sizes), union=union, shortest=min(sizes))
         shares |= {f"_gopher_top_{size}_gram": per(top[:, size], of) for size in self.top_ngrams}
         shares |= {f"_gopher_duplicate_{size}_grams": per(duplicate[:, size], of) for size in self.duplicate_ngrams}
-        return {name: pyarrow.array(values) for name, values in shares.items()}
+        return shares
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
 

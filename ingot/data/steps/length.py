@@ -1,20 +1,21 @@
-"""Too short or too long, in characters and in words. OLMo 3 keeps web pages of 150 characters or more."""
+"""The step `length` bounds characters and words. OLMo 3 takes web pages of 150 characters or more."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, at_least, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow
     import pyarrow.compute
 
+    from ingot.data.text.texts import Texts
 
-class LengthStep(PerDocument):
+
+class LengthStep(PerText):
     """Too short or too long. The default is that of OLMo 3 for web pages."""
 
     rate = 126
@@ -29,17 +30,15 @@ class LengthStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("_length_characters", "_length_words")
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import pyarrow
         import pyarrow.compute
 
-        from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 
-        texts = Texts.of(documents.column("text"))
         return {
             "_length_characters": pyarrow.compute.utf8_length(texts.column()).cast(pyarrow.int64()),
-            "_length_words": pyarrow.array(words_of(texts, self.words).per_text()),
+            "_length_words": words_of(texts, self.words).per_text(),
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

@@ -1,6 +1,6 @@
-"""Which licence is a file under? The step `licence`: SPDX identifiers found in the beginning of the text.
+"""The step `licence` finds the licence of a file: SPDX identifiers in the beginning of the text.
 
-    tag       `SPDX-License-Identifier: MIT OR Apache-2.0`: its word is taken
+    tag       `SPDX-License-Identifier: MIT OR Apache-2.0`: taken as it is
     phrases   sentences that only one licence has, in its header or in its text, compared on lower-case words
 
 A text that carries two licences gives both, `A AND B`. This is evidence, not legal advice: a file without a notice may
@@ -10,14 +10,16 @@ still be under the licence of its repository, and a quotation of a licence is ta
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from ingot.data.step import PerDocument, Rule
+from ingot.data.step import PerText, Rule
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from ingot.data.text.texts import Texts
 
 PERMISSIVE = (
     *("0BSD", "Apache-2.0", "Artistic-2.0", "BSD-1-Clause", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC-BY-4.0"),
@@ -112,7 +114,7 @@ def gnu_licences(words: str) -> list[str]:
                 number = version if "." in version else f"{version}.0"
                 found.append(f"{family}-{number}-{'or-later' if later else 'only'}")
                 break
-        if found:  # the lesser and the Affero licence speak of the plain one
+        if found:  # the lesser and the Affero licence mention the plain one
             break
     return found
 
@@ -140,14 +142,16 @@ def parts_of(expression: str) -> tuple[bool, list[str]]:
     return " OR " in plain, re.split(r" (?:AND|OR) ", plain)
 
 
-class LicenceStep(PerDocument):
+class LicenceStep(PerText):
     """Fill `licence` with SPDX identifiers found in the text: a tag, a header or a whole licence. See licence.py."""
 
     rate = 15
     decides = frozenset({"allowed", "permissive", "unknown"})
 
     head_bytes: int = Field(
-        default=12_000, ge=200, description="how far into a file is looked; licence texts are told by their beginning"
+        default=12_000,
+        ge=200,
+        description="bytes of a file that are searched; licence texts are recognised by their beginning",
     )
     allowed: list[str] = Field(
         default=[], description="documents with a licence that is none of these are removed (empty: none is)"
@@ -164,12 +168,9 @@ class LicenceStep(PerDocument):
         """Every licence that may stay; empty if all may."""
         return frozenset(self.allowed) | frozenset(PERMISSIVE if self.permissive else ())
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import pyarrow
 
-        from ingot.data.text.texts import Texts
-
-        texts = Texts.of(documents.column("text"))
         found: list[str | None] = []
         for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
             head = texts.data[start : min(end, start + self.head_bytes)].tobytes()

@@ -1,4 +1,4 @@
-"""Lines that are no prose go, as in the pipelines of DCLM and OLMo 3; a document that loses too many words goes whole.
+"""The step `line_modifiers` removes lines that are not prose (DCLM, OLMo 3), and documents that lose too many words.
 
 For each line (text.split("\n")), empty ones excepted:
 
@@ -15,17 +15,19 @@ the option has another name there; here they are what the configuration says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from ingot.data.step import PerDocument, Rule, at_most, numbers
+from ingot.data.step import PerText, Rule, at_most, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
 
-class LineModifiersStep(PerDocument):
+
+class LineModifiersStep(PerText):
     """The line rules of DCLM and OLMo 3. Rewrites the text, and removes documents that lose too many words."""
 
     rate = 32
@@ -58,9 +60,8 @@ class LineModifiersStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("text", "_removed_lines", "_removed_word_share")
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
-        import pyarrow
 
         from ingot.data.rules.gopher_quality import per
         from ingot.data.rules.line_modifiers import COUNTED, WHERE, modify
@@ -69,7 +70,6 @@ class LineModifiersStep(PerDocument):
         from ingot.data.text.phrases import Phrases
         from ingot.data.text.texts import Texts
 
-        texts = Texts.of(documents.column("text"))
         lines = lines_of(texts)
         names = Phrases.of(COUNTED, ignore_case=True)
         phrases = Phrases.of(list(self.phrases), ignore_case=False)
@@ -99,9 +99,9 @@ class LineModifiersStep(PerDocument):
             all_words,
         )
         return {
-            "text": Texts(result[:size], offsets).column(),
-            "_removed_lines": pyarrow.array(removed_lines),
-            "_removed_word_share": pyarrow.array(per(removed_words, all_words)),
+            "text": Texts(result[:size], offsets),
+            "_removed_lines": removed_lines,
+            "_removed_word_share": per(removed_words, all_words),
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

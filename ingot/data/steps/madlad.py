@@ -1,4 +1,4 @@
-"""Documents with few sentences or many questionable ones go (MADLAD-400, Kudugunta et al. 2023, section 2.3).
+"""The step `madlad` removes documents with few or many questionable sentences (MADLAD-400, Kudugunta et al. 2023, section 2.3).
 
 Sentences are those of text/sentences.py. Questionable is one that breaks a chosen rule; the numbers are the paper's:
 
@@ -13,17 +13,19 @@ cursed strings those that ask for the end of a sentence are left out: the full s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.step import PerText, Rule, at_least, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
 
-class MadladStep(PerDocument):
+
+class MadladStep(PerText):
     """The sentence rules of MADLAD-400 (Kudugunta et al. 2023, section 2.3), as OLMo 3 uses them."""
 
     rate = 76
@@ -57,18 +59,15 @@ class MadladStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("_madlad_sentences", "_madlad_questionable")
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
-        import pyarrow
 
         from ingot.data.rules.gopher_quality import per
         from ingot.data.rules.madlad import count
         from ingot.data.text.characters import character_flags
         from ingot.data.text.phrases import Phrases
-        from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 
-        texts = Texts.of(documents.column("text"))
         words = words_of(texts)
         phrases = Phrases.of(self.cursed, ignore_case=False)
         chosen = np.array([number in self.rules for number in range(6)])
@@ -86,10 +85,7 @@ class MadladStep(PerDocument):
             sentences,
             questionable,
         )
-        return {
-            "_madlad_sentences": pyarrow.array(sentences),
-            "_madlad_questionable": pyarrow.array(per(questionable, sentences)),
-        }
+        return {"_madlad_sentences": sentences, "_madlad_questionable": per(questionable, sentences)}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         share, limit = numbers(columns, "_madlad_questionable"), self.min_questionable

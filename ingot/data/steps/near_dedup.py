@@ -1,4 +1,4 @@
-"""Near duplicates by MinHash: the phases in order, and the rule.
+"""The step `near_dedup` removes near duplicates by MinHash: the phases in order, and the rule.
 
     band keys -> buckets -> components      bands.py: which documents may be alike
     shingle sets -> clusters                verify.py: which are, and which stays
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
 
-COLUMNS = {
+NAMES = {
     "cluster": "duplicate_cluster",
     "size": "duplicate_count",
     "similarity": "duplicate_similarity",
-    "place": "_duplicate_place",
+    "location": "_duplicate_location",
 }
 BINS = 50  # of the histogram of similarities between 0 and 1
 
@@ -99,7 +99,7 @@ class NearDedupStep(KeepConfig):
         return float((1 / self.bands) ** (1 / self.rows))
 
     def writes(self) -> tuple[str, ...]:
-        return ("duplicate_cluster", "duplicate_count", "duplicate_similarity", "_duplicate_place")
+        return ("duplicate_cluster", "duplicate_count", "duplicate_similarity", "_duplicate_location")
 
     def outside(self) -> dict[str, str]:
         return {str(self.tokenizer): fingerprint(self.tokenizer)} if self.tokenizer else {}
@@ -115,38 +115,34 @@ class NearDedupStep(KeepConfig):
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
         from ingot.data.dedup.bands import BAND, find_components, link_buckets, write_band_keys
-        from ingot.data.dedup.between import outputs_of, parts_of, task_options
         from ingot.data.dedup.clusters import write_member_columns
-        from ingot.data.dedup.verify import SETS, Batch, verify_batch, write_sets
-        from ingot.data.engine.exchange import partitions_for
+        from ingot.data.dedup.verify import SETS, verify_batch, write_sets
+        from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
+        from ingot.data.engine.shard import COLUMNS
 
         count = partitions_for(sum(shard.rows for shard in shards) * self.bands * BAND.itemsize)
-        config = task_options(self)
+        config = self.task_options()
 
         keys = work.run("near_keys", write_band_keys, shards, config | {"partitions": count})
-        buckets = work.run("near_buckets", link_buckets, parts_of(keys, count, shards))
-        [everything] = parts_of(buckets, 1, shards)
+        buckets = work.run("near_buckets", link_buckets, partitions(keys, count, shards))
+        [everything] = partitions(buckets, 1, shards)
         [found] = work.run("near_components", find_components, [everything])
 
-        candidates = outputs_of([found], shards)
+        candidates = shard_partitions([found], shards)
         batches = found.report["batches"]
         sets = work.run("near_sets", write_sets, candidates, config | {"batches": batches})
-        files = tuple(task.file(SETS) for task in sets)
-        verified = work.run(
-            "near_verified", verify_batch, [Batch(part, files) for part in parts_of(sets, batches, shards)], config
-        )
-        members = outputs_of(verified, shards)
-        return [
-            done.file("columns.parquet") for done in work.run("near_columns", write_member_columns, members, COLUMNS)
-        ]
+        verifying = partitions(sets, batches, shards, [task.file(SETS) for task in sets])
+        verified = work.run("near_verified", verify_batch, verifying, config)
+        members = shard_partitions(verified, shards)
+        return [done.file(COLUMNS) for done in work.run("near_columns", write_member_columns, members, NAMES)]
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        kept = columns.column("_duplicate_place").combine_chunks().fill_null(-1).to_numpy()
+        leaders = columns.column("_duplicate_location").combine_chunks().fill_null(-1).to_numpy()
         if self.min_jaccard is None:
             values, limit = numbers(columns, "duplicate_count"), "alike by their signatures"
         else:
             values, limit = numbers(columns, "duplicate_similarity"), "Jaccard similarity"
-        return [Rule("near duplicate of another document", kept >= 0, values, limit, partners=kept)]
+        return [Rule("near duplicate of another document", leaders >= 0, values, limit, partners=leaders)]
 
     def report(self, tables: Iterable[pyarrow.Table]) -> Report:
         """The S-curve's numbers, and how alike the removed are to what stayed: counts in `BINS` equal parts of 0 to 1."""

@@ -1,4 +1,4 @@
-"""Unicode normal forms (Unicode Standard Annex 15). A text that is normal already is not touched."""
+"""The step `normalise` brings texts into a Unicode normal form (Unicode Standard Annex 15)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NormaliseStep(PerDocument):
         import numpy as np
         import pyarrow.compute as compute
 
-        from ingot.data.extract.rewrite import rewritten
+        from ingot.data.text.texts import rewritten
 
         form = self.form
         text = documents.column("text")

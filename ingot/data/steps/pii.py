@@ -1,6 +1,6 @@
-"""Personal data masked as FineWeb does: e-mail addresses, public IPv4 addresses and, if asked, phone numbers.
+"""The step `pii` masks personal data as FineWeb does: e-mail addresses, public IPv4 addresses and, if asked, phone numbers.
 
-What is found is replaced by reserved examples, in turn; the turn begins anew in each document. E-mail addresses and
+What is found is replaced by reserved examples in rotation, which starts again in each document. E-mail addresses and
 IP addresses are found with the regular expressions of datatrove; a phone number is a North American one (Dolma). The
 expressions look only at runs of bytes that can hold a match.
 """
@@ -12,17 +12,16 @@ import re
 import string
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ingot.data.step import PerDocument
+from ingot.data.step import PerText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
-    import pyarrow
     from numpy.typing import NDArray
 
     from ingot.data.text.texts import Texts
@@ -66,7 +65,7 @@ def is_public(address: str) -> bool:
         return False
 
 
-class PiiStep(PerDocument):
+class PiiStep(PerText):
     """Mask e-mail addresses and public IP addresses as FineWeb does, and phone numbers if asked. Rewrites the text."""
 
     rate = 72
@@ -99,40 +98,39 @@ class PiiStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("text", "_pii_emails", "_pii_ips", "_pii_phones", "_pii_spans")
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
         import pyarrow
 
         from ingot.data.text.texts import Texts
 
-        texts = Texts.of(documents.column("text"))
         matches = self._matches(texts)
         counts = {kind: np.zeros(len(texts), np.int64) for kind in ("email", "ip", "phone")}
         spans: list[list[int] | None] = [None] * len(texts)
-        pieces: list[bytes] = []
+        parts: list[bytes] = []
         copied = int(texts.offsets[0])
         growth = np.zeros(len(texts), np.int64)
         for text, found in sorted(matches.items()):
             begin = int(texts.offsets[text])
             in_text: list[int] = []
             for match in sorted(found, key=lambda match: match.start):
-                turn = counts[match.kind][text]
+                used = counts[match.kind][text]
                 choices = getattr(self, f"{match.kind}_replacements")
-                replacement = choices[turn % len(choices)].encode()
-                pieces += [texts.data[copied : match.start].tobytes(), replacement]
+                replacement = choices[used % len(choices)].encode()
+                parts += [texts.data[copied : match.start].tobytes(), replacement]
                 copied = match.end
                 counts[match.kind][text] += 1
                 growth[text] += len(replacement) - (match.end - match.start)
                 first = len(texts.data[begin : match.start].tobytes().decode("utf-8"))
                 in_text += [first, first + len(texts.data[match.start : match.end].tobytes().decode("utf-8"))]
             spans[text] = in_text
-        pieces.append(texts.data[copied : texts.offsets[-1]].tobytes())
+        parts.append(texts.data[copied : texts.offsets[-1]].tobytes())
         offsets = np.concatenate(([0], np.cumsum(np.diff(texts.offsets) + growth)))
         return {
-            "text": Texts(np.frombuffer(b"".join(pieces), np.uint8), offsets).column(),
-            "_pii_emails": pyarrow.array(counts["email"]),
-            "_pii_ips": pyarrow.array(counts["ip"]),
-            "_pii_phones": pyarrow.array(counts["phone"]),
+            "text": Texts(np.frombuffer(b"".join(parts), np.uint8), offsets),
+            "_pii_emails": counts["email"],
+            "_pii_ips": counts["ip"],
+            "_pii_phones": counts["phone"],
             "_pii_spans": pyarrow.array(spans, pyarrow.list_(pyarrow.int64())),
         }
 
@@ -146,7 +144,7 @@ class PiiStep(PerDocument):
                 for match in pattern.finditer(window, first):
                     if kind == "ip" and self.public_ips_only and not is_public(match.group()):
                         continue
-                    # A run is ASCII: places in it are places in the bytes.
+                    # A run is ASCII: positions in it are positions in the bytes.
                     begins, ends = start + match.start() - first, start + match.end() - first
                     if not any(begins < other.end and other.start < ends for other in taken):
                         taken.append(Match(begins, ends, kind))
@@ -156,14 +154,14 @@ class PiiStep(PerDocument):
         """For each kind that is wanted: its expression and the runs that can hold a match."""
         import numpy as np
 
-        from ingot.data.text.runs import digit_at, places_of, runs
+        from ingot.data.text.runs import digit_at, positions_of, runs
 
         digits = string.digits.encode()
         if self.emails:
             allowed = ALPHANUMERIC + b"!#$%&'*+/=?^_`{|}~-.@[]:"
-            yield "email", EMAIL, runs(texts, places_of(texts, b"@"), allowed)
+            yield "email", EMAIL, runs(texts, positions_of(texts, b"@"), allowed)
         if self.ips:
-            dots = places_of(texts, b".")
+            dots = positions_of(texts, b".")
             dots = dots[digit_at(texts, dots - 1) & digit_at(texts, dots + 1)]
             yield "ip", IP, runs(texts, dots, digits + b".")
         if self.phones:

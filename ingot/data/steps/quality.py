@@ -1,4 +1,4 @@
-"""A quality score in [0, 1] for every document by a plain formula: the step `quality`.
+"""The step `quality` gives every document a score in [0, 1] by a plain formula.
 
 Prose, the mean of four parts that are each full at what good running text reaches:
     sentences    share of non-empty lines that end in . ? ! : or a closing quote or bracket after them   / 0.6

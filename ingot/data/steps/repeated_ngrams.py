@@ -1,25 +1,28 @@
-"""The same few words over and over, without a pause: what a broken page or a looping generator writes.
+"""The step `repeated_ngrams` removes texts that repeat the same few words many times in a row.
+
+A broken page or a looping generator writes such texts.
 
     repetitions  =  the largest r such that some sequence of k words (1 <= k <= 13) stands r times one after the other
 
 OLMo 3 removes texts with 32 repetitions or more (of tokenizer tokens; words here). A sequence of k words stands r times in a
-row exactly if (r - 1) · k words one after the other equal the word k places before.
+row exactly if (r - 1) · k words one after the other equal the word k words before.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.rules.word_option import WORDS, Words
-from ingot.data.step import PerDocument, Rule, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, numbers
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from ingot.data.text.texts import Texts
 
-class RepeatedNgramsStep(PerDocument):
+
+class RepeatedNgramsStep(PerText):
     """The same few words many times in a row (OLMo 3: 32 times, 1 to 13 tokens)."""
 
     rate = 97
@@ -34,18 +37,16 @@ class RepeatedNgramsStep(PerDocument):
     def writes(self) -> tuple[str, ...]:
         return ("_repetitions",)
 
-    def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
+    def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
-        import pyarrow
 
         from ingot.data.rules.kernels import repetitions
-        from ingot.data.text.texts import Texts
         from ingot.data.text.words import words_of
 
-        words = words_of(Texts.of(documents.column("text")), self.words)
-        result = np.zeros(len(documents), np.int64)
+        words = words_of(texts, self.words)
+        result = np.zeros(len(texts), np.int64)
         repetitions(words.hashes, words.offsets, self.longest_ngram, result)
-        return {"_repetitions": pyarrow.array(result)}
+        return {"_repetitions": result}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         repetitions = numbers(columns, "_repetitions")

@@ -1,4 +1,4 @@
-"""The step `safety`: counts by list, a weighted sum, a classifier's probability; then remove or mark.
+"""The step `safety` counts the terms of lists and asks a classifier, and removes or marks documents.
 
     safety = sum over lists of  weight × hits
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
@@ -31,7 +30,9 @@ class TermList(Config):
     """A list of terms that a safety filter looks for."""
 
     name: str = Field(pattern=r"[a-z0-9_]+", description="its hits are in the column `safety_NAME`")
-    file: str = Field(description="one entry a line; empty lines and lines that begin with `#` are skipped")
+    file: str = Field(
+        description="one entry a line, .gz allowed; empty lines and lines that begin with `#` are skipped"
+    )
     form: Literal["terms", "hashed", "regex"] = Field(
         default="terms",
         description="`terms`: words in a row, case and punctuation aside; `hashed`: such terms as 16 hexadecimal digits "
@@ -40,22 +41,14 @@ class TermList(Config):
     weight: float = Field(default=1.0, ge=0, description="what one hit adds to the column `safety`")
 
 
-def entries_of(entry: TermList) -> list[str]:
-    """The entries of a list's file."""
-    lines = Path(entry.file).read_text(encoding="utf-8").splitlines()
-    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if not found:
-        raise DataError("the list is empty", place=entry.file, fix="one term a line")
-    return found
-
-
 def hashes_of(entry: TermList) -> NDArray[np.uint64]:
     """The hashes of a list's terms."""
     import numpy as np
 
     from ingot.data.classify.terms import MAX_WORDS, term_hashes
+    from ingot.data.read.streams import read_list
 
-    entries = entries_of(entry)
+    entries = read_list(entry.file)
     if entry.form == "hashed":
         for number, line in enumerate(entries, start=1):
             if not re.fullmatch(r"[0-9a-f]{16}", line):
@@ -75,7 +68,9 @@ def count_regex(texts: pyarrow.ChunkedArray, entry: TermList) -> NDArray[np.int6
     import pyarrow
     import pyarrow.compute
 
-    pattern = "(?i)(?:" + "|".join(f"(?:{line})" for line in entries_of(entry)) + ")"
+    from ingot.data.read.streams import read_list
+
+    pattern = "(?i)(?:" + "|".join(f"(?:{line})" for line in read_list(entry.file)) + ")"
     try:
         return np.asarray(pyarrow.compute.count_substring_regex(texts, pattern=pattern).to_numpy(), np.int64)
     except pyarrow.ArrowInvalid as error:
@@ -123,11 +118,12 @@ class SafetyStep(PerDocument):
     def longest(self) -> int:
         """Words of the longest term; of hashed ones it is not known."""
         from ingot.data.classify.terms import MAX_WORDS
+        from ingot.data.read.streams import read_list
 
         if any(entry.form == "hashed" for entry in self.lists):
             return MAX_WORDS
         plain = [entry for entry in self.lists if entry.form == "terms"]
-        return max((len(re.findall(r"\w+", line)) for entry in plain for line in entries_of(entry)), default=1)
+        return max((len(re.findall(r"\w+", line)) for entry in plain for line in read_list(entry.file)), default=1)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
         import numpy as np

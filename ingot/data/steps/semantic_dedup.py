@@ -1,4 +1,4 @@
-"""Documents that say the same: SemDeDup (Abbas et al. 2023, arXiv 2303.09540) on embeddings.
+"""The step `semantic_dedup` removes documents that say the same: SemDeDup (Abbas et al. 2023, arXiv 2303.09540).
 
     embed (a task a shard)       an embedding for each document
     centroids (one task)         k-means on a sample, the documents with the smallest id hashes
@@ -78,13 +78,12 @@ class SemanticDedupStep(KeepConfig):
         return tuple(dict.fromkeys((*super().reads(), *([self.embedding_column] if self.embedding_column else []))))
 
     def writes(self) -> tuple[str, ...]:
-        return ("semantic_similarity", "_semantic_place")
+        return ("semantic_similarity", "_semantic_location")
 
     def outside(self) -> dict[str, str]:
         return {str(path): fingerprint(path) for path in sorted(self.model.glob("*.*"))} if self.model else {}
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.dedup.between import outputs_of, parts_of, task_options
         from ingot.data.dedup.semantic import (
             Embedded,
             assign,
@@ -94,9 +93,10 @@ class SemanticDedupStep(KeepConfig):
             record,
             write_similarity,
         )
-        from ingot.data.engine.exchange import partitions_for
+        from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
+        from ingot.data.engine.shard import COLUMNS
 
-        config = task_options(self)
+        config = self.task_options()
         embedded = work.run("semantic_embed", embed_shard, shards, config)
         width = max((task.report["width"] for task in embedded), default=1)
         total = sum(task.report["documents"] for task in embedded)
@@ -104,24 +104,19 @@ class SemanticDedupStep(KeepConfig):
         files = tuple(task.file("embedded.npy") for task in embedded)
         everything = Embedded(files, content_hash([task.key for task in embedded], 24))
         [found] = work.run(
-            "semantic_centroids",
-            find_centroids,
-            [everything],
-            {"count": count, "width": width, "seed": self.seed},
+            "semantic_centroids", find_centroids, [everything], {"count": count, "width": width, "seed": self.seed}
         )
-        partitions = partitions_for(total * record(width).itemsize)
+        count = partitions_for(total * record(width).itemsize)
         items = [
             Embedded((file,), content_hash([task.key, found.key], 24), found.file("centroids.npy"))
             for file, task in zip(files, embedded, strict=True)
         ]
-        assigned = work.run("semantic_assign", assign, items, {"partitions": partitions, "width": width})
-        compared = work.run(
-            "semantic_compare", compare, parts_of(assigned, partitions, shards), config | {"width": width}
-        )
-        outputs = outputs_of(compared, shards)
-        return [done.file("columns.parquet") for done in work.run("semantic_columns", write_similarity, outputs)]
+        assigned = work.run("semantic_assign", assign, items, {"partitions": count, "width": width})
+        compared = work.run("semantic_compare", compare, partitions(assigned, count, shards), config | {"width": width})
+        outputs = shard_partitions(compared, shards)
+        return [done.file(COLUMNS) for done in work.run("semantic_columns", write_similarity, outputs)]
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        kept = columns.column("_semantic_place").combine_chunks().fill_null(-1).to_numpy()
+        leaders = columns.column("_semantic_location").combine_chunks().fill_null(-1).to_numpy()
         values = numbers(columns, "semantic_similarity")
-        return [Rule("says the same as another document", kept >= 0, values, "cosine", partners=kept)]
+        return [Rule("says the same as another document", leaders >= 0, values, "cosine", partners=leaders)]

@@ -1,4 +1,4 @@
-"""Prose or code? The step `split`.
+"""The step `split` tells prose from code.
 
 A Python file is code and its docstrings are prose: the reader knows. Any other text is judged by its non-empty lines: a
 line looks like code if it

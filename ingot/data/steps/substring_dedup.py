@@ -1,4 +1,4 @@
-"""Step `substring_dedup`: cut out every passage of L bytes or more that stands more than once in the corpus.
+"""The step `substring_dedup` cuts out every passage of L bytes or more that stands more than once in the corpus.
 
     anchors   a shard: where its windows of L bytes are anchored (substring_anchors.py), and the hashes of the grams
     repeated  a part of all hashes: those that more than one anchor has, back to the shards that have them
@@ -37,8 +37,8 @@ class SubstringDedupStep(AcrossDocuments):
     """Cut out every passage of at least `min_bytes` that stands more than once, in one document or in several.
 
     Lee et al. 2022 (arXiv 2107.06499) strike every copy of 100 bytes and more (50 tokens of 2 bytes); Olmo 3 strikes
-    500 bytes and more and whatever lies between two struck passages that nearly touch (`coverage`). Copies are found
-    byte for byte: the result is that of a suffix array over the whole corpus. Cutting brings strangers together and may
+    500 bytes and more and what is between two struck passages that nearly touch (`coverage`). Copies are found
+    byte for byte: the result is that of a suffix array over the whole corpus. Cutting joins what was apart and may
     make new repeats; name the step twice to cut those too.
     """
 
@@ -70,39 +70,31 @@ class SubstringDedupStep(AcrossDocuments):
         return ("text", "substring_bytes", "substring_words", "_substring_spans")
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.dedup.substring import (
-            SEEN,
-            ShardItem,
-            collect,
-            find,
-            parts_of,
-            rewrite,
-            select_repeated,
-            strike,
-        )
+        from ingot.data.dedup.substring import SEEN, collect, find, rewrite, select_repeated, strike
         from ingot.data.dedup.substring_groups import context_type
-        from ingot.data.engine.exchange import partitions_for
+        from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
+        from ingot.data.engine.shard import COLUMNS
 
         length: dict[str, Any] = {"min_bytes": self.min_bytes}
 
-        # One anchor for (L - k + 2) / 2 bytes, which is L / 3: room for each of them in the partitions.
+        # One anchor for (L - k + 2) / 2 bytes, which is L / 3: the partitions hold each of them.
         seen_bytes = 3 * sum(shard.bytes for shard in shards) // self.min_bytes * SEEN.itemsize
-        items = [ShardItem(shard, index) for index, shard in enumerate(shards)]
-        parts = partitions_for(4 * seen_bytes)  # finding equal ones takes several times the memory
-        anchored = self._run(work, "anchors", find, items, length | {"parts": parts})
-        repeated = self._run(work, "repeated", select_repeated, parts_of(parts, anchored), {"shards": len(shards)})
+        count = partitions_for(4 * seen_bytes)  # finding equal ones takes several times the memory
+        anchored = self._run(work, "anchors", find, shards, length | {"partitions": count})
+        folders = [done.folder for done in anchored]
+        repeated = self._run(work, "repeated", select_repeated, partitions(anchored, count, shards))
 
-        parts = partitions_for(sum(done.report["anchors"] for done in repeated) * context_type(self.min_bytes).itemsize)
-        items = [item.after(anchored, repeated) for item in items]
-        collected = self._run(work, "contexts", collect, items, length | {"parts": parts})
-        options = length | {"keep_first": self.keep_first, "shards": len(shards)}
-        struck = self._run(work, "strikes", strike, parts_of(parts, collected), options)
+        count = partitions_for(sum(done.report["anchors"] for done in repeated) * context_type(self.min_bytes).itemsize)
+        items = shard_partitions(repeated, shards, folders)
+        collected = self._run(work, "contexts", collect, items, length | {"partitions": count})
+        options = length | {"keep_first": self.keep_first}
+        struck = self._run(work, "strikes", strike, partitions(collected, count, shards), options)
 
-        options = length | {"keep_first": self.keep_first, "coverage": self.coverage}
-        cuts = self._run(work, "cut", rewrite, [item.after(anchored, struck) for item in items], options)
-        return [done.file("columns.parquet") for done in cuts]
+        items = shard_partitions(struck, shards, folders)
+        cuts = self._run(work, "cut", rewrite, items, options | {"coverage": self.coverage})
+        return [done.file(COLUMNS) for done in cuts]
 
-    def _run(self, work: Work, name: str, function: Any, items: Sequence[Any], options: dict[str, Any]) -> list[Done]:
+    def _run(self, work: Work, name: str, function: Any, items: Sequence[Any], options: Any = None) -> list[Done]:
         return work.run(f"substring-{name}", function, items, options, version=self.version)
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

@@ -1,4 +1,4 @@
-"""Step `upsample`: copies for each document, from one curve a topic.
+"""The step `upsample` gives each document a number of copies, from one curve a topic.
 
     count    a shard: tokens by topic and bucket. With a raw score: (topic, score, tokens) of each document, by topic
     rank     a topic (raw scores only): the scores that divide its tokens into equal buckets
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
-    from ingot.data.upsample.upsample import ShardItem
 
 
 class UpsampleStep(AcrossDocuments):
@@ -95,38 +94,39 @@ class UpsampleStep(AcrossDocuments):
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
         import numpy as np
 
-        from ingot.data.upsample.upsample import ShardItem, count, edges_of, give_copies, solve_topics
+        from ingot.data.engine.shard import COLUMNS
+        from ingot.data.upsample.upsample import count, edges_of, give_copies, solve_topics
 
-        items = [ShardItem(shard) for shard in shards]
         begins: dict[str, list[float]] = {}
         if self.quality:
-            tokens, begins = self._ranked(items, work)
+            tokens, begins = self._ranked(shards, work)
         else:
             tokens = {}
-            for done in work.run("upsample-count", count, items, self, version=self.version):
+            for done in work.run("upsample-count", count, shards, self, version=self.version):
                 for topic, found in done.report["tokens"].items():
                     tokens[topic] = tokens.get(topic, np.zeros(self.buckets)) + np.asarray(found)
         curves = solve_topics(tokens, self)
         rates = {topic: curve.rates(edges_of(tokens[topic])).tolist() for topic, curve in curves.items()}
         options = {"config": self.model_dump(mode="json"), "rates": rates, "begins": begins}
-        given = work.run("upsample-copies", give_copies, items, options, version=self.version)
-        return [done.file("columns.parquet") for done in given]
+        given = work.run("upsample-copies", give_copies, shards, options, version=self.version)
+        return [done.file(COLUMNS) for done in given]
 
     def _ranked(
-        self, items: Sequence[ShardItem], work: Work
+        self, shards: Sequence[Shard], work: Work
     ) -> tuple[dict[str, NDArray[np.float64]], dict[str, list[float]]]:
         """Tokens by topic and bucket, and where the buckets begin, from raw scores."""
         import numpy as np
 
-        from ingot.data.engine.exchange import partitions_for
-        from ingot.data.upsample.upsample import SCORE, PartitionItem, rank, send_scores, topic_number
+        from ingot.data.engine.exchange import partitions, partitions_for
+        from ingot.data.upsample.upsample import SCORE, rank, send_scores, topic_number
 
-        parts = partitions_for(sum(item.shard.rows for item in items) * SCORE.itemsize)
-        options = {"config": self.model_dump(mode="json"), "parts": parts}
-        sent = work.run("upsample-scores", send_scores, items, options, version=self.version)
-        parted = [PartitionItem(part, tuple(sent)) for part in range(parts)]
+        number = partitions_for(sum(shard.rows for shard in shards) * SCORE.itemsize)
+        options = {"config": self.model_dump(mode="json"), "partitions": number}
+        sent = work.run("upsample-scores", send_scores, shards, options, version=self.version)
         found: dict[str, Any] = {}
-        for done in work.run("upsample-rank", rank, parted, self.buckets, version=self.version):
+        for done in work.run(
+            "upsample-rank", rank, partitions(sent, number, shards), self.buckets, version=self.version
+        ):
             found |= done.report["topics"]
         topics = sorted({topic for done in sent for topic in done.report["topics"]})
         ranked = {topic: found[str(topic_number(topic))] for topic in topics}

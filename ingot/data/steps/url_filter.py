@@ -1,4 +1,4 @@
-"""Documents from unwanted addresses go, by the lists of the user. The same kinds of lists as datatrove and DCLM use:
+"""The step `url_filter` removes documents from unwanted addresses, by lists of the user in the kinds of datatrove and DCLM:
 
     domains             hosts; a document goes if its host or a domain above it is listed (example.org for www.example.org)
     urls                whole addresses
@@ -64,7 +64,7 @@ class UrlFilterStep(PerDocument):
 
     @cached_property
     def _lists(self) -> dict[str, set[str]]:
-        from ingot.data.rules.lists import read_list
+        from ingot.data.read.streams import read_list
 
         names = ("domains", "urls", "banned_words", "soft_banned_words", "banned_parts")
         lists = {name: {entry.lower() for path in getattr(self, name) for entry in read_list(path)} for name in names}

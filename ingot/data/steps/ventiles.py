@@ -1,10 +1,10 @@
-"""Scores to ranks inside topics: the step `ventiles`.
+"""The step `ventiles` turns scores into ranks inside topics.
 
 The documents of a topic, ordered by score, are cut into `buckets` shares of equal weight (tokens):
 
     bucket = floor(buckets × (weight of the documents before it) / (weight of the topic))
 
-Equal scores are ordered by place, so that every document has one bucket. A classifier's raw score means another thing
+Equal scores are ordered by location, so that every document has one bucket. A classifier's raw score means another thing
 in every topic (a recipe is never an encyclopaedia); the rank does not. Olmo 3 upsamples by topic and ventile.
 
 Exact, through files, in bounded memory:
@@ -18,16 +18,15 @@ Invariant: a bucket depends on the documents only, not on shards, partitions or 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from ingot.data.step import AcrossDocuments
-from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ingot.data.engine.shard import Shard
     from ingot.data.engine.work import Work
@@ -51,23 +50,19 @@ class VentilesStep(AcrossDocuments):
         return (self.column,)
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.classify.ventiles import Partition, Spread, add_up, gather, measure, rank, spread
+        from ingot.data.classify.ventiles import CELLS, add_up, gather, measure, rank, spread
+        from ingot.data.engine.exchange import ShardPartition, partitions, shard_partitions
+        from ingot.data.engine.shard import COLUMNS
 
         measured = work.run("ventiles-measure", measure, shards, self, version=self.version)
-        files = tuple(done.file("cells.npy") for done in measured)
-        one = Partition(0, files, Path(), None, content_hash([done.key for done in measured]))
-        [added] = work.run("ventiles-add", add_up, [one], self, version=self.version)
-        cells = added.file("cells.npy")
-        items = [Spread(shard, cells, content_hash([shard.key, added.key])) for shard in shards]
+        [everything] = partitions(measured, 1, shards)
+        [added] = work.run("ventiles-add", add_up, [everything], self, version=self.version)
+        cells = [added.file(CELLS)]
+        [everything] = partitions(measured, 1, shards, cells)
+        items = [ShardPartition(shard, everything) for shard in shards]
         spreads = work.run("ventiles-spread", spread, items, self, version=self.version)
-        files, key = tuple(done.file("records") for done in spreads), content_hash([done.key for done in spreads])
-        parts = [
-            Partition(number, files, cells, None, content_hash([key, number]))
-            for number in range(added.report["partitions"])
-        ]
-        options = {"buckets": self.buckets, "shards": max((shard.number for shard in shards), default=0) + 1}
-        ranked = work.run("ventiles-rank", rank, parts, options, version=self.version)
-        files, key = tuple(done.file("buckets") for done in ranked), content_hash([done.key for done in ranked])
-        ends = [Partition(shard.number, files, cells, shard, content_hash([key, shard.key])) for shard in shards]
-        done = work.run("ventiles-gather", gather, ends, self.column, version=self.version)
-        return [each.file("columns.parquet") for each in done]
+        ranking = partitions(spreads, added.report["partitions"], shards, cells)
+        ranked = work.run("ventiles-rank", rank, ranking, self.buckets, version=self.version)
+        gathering = shard_partitions(ranked, shards)
+        done = work.run("ventiles-gather", gather, gathering, self.column, version=self.version)
+        return [each.file(COLUMNS) for each in done]

@@ -1,10 +1,10 @@
-"""Tasks over long documents: how often words stand in it (counted by a program), and scenes made of all its mentions of a phrase.
+"""Tasks over long documents: how often words occur (counted by a program), and scenes made of all mentions of a word.
 
 Words and phrases are picked by tf-idf among those whose count is in range: tf(w) · ln(N / df(w)), N sections. Both tasks
 need the whole text at once, which is what long-context training lacks (OLMo 3, arXiv 2512.13961, section on long context).
 
 Invariant: the answer of a counting question is the number of whole-word, case-blind occurrences; it is counted a second time,
-in another way, before the sample is kept.
+in another way, before the sample is accepted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from ingot.data.synthesize.config import CountTask, VignettesTask
-from ingot.data.synthesize.passages import sentences
 from ingot.data.synthesize.rewrite import cleaned
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Passage, Refused, Request, sentences
 
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST_WORD = 4

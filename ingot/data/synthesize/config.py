@@ -1,4 +1,4 @@
-"""Configuration of the `synthesize` stage: which documents to make from which, and who writes them."""
+"""Configuration of the `synthesize` stage: which documents to make from which, and what writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Style = Literal["plain", "encyclopedia", "textbook", "dialogue"]
 
 
 class EndpointConfig(Config):
-    """A server that speaks OpenAI's chat completions."""
+    """A server with OpenAI's chat completions API."""
 
     url: str = Field(description="address up to and including the version, as in http://127.0.0.1:8000/v1")
     model: str = Field(description="name of the model there")
@@ -124,7 +124,7 @@ class VignettesTask(Config):
 
 
 class ProblemsTask(PassageTask):
-    """A problem inspired by a passage, with a program whose printed result is the answer; kept if running it agrees."""
+    """A problem inspired by a passage, with a program whose printed result is the answer; accepted if running it agrees."""
 
     task: Literal["problems"] = Field(default="problems", description="name of the task")
     seconds: float = Field(default=5.0, gt=0, description="most processor seconds of the program")
@@ -141,7 +141,7 @@ class SynthesizeConfig(Config):
 
     tasks: list[SynthesisTask] = Field(min_length=1, description="what is made, in order")
     endpoint: EndpointConfig | None = Field(
-        default=None, description="who writes; null: the checkpoint that the stage is given as input"
+        default=None, description="what writes; null: the checkpoint that the stage is given as input"
     )
     temperature: float = Field(default=0.8, ge=0, description="of sampling")
     top_p: float = Field(default=0.95, gt=0, le=1, description="of sampling")

@@ -1,9 +1,9 @@
-"""From documents to made documents: requests, answers, checks, samples. Read `synthesize` from top to bottom.
+"""Makes documents from documents: requests, answers, checks, samples. Read `synthesize` from top to bottom.
 
-    documents -> passages -> requests -> answers (asked once, kept in answers.jsonl) -> checks -> documents/
+    documents -> passages -> requests -> answers (asked once, stored in answers.jsonl) -> checks -> documents/
 
 Invariant: an answer is on disk before it is used, under the key of its question, so that an interrupted run asks nothing twice;
-every refused answer is kept with its reason in rejected.jsonl. Which passages are taken depends on their ids only.
+every refused answer is stored with its reason in rejected.jsonl. Which passages are taken depends on their ids only.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from ingot.data.synthesize.config import (
     TranslateTask,
     VignettesTask,
 )
-from ingot.data.synthesize.passages import passages
-from ingot.data.synthesize.sample import Passage, Refused, Request, Sample
+from ingot.data.synthesize.sample import Passage, Refused, Request, Sample, passages
 from ingot.data.synthesize.writer import Prompt, Settings, Writer
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder
@@ -86,7 +85,7 @@ def synthesize(
             "not one sample was accepted: "
             + "; ".join(f"{name}: {dict(tally.refused)}" for name, tally in tallies.items()),
             place="synthesize",
-            fix="look at rejected.jsonl beside the stage's results, and loosen the checks or choose other documents",
+            fix="look at rejected.jsonl in the stage's folder, and loosen the checks or choose other documents",
         )
     write(samples, documents if config.keep_documents else None, folder.artifact("documents"))
     return {
@@ -216,7 +215,7 @@ class Answers:
         if requests[0].task == "count":
             yield from ((request, None) for request in requests)
             return
-        assert writer is not None, "the stage has checked that somebody writes"
+        assert writer is not None, "the stage has checked that there is a writer"
         keys = [request.key(writer.name, {**asdict(settings), "seed": seed}) for request in requests]
         missing = [at for at, key in enumerate(keys) if key not in self.known]
         prompts = [Prompt(requests[at].prompt, int(keys[at][:7], 16)) for at in missing]

@@ -1,4 +1,4 @@
-"""Tasks that write a passage anew: rephrased, as study notes, in another language. The prompts, and the checks of answers.
+"""Tasks that rewrite a passage: rephrased, as study notes, in another language. The prompts, and the checks of answers.
 
 A check is cheap and certain: length, numbers that must survive, words copied, the language. It cannot see every mistake;
 what it refuses is counted with its reason.
@@ -26,7 +26,7 @@ COPIED_WORDS = 8
 
 
 def rephrase(task: RephraseTask, passage: Passage, number: int) -> list[Request]:
-    """`per_passage` requests in different styles; the passage's number turns the wheel of styles."""
+    """`per_passage` requests in different styles; the passage's number picks the first style."""
     requests = []
     for variant in range(task.per_passage):
         style = task.styles[(number + variant) % len(task.styles)]

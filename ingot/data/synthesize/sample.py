@@ -1,13 +1,18 @@
-"""What is asked, what came of it, and where it came from.
+"""Passages of documents, the requests made about them, and the samples that come of it.
 
-Invariant: a request's key is the hash of everything that decides the answer (the prompt, the sampling, the writer), so that
-an answer on disk is never used for another question; a sample's lineage names the parent document, the very characters it
-was made from and their hash, the task, the prompt and the writer.
+A passage is a run of paragraphs up to a number of words; a paragraph that is longer is cut at a sentence.
+
+Invariants: passages are slices of the text, in order, and never overlap; what is shorter than `shortest` is left out. A
+request's key is the hash of everything that decides the answer (the prompt, the sampling, the writer), so that an answer on
+disk is never used for another question. A sample's lineage names the parent document, the very characters it was made from
+and their hash, the task, the prompt and the writer.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +21,7 @@ from ingot.workspace.config import content_hash
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece of a document: characters [start, end)."""
+    """Characters [start, end) of a document."""
 
     document: str
     start: int
@@ -82,3 +87,41 @@ class Sample:
 
 class Refused(Exception):
     """The answer does not do; the message is the reason, a few words that can be counted."""
+
+
+PARAGRAPH = re.compile(r"\S(?:.*?\S)??(?=\s*\n\s*\n|\s*\Z)", re.DOTALL)
+SENTENCE = re.compile(r"\S.*?(?:[.!?…][\"'”’)\]]*(?=\s)|\Z)", re.DOTALL)
+
+
+def passages(document: str, text: str, shortest: int, longest: int) -> Iterator[Passage]:
+    """The passages of a document with `shortest` to `longest` words."""
+    start = end = words = 0
+    for first, last in _parts(text, longest):
+        count = len(text[first:last].split())
+        if words and words + count > longest:
+            if words >= shortest:
+                yield Passage(document, start, end, text[start:end])
+            words = 0
+        if not words:
+            start = first
+        end, words = last, words + count
+    if words >= shortest:
+        yield Passage(document, start, end, text[start:end])
+
+
+def _parts(text: str, longest: int) -> Iterator[tuple[int, int]]:
+    """Paragraphs as they are, and the sentences of those with more than `longest` words; a longer sentence is cut too."""
+    for paragraph in PARAGRAPH.finditer(text):
+        if len(paragraph[0].split()) <= longest:
+            yield paragraph.span()
+            continue
+        for sentence in SENTENCE.finditer(text, *paragraph.span()):
+            words = list(re.compile(r"\S+").finditer(text, *sentence.span()))
+            for at in range(0, len(words), longest):
+                part = words[at : at + longest]
+                yield part[0].start(), part[-1].end()
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, white space inside them made single."""
+    return [" ".join(found[0].split()) for found in SENTENCE.finditer(text)]

@@ -1,4 +1,4 @@
-"""Who answers: anything that takes prompts and gives texts; here a server that speaks OpenAI's chat completions.
+"""Writers, which take prompts and give texts; here a server with OpenAI's chat completions API.
 
 A request that meets a full queue (429), a server error (5xx) or no answer is sent again after a pause that doubles, or after
 what the server asks for (Retry-After). Any other refusal (a wrong key, an unknown model) stops the work: it would meet every
@@ -117,13 +117,13 @@ class Endpoint:
         request = urllib.request.Request(address, json.dumps(body).encode(), headers)
         deadline = time.monotonic() + self.config.timeout_seconds
         with urllib.request.urlopen(request, timeout=self.config.timeout_seconds) as response:
-            pieces = []
-            while piece := response.read(65_536):
-                pieces.append(piece)
+            parts = []
+            while part := response.read(65_536):
+                parts.append(part)
                 if time.monotonic() > deadline:
                     raise TimeoutError("the answer did not end in time")
         try:
-            content = json.loads(b"".join(pieces))["choices"][0]["message"]["content"]
+            content = json.loads(b"".join(parts))["choices"][0]["message"]["content"]
         except (json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
             raise IngotError(
                 "the server's answer is not a chat completion",

@@ -1,7 +1,7 @@
-"""Eight bytes at a time: tests on all bytes of a 64-bit word at once, for the ASCII that most text consists of.
+"""Tests on eight bytes at a time, as one 64-bit word, for the ASCII that most text consists of.
 
 A test answers with the highest bit of each byte. `load_8` puts the first byte of the text into the lowest bits, so that
-the lowest bit of an answer is the first place. Tests of ranges hold for bytes below 0x80: ask `others` first.
+the lowest bit of an answer is the first position. Tests of ranges hold for bytes below 0x80: ask `others` first.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Properties of characters for CPU kernels: a byte of flags for each code point, made from Python's own Unicode data.
+r"""Properties of characters for CPU kernels: a byte of flags for each code point, made from Python's own Unicode data.
 
     flags = character_flags()                # uint8, 0x110000 entries; made once a process, in about 0.1 s
     flags[code point] & SPACE                # the same answer as str.isspace
 
-Invariant: SPACE, WORD, LETTER and UPPER agree with str.isspace, re's \\w, str.isalpha and str.isupper of the running
-Python at every code point; LINE_BREAK with str.splitlines.
+Invariant: SPACE, WORD, LETTER and UPPER agree with str.isspace, re's \w, str.isalpha and str.isupper of the running
+Python at every code point; LINE_BREAK with str.splitlines; DIGIT with re's \\d, the digits of every script, not ² or ½.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ PLAIN = 16  # neither in SYMBOLS nor in TERMINALS: a word without any of these i
 TERMINAL = 32  # ends a sentence in some script
 LINE_BREAK = 64  # what str.splitlines breaks at
 NEWLINE = 128  # "\n" alone
+DIGIT = 128  # of `letter_flags`: a decimal digit of any script
 
 SYMBOLS = "!/—”:％１〈&(、━\\【#%「」，】；+^]~“《„';’{|∶´[=-`*．（–？！：$～«〉,><》)?）。…@_.\"}►»" + "".join(
     map(chr, (*range(9), *range(11, 32), *range(127, 160)))
@@ -109,7 +110,17 @@ def code_point(data: NDArray[np.uint8], at: int) -> int:
 
 @loop
 def pass_over(data: NDArray[np.uint8], at: int, stop: int, table: NDArray[np.uint8], mask: int, having: bool) -> int:
-    """The first place from `at` on whose character has not (or has, if not `having`) one of the flags `mask`; or `stop`."""
+    """The first position from `at` on whose character has not (or has, if not `having`) one of the flags `mask`; or `stop`."""
     while at < stop and ((table[code_point(data, at)] & mask) != 0) == having:
         at += width(data[at])
     return at
+
+
+@cache
+def letter_flags() -> NDArray[np.uint8]:
+    """The flags SPACE, WORD and DIGIT of every code point, for formulas and for the rules of code."""
+    flags = character_flags() & np.uint8(SPACE | WORD)
+    for block in ASSIGNED:
+        digits = np.fromiter(map(str.isdecimal, map(chr, block)), bool, len(block))
+        flags[block.start : block.stop] |= digits.astype(np.uint8) * np.uint8(DIGIT)
+    return np.asarray(flags)

@@ -1,4 +1,4 @@
-"""Lines and paragraphs of texts.
+"""Splits texts into lines and paragraphs.
 
     newline      what text.split("\\n") gives: every "\\n" ends a line, empty lines count
     splitlines   what text.splitlines() gives: \\r\\n, \\v, \\f, U+2028 and others end a line too; no empty last line
@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.data.native import hash_span, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Marks, Offsets, Sizes
+from ingot.data.native import Bytes, Hashes, Marks, Offsets, Sizes, hash_span, load_8, loop
 from ingot.data.text.blocks import before_first, continuations, count_named, first_equal
 from ingot.data.text.characters import LINE_BREAK, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, empty_spans
@@ -41,20 +40,20 @@ def _cut_lines(texts: Texts, *, only_newlines: bool) -> Spans:
         _has_other_breaks(texts.data, texts.offsets, other)
     newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == ord("\n"))
     beyond = np.diff(texts.offsets)[other].sum()  # each byte of these texts may be a break
-    pieces = empty_spans(int(newlines + beyond) + len(texts), len(texts))
+    spans = empty_spans(int(newlines + beyond) + len(texts), len(texts))
     count = _lines(
         texts.data,
         texts.offsets,
         character_flags(),
         only_newlines,
         other,
-        pieces.starts,
-        pieces.ends,
-        pieces.characters,
-        pieces.hashes,
-        pieces.offsets,
+        spans.starts,
+        spans.ends,
+        spans.characters,
+        spans.hashes,
+        spans.offsets,
     )
-    return pieces.first(count)
+    return spans.first(count)
 
 
 @loop
@@ -188,21 +187,13 @@ def _paragraphs(
 
 def paragraphs_of(texts: Texts, words: Spans) -> Spans:
     """The paragraphs of every text, without flags; `words` are its white-space words, which say where the stripped text
-    lies."""
+    is."""
     firsts, lasts = texts.offsets[:-1].copy(), texts.offsets[:-1].copy()
     some = words.per_text() > 0
     firsts[some] = words.starts[words.offsets[:-1][some]]
     lasts[some] = words.ends[words.offsets[1:][some] - 1]
-    pieces = empty_spans(texts.bytes // 3 + len(texts) + 1, len(texts))
+    spans = empty_spans(texts.bytes // 3 + len(texts) + 1, len(texts))
     count = _paragraphs(
-        texts.data,
-        firsts,
-        lasts,
-        pieces.starts,
-        pieces.ends,
-        pieces.characters,
-        pieces.flags,
-        pieces.hashes,
-        pieces.offsets,
+        texts.data, firsts, lasts, spans.starts, spans.ends, spans.characters, spans.flags, spans.hashes, spans.offsets
     )
-    return pieces.first(count)
+    return spans.first(count)

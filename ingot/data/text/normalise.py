@@ -1,4 +1,4 @@
-"""Texts made alike before they are compared: two copies that differ in case, punctuation, numbers or accents are one.
+"""Normalises texts before they are compared: copies that differ in case, punctuation, numbers or accents become equal.
 
     lower case        str.lower, character by character (capital sigma always becomes σ, never ς)
     numbers           a run of digits of any script, with at most one decimal part, becomes 0
@@ -21,12 +21,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets, Sizes
+from ingot.data.native import Bytes, Marks, Offsets, Sizes, loop
 from ingot.data.text.characters import ASSIGNED, SPACE, SYMBOLS, character_flags, code_point, width
 from ingot.data.text.texts import Texts
 
-SAME, SEPARATOR, NUMBER = -1, -2, -3  # entries of the table that are not places in the pool
+SAME, SEPARATOR, NUMBER = -1, -2, -3  # entries of the table that are not offsets in the pool
 DECIMAL_MARKS = ".,،٫⎖⎗⎘"
 
 
@@ -42,7 +41,7 @@ class Normal:
 
 @cache
 def _table(normal: Normal) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.bool_]]:
-    """For each code point SAME, SEPARATOR, NUMBER or where its replacement lies in the pool (length, then bytes); the
+    """For each code point SAME, SEPARATOR, NUMBER or the offset of its replacement in the pool (length, then bytes); the
     pool; which code points are decimal marks."""
     flags = character_flags()
     table = np.full(0x110000, SAME, np.int32)

@@ -1,7 +1,7 @@
-"""Which of some phrases stand in a text? One pass, whatever their number.
+"""Finds phrases in a text, in one pass whatever their number.
 
 The last five bits of three bytes, which are the same for both cases of a letter, say where a phrase may begin; a load of
-eight bytes gives the keys of six places. There two bytes say which phrases, and only those are compared.
+eight bytes gives the keys of six positions. There two bytes say which phrases, and only those are compared.
 Letters A-Z match in either case if asked; other characters match exactly.
 """
 
@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets
+from ingot.data.native import Bytes, Marks, Offsets, load_8, loop
 from ingot.data.text.blocks import EIGHT
 
 FIVE_BITS = np.uint64(0x001F001F001F001F)  # of every other byte
@@ -28,7 +27,7 @@ class Phrases(NamedTuple):
 
     data: Bytes
     offsets: Offsets
-    numbers: Offsets  # the place of each phrase in the list they were made from
+    numbers: Offsets  # the index of each phrase in the list they were made from
     fold: Bytes  # byte -> byte: lower case, or itself
     may_begin: Marks  # by the last five bits of the first, second and third byte, the first lowest
     begins: NDArray[np.uint16]  # by first byte << 8 | second byte: the first phrase that may begin there
@@ -75,10 +74,10 @@ def stands_at(data: Bytes, at: int, stop: int, phrases: Phrases, phrase: int) ->
 
 @loop
 def next_place(data: Bytes, at: int, stop: int, may_begin: Marks) -> int:
-    """The first place from `at` on where a phrase may begin, or `stop`."""
+    """The first position from `at` on where a phrase may begin, or `stop`."""
     if at + 2 > stop:
         return stop
-    while at + 8 <= stop:  # six places at once: the keys of the even ones in 16 bits each, and those of the odd ones
+    while at + 8 <= stop:  # six positions at once: the keys of the even ones in 16 bits each, and those of the odd ones
         block = load_8(data, at)
         first, second = block & FIVE_BITS, block >> EIGHT & FIVE_BITS
         even = first | second << np.uint64(5) | first >> np.uint64(6)

@@ -1,6 +1,6 @@
-"""Runs of bytes that can hold what a regular expression looks for, so that it need not look at the whole text.
+"""Finds runs of bytes that can hold what a regular expression looks for, so that it need not look at the whole text.
 
-runs(texts, places, allowed)      the longest run of allowed bytes around each place, each run once
+runs(texts, positions, allowed)      the longest run of allowed bytes around each position, each run once
 """
 
 from __future__ import annotations
@@ -8,18 +8,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import loop
-from ingot.data.text.arrays import Bytes, Marks, Offsets
+from ingot.data.native import Bytes, Marks, Offsets, loop
 from ingot.data.text.texts import Texts
 
 
 @loop
-def _widen(data: Bytes, offsets: Offsets, places: Offsets, texts: Offsets, allowed: Marks, found: Offsets) -> int:
+def _widen(data: Bytes, offsets: Offsets, positions: Offsets, texts: Offsets, allowed: Marks, found: Offsets) -> int:
     """Write (text, start, end) of each run into `found`; the number of runs."""
     count = 0
     reached = 0  # the end of the last run
-    for index in range(len(places)):
-        start = places[index]
+    for index in range(len(positions)):
+        start = positions[index]
         if start < reached:
             continue
         first, last = offsets[texts[index]], offsets[texts[index] + 1]
@@ -35,23 +34,23 @@ def _widen(data: Bytes, offsets: Offsets, places: Offsets, texts: Offsets, allow
     return count
 
 
-def runs(texts: Texts, places: NDArray[np.int64], allowed: bytes) -> NDArray[np.int64]:
-    """Rows (text, start, end): the longest runs of `allowed` bytes around `places`, which are sorted and allowed."""
+def runs(texts: Texts, positions: NDArray[np.int64], allowed: bytes) -> NDArray[np.int64]:
+    """Rows (text, start, end): the longest runs of `allowed` bytes around `positions`, which are sorted and allowed."""
     table = np.zeros(256, bool)
     table[list(allowed)] = True
-    found = np.empty((len(places), 3), np.int64)
-    inside = np.searchsorted(texts.offsets, places, side="right") - 1
-    return found[: _widen(texts.data, texts.offsets, places, inside, table, found)]
+    found = np.empty((len(positions), 3), np.int64)
+    inside = np.searchsorted(texts.offsets, positions, side="right") - 1
+    return found[: _widen(texts.data, texts.offsets, positions, inside, table, found)]
 
 
-def places_of(texts: Texts, byte: bytes) -> NDArray[np.int64]:
+def positions_of(texts: Texts, byte: bytes) -> NDArray[np.int64]:
     """Where a byte occurs in the texts."""
     first, last = int(texts.offsets[0]), int(texts.offsets[-1])
     return np.flatnonzero(texts.data[first:last] == byte[0]) + first
 
 
-def digit_at(texts: Texts, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Is there a digit 0-9 at these places of the batch?"""
-    inside = (places >= 0) & (places < len(texts.data))
-    bytes_there = texts.data[np.where(inside, places, 0)]
+def digit_at(texts: Texts, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Is there a digit 0-9 at these positions of the batch?"""
+    inside = (positions >= 0) & (positions < len(texts.data))
+    bytes_there = texts.data[np.where(inside, positions, 0)]
     return np.asarray(inside & (bytes_there >= ord("0")) & (bytes_there <= ord("9")))

@@ -1,4 +1,4 @@
-"""What a sentence is: a piece of re.split(r"[.!?]+\\s+", text) that is not blank.
+"""Counts sentences: a sentence is a part of re.split(r"[.!?]+\\s+", text) that is not blank.
 
 This is the definition of datamap-rs (OLMo 3). It needs no model, counts abbreviations as ends, and knows no other
 scripts; rules that use it compare with small numbers only.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes
+from ingot.data.native import Bytes, load_8, loop
 from ingot.data.text.blocks import first_equal
 from ingot.data.text.characters import SPACE, pass_over
 from ingot.data.text.white_space import blank

@@ -1,8 +1,8 @@
-"""Pieces of texts: where each begins and ends, how long it is, what it is made of, and its hash, in one pass.
+"""Spans of texts (words, lines): where each begins and ends, its length, its characters' flags and its hash, in one pass.
 
 Words are in words.py, lines and paragraphs in lines.py.
 
-Invariant: piece i of text d has offsets[d] <= i < offsets[d + 1]; pieces are in order and do not overlap.
+Invariant: span i of text d has offsets[d] <= i < offsets[d + 1]; spans are in order and do not overlap.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.native import hash_span, loop
-from ingot.data.text.arrays import Bytes, Hashes, Offsets, Sizes
+from ingot.data.native import Bytes, Hashes, Offsets, Sizes, hash_span, loop
 from ingot.data.text.characters import character_flags, code_point, width
 from ingot.data.text.texts import Texts
 
@@ -24,42 +23,42 @@ SEED = np.uint64(0)
 
 @dataclass(frozen=True)
 class Spans:
-    """Pieces of all texts of a batch, end to end; bytes [start, end) of `Texts.data`."""
+    """Spans of all texts of a batch, end to end; bytes [start, end) of `Texts.data`."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     characters: NDArray[np.int32]
     flags: NDArray[np.uint8]  # the flags (text/characters.py) of all its characters together
     hashes: NDArray[np.uint64]  # hash_span of its bytes, seed 0
-    offsets: NDArray[np.int64]  # text d has the pieces offsets[d] … offsets[d + 1] - 1
+    offsets: NDArray[np.int64]  # text d has the spans offsets[d] … offsets[d + 1] - 1
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def per_text(self) -> NDArray[np.int64]:
-        """How many pieces each text has."""
+        """How many spans each text has."""
         return np.diff(self.offsets)
 
     def sums(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """For each text the sum of a value of its pieces."""
+        """For each text the sum of a value of its spans."""
         running = np.zeros(len(values) + 1, np.int64)
         np.cumsum(values, out=running[1:])
         return np.asarray(running[self.offsets[1:]] - running[self.offsets[:-1]])
 
     def select(self, keep: NDArray[np.bool_]) -> Spans:
-        """Some of the pieces."""
-        kept = np.flatnonzero(keep)
+        """Some of the spans."""
+        chosen = np.flatnonzero(keep)
         return Spans(
-            self.starts[kept],
-            self.ends[kept],
-            self.characters[kept],
-            self.flags[kept],
-            self.hashes[kept],
-            np.searchsorted(kept, self.offsets),
+            self.starts[chosen],
+            self.ends[chosen],
+            self.characters[chosen],
+            self.flags[chosen],
+            self.hashes[chosen],
+            np.searchsorted(chosen, self.offsets),
         )
 
     def first(self, count: int) -> Spans:
-        """The first pieces: what is filled in of `empty_spans`."""
+        """The first spans: what is filled in of `empty_spans`."""
         return Spans(
             self.starts[:count],
             self.ends[:count],
@@ -70,14 +69,14 @@ class Spans:
         )
 
 
-def empty_spans(room: int, texts: int) -> Spans:
-    """Room for pieces that a kernel fills in; pages that stay unused take no memory."""
+def empty_spans(most: int, texts: int) -> Spans:
+    """Empty arrays for spans that a kernel fills in; pages that stay unused take no memory."""
     return Spans(
-        np.empty(room, np.int64),
-        np.empty(room, np.int64),
-        np.empty(room, np.int32),
-        np.empty(room, np.uint8),
-        np.empty(room, np.uint64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int32),
+        np.empty(most, np.uint8),
+        np.empty(most, np.uint64),
         np.zeros(texts + 1, np.int64),
     )
 
@@ -93,12 +92,12 @@ def _cut(
     characters: Sizes,
     flags: Bytes,
     hashes: Hashes,
-    piece_offsets: Offsets,
+    span_offsets: Offsets,
 ) -> int:
-    """Fill in the pieces; the number of them."""
+    """Fill in the spans; the number of them."""
     count = 0
     for text in range(len(offsets) - 1):
-        piece_offsets[text] = count
+        span_offsets[text] = count
         at = np.uint64(offsets[text])  # unsigned: no index has to be looked at for being negative
         stop = np.uint64(offsets[text + 1])
         while at < stop:
@@ -128,26 +127,26 @@ def _cut(
                 count += 1
             if at < stop:
                 at += step
-    piece_offsets[len(offsets) - 1] = count
+    span_offsets[len(offsets) - 1] = count
     return count
 
 
 def cut(texts: Texts, mask: int) -> Spans:
-    """The pieces of every text: the longest runs of characters that have one of the flags `mask`."""
-    pieces = empty_spans(texts.bytes // 2 + len(texts), len(texts))
+    """The spans of every text: the longest runs of characters that have one of the flags `mask`."""
+    spans = empty_spans(texts.bytes // 2 + len(texts), len(texts))
     count = _cut(
         texts.data,
         texts.offsets,
         character_flags(),
         np.uint8(mask),
-        pieces.starts,
-        pieces.ends,
-        pieces.characters,
-        pieces.flags,
-        pieces.hashes,
-        pieces.offsets,
+        spans.starts,
+        spans.ends,
+        spans.characters,
+        spans.flags,
+        spans.hashes,
+        spans.offsets,
     )
-    return pieces.first(count)
+    return spans.first(count)
 
 
 @loop
@@ -160,9 +159,9 @@ def copy_span(data: Bytes, start: int, stop: int, result: Bytes, size: int) -> i
 
 
 class LastBatch:
-    """Remembers the pieces of the last few columns, so that rules that follow each other cut a batch once.
+    """Remembers the spans of the last few columns, so that rules that follow each other cut a batch once.
 
-    A column is known by where its bytes lie; the entry keeps them alive, so that the place cannot be given to others.
+    A column is known by the address of its bytes; the entry keeps them alive, so that no other column gets that address.
     """
 
     def __init__(self, size: int = 3) -> None:
@@ -170,12 +169,12 @@ class LastBatch:
         self.entries: OrderedDict[tuple[int, str], tuple[Texts, Spans]] = OrderedDict()
 
     def find(self, texts: Texts, kind: str) -> Spans | None:
-        """The pieces of these texts, if they are remembered."""
+        """The spans of these texts, if they are remembered."""
         entry = self.entries.get((texts.data.ctypes.data, kind))
         return entry[1] if entry and np.array_equal(entry[0].offsets, texts.offsets) else None
 
     def keep(self, texts: Texts, kind: str, spans: Spans) -> Spans:
-        """Remember the pieces, and forget the oldest."""
+        """Remember the spans, and forget the oldest."""
         self.entries[texts.data.ctypes.data, kind] = (texts, spans)
         while len(self.entries) > self.size:
             self.entries.popitem(last=False)

@@ -8,6 +8,7 @@ Invariant: taken from Arrow without a copy (one chunk, 64-bit offsets); a missin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,3 +66,28 @@ class Texts:
         offsets = np.ascontiguousarray(self.offsets)
         buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(self.data)]
         return pyarrow.Array.from_buffers(pyarrow.large_string(), len(self), buffers)
+
+
+def rewritten(
+    column: pyarrow.ChunkedArray | pyarrow.Array, rows: NDArray[np.int64], change: Callable[[str], str]
+) -> pyarrow.LargeStringArray:
+    """The column with `change` applied to `rows` (ascending)."""
+    texts = Texts.of(column)
+    parts: list[NDArray[np.uint8]] = []
+    sizes = np.diff(texts.offsets)
+    copied = 0
+    for row in rows:
+        before = texts[int(row)]
+        after = change(before)
+        if after is before or after == before:
+            continue
+        new = np.frombuffer(after.encode("utf-8"), np.uint8)
+        parts += [texts.data[texts.offsets[copied] : texts.offsets[row]], new]
+        sizes[row] = len(new)
+        copied = int(row) + 1
+    if not parts:
+        return texts.column()
+    parts.append(texts.data[texts.offsets[copied] : texts.offsets[-1]])
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return Texts(np.concatenate(parts), offsets).column()

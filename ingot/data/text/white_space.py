@@ -1,11 +1,10 @@
-"""White space in a piece of text: what lies between it, and how many words. As str.strip, str.isspace and str.split."""
+"""White space in a span of text: as str.strip, str.isspace and the number of words of str.split."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import load_8, loop
-from ingot.data.text.arrays import Bytes
+from ingot.data.native import Bytes, load_8, loop
 from ingot.data.text.blocks import EIGHT, HIGH, ONES, count_named, others, spaces
 from ingot.data.text.characters import SPACE, code_point, pass_over, width
 
@@ -39,7 +38,7 @@ def count_words(data: Bytes, start: int, stop: int, table: Bytes) -> int:
     while at < end:
         if at + EIGHT <= np.uint64(len(data)):
             block = load_8(data, int(np.int64(at)))
-            if end - at < EIGHT:  # what lies behind the piece becomes white space
+            if end - at < EIGHT:  # what is behind the span becomes white space
                 behind = ~np.uint64(0) << (end - at) * EIGHT
                 block = block & ~behind | np.uint64(0x20) * ONES & behind
             if not others(block):

@@ -1,4 +1,4 @@
-"""What a word is. Every rule that counts words says which of these it means, because it decides the outcome.
+"""Splits texts into words. Every rule that counts words says which kind it means, because it decides the outcome.
 
     whitespace   what str.split() gives: runs of characters that are not white space (any Unicode white space)
     letters      what re.findall(r"\\w+", text) gives: runs of letters, digits, other numbers and underscores
@@ -17,8 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.data.native import PRIME_1, finish, hash_span, join, load_8, loop
-from ingot.data.text.arrays import Bytes, Hashes, Offsets, Sizes
+from ingot.data.native import PRIME_1, Bytes, Hashes, Offsets, Sizes, finish, hash_span, join, load_8, loop
 from ingot.data.text.blocks import EIGHT, HIGH, ONES, before_first, between, count_named, others, spaces
 from ingot.data.text.characters import SPACE, WORD, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, cut, empty_spans
@@ -43,19 +42,19 @@ def words_of(texts: Texts, kind: WordKind = "whitespace") -> Spans:
 
 
 def _cut_at_white_space(texts: Texts) -> Spans:
-    pieces = empty_spans(texts.bytes // 2 + len(texts), len(texts))
+    spans = empty_spans(texts.bytes // 2 + len(texts), len(texts))
     count = _white_words(
         texts.data,
         texts.offsets,
         character_flags(),
-        pieces.starts,
-        pieces.ends,
-        pieces.characters,
-        pieces.flags,
-        pieces.hashes,
-        pieces.offsets,
+        spans.starts,
+        spans.ends,
+        spans.characters,
+        spans.flags,
+        spans.hashes,
+        spans.offsets,
     )
-    return pieces.first(count)
+    return spans.first(count)
 
 
 @loop

@@ -1,1 +1,1 @@
-"""How often each document is seen: better ones more often, under a cap."""
+"""Decides how often each document is shown: better ones more often, under a cap."""

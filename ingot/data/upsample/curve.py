@@ -1,4 +1,4 @@
-"""How often to show what: the truncated power-exponential curve of quality-aware upsampling, and its solver.
+"""The rate at which documents are shown: the truncated power-exponential curve of quality-aware upsampling, and its solver.
 
 The axis x in [0, 1] is the cumulative share of a topic's tokens, worst to best.
 

@@ -1,4 +1,4 @@
-"""Weights of a mixture that the tokens at hand can pay for.
+"""Fits the weights of a mixture to the tokens that each source has.
 
 A stage of T tokens takes w_i T tokens of source i, which has n_i and may be repeated R_i times. Wished weights v_i rarely
 fit; the nearest that do (smallest Kullback-Leibler divergence from v) are
@@ -121,10 +121,7 @@ def fit_mixture(
 
 
 def fit_stages(
-    available: Mapping[str, float],
-    stages: Sequence[MixtureStage],
-    *,
-    max_epochs: float | Mapping[str, float] = 4.0,
+    available: Mapping[str, float], stages: Sequence[MixtureStage], *, max_epochs: float | Mapping[str, float] = 4.0
 ) -> dict[str, dict[str, Share]]:
     """Stage by stage; what an earlier stage took counts towards the caps of the later ones."""
     used = dict.fromkeys(available, 0.0)

@@ -1,18 +1,17 @@
-"""The tasks of the step `upsample`; steps/upsample.py says what they are for and in which order they run."""
+"""The tasks of the step `upsample` (steps/upsample.py), which give each document its number of copies."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.engine.exchange import read_partition, write_partitioned
-from ingot.data.engine.shard import Shard
-from ingot.data.engine.work import Done
-from ingot.data.native import hash_span, kernel
+from ingot.data.engine.exchange import RECORDS, Partition, write_partitioned
+from ingot.data.engine.shard import COLUMNS, Shard, write_columns
+from ingot.data.native import hash_each
 from ingot.data.step import numbers
 from ingot.data.steps.upsample import UpsampleStep
 from ingot.data.text.texts import Texts
@@ -20,38 +19,8 @@ from ingot.data.upsample.curve import Curve, solve
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 
-if TYPE_CHECKING:
-    pass
-
 SCORE = np.dtype([("topic", np.int64), ("score", np.float64), ("tokens", np.float64)])
 WHOLE = "all documents"  # the one topic where there is no column of topics
-
-
-@dataclass(frozen=True)
-class ShardItem:
-    """A shard to look at."""
-
-    shard: Shard
-
-    @property
-    def key(self) -> str:
-        return self.shard.key
-
-    @property
-    def bytes(self) -> int:
-        return self.shard.bytes
-
-
-@dataclass(frozen=True)
-class PartitionItem:
-    """Some of the topics: one partition of what the shards wrote."""
-
-    part: int
-    inputs: tuple[Done, ...]
-
-    @property
-    def key(self) -> str:
-        return content_hash([self.part, [done.key for done in self.inputs]])
 
 
 @dataclass(frozen=True)
@@ -92,9 +61,9 @@ class Documents:
         return {topic: np.array(rows[topic], np.int64) for topic in sorted(rows)}
 
 
-def count(folder: Path, item: ShardItem, config: UpsampleStep) -> dict[str, Any]:
+def count(folder: Path, shard: Shard, config: UpsampleStep) -> dict[str, Any]:
     """Tokens by topic and bucket."""
-    documents = Documents.read(item.shard, config)
+    documents = Documents.read(shard, config)
     return {
         "tokens": {
             topic: np.bincount(
@@ -110,57 +79,49 @@ def topic_number(topic: str) -> int:
     return int(content_hash(topic)[:15], 16)
 
 
-def send_scores(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
-    """The score and tokens of each document, to the part that its topic belongs to."""
-    documents = Documents.read(item.shard, UpsampleStep.model_validate(options["config"]))
+def send_scores(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
+    """The score and tokens of each document, to the partition that its topic belongs to."""
+    documents = Documents.read(shard, UpsampleStep.model_validate(options["config"]))
     by_topic = documents.by_topic()
-    pieces = [np.zeros(0, SCORE)]
+    found = [np.zeros(0, SCORE)]
     for topic, rows in by_topic.items():
-        pieces.append(np.zeros(len(rows), SCORE))
-        pieces[-1]["topic"] = topic_number(topic)
-        pieces[-1]["score"], pieces[-1]["tokens"] = documents.ranks[rows], documents.tokens[rows]
-    records = np.concatenate(pieces)
-    write_partitioned(folder / "scores", records, records["topic"] % options["parts"], options["parts"])
+        found.append(np.zeros(len(rows), SCORE))
+        found[-1]["topic"] = topic_number(topic)
+        found[-1]["score"], found[-1]["tokens"] = documents.ranks[rows], documents.tokens[rows]
+    records, count = np.concatenate(found), options["partitions"]
+    write_partitioned(folder / RECORDS, records, records["topic"] % count, count)
     return {"topics": list(by_topic)}
 
 
-def rank(folder: Path, item: PartitionItem, buckets: int) -> dict[str, Any]:
+def rank(folder: Path, part: Partition, buckets: int) -> dict[str, Any]:
     """By topic: the scores at which its buckets begin, all but the first, and the tokens in each bucket."""
-    records = read_partition([done.file("scores") for done in item.inputs], item.part, SCORE)
+    records = part.read(SCORE)
     topics = {}
     for number in np.unique(records["topic"]):
         mine = np.sort(records[records["topic"] == number], order=["score", "tokens"])
         middles = np.cumsum(mine["tokens"]) - mine["tokens"] / 2
         wanted = np.arange(1, buckets) / buckets * mine["tokens"].sum()
         begins = mine["score"][np.minimum(np.searchsorted(middles, wanted), len(mine) - 1)]
-        places = np.searchsorted(begins, mine["score"], side="right")  # equal scores share a bucket
-        tokens = np.bincount(places, mine["tokens"], minlength=buckets)
+        found = np.searchsorted(begins, mine["score"], side="right")  # equal scores share a bucket
+        tokens = np.bincount(found, mine["tokens"], minlength=buckets)
         topics[str(number)] = {"begins": begins.tolist(), "tokens": tokens.tolist()}
     return {"topics": topics}
 
 
-@kernel
-def _hashes(data: np.ndarray, offsets: np.ndarray, seed: np.uint64, out: np.ndarray) -> None:
-    for row in range(len(out)):
-        out[row] = hash_span(data, offsets[row], offsets[row + 1], seed)
-
-
 def copies_of(ids: Texts, rates: NDArray[np.float64], seed: int) -> NDArray[np.int32]:
     """The rates rounded up or down, by a hash of the id."""
-    hashes = np.empty(len(ids), np.uint64)
-    _hashes(ids.data, ids.offsets, np.uint64(seed), hashes)
+    hashes = hash_each(ids.data, ids.offsets, np.uint64(seed))
     chance = (hashes >> np.uint64(11)).astype(np.float64) / 2.0**53
     whole = np.floor(rates)
     return (whole + (chance < rates - whole)).astype(np.int32)
 
 
-def give_copies(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[str, Any]:
+def give_copies(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """The columns of a shard."""
     import pyarrow
-    import pyarrow.parquet
 
     config = UpsampleStep.model_validate(options["config"])
-    documents = Documents.read(item.shard, config)
+    documents = Documents.read(shard, config)
     rates = np.ones(len(documents.topics))
     for topic, rows in documents.by_topic().items():
         if topic not in options["rates"]:  # no tokens at all
@@ -169,10 +130,10 @@ def give_copies(folder: Path, item: ShardItem, options: dict[str, Any]) -> dict[
         if config.quality:
             buckets = np.searchsorted(options["begins"][topic], documents.ranks[rows], side="right")
         rates[rows] = np.asarray(options["rates"][topic])[buckets]
-    ids = Texts.of(item.shard.read(["id"]).column("id").cast(pyarrow.large_string()))
+    ids = Texts.of(shard.read(["id"]).column("id").cast(pyarrow.large_string()))
     copies = copies_of(ids, rates, config.seed)
     columns = {config.copies: pyarrow.array(copies), "upsample_rate": pyarrow.array(rates, pyarrow.float32())}
-    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "columns.parquet")
+    write_columns(folder / COLUMNS, columns)
     return {"copies": int(copies.sum()), "tokens": float((copies * documents.tokens).sum())}
 
 

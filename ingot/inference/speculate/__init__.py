@@ -1,1 +1,1 @@
-"""Speculative decoding: several tokens are drafted cheaply, and one pass of the model says which of them it would have drawn."""
+"""Speculative decoding: drafts several tokens cheaply, and keeps those that the model would have drawn."""

@@ -1,4 +1,4 @@
-"""How tokens are drafted, and how many. This module imports nothing heavy."""
+"""Options of speculative decoding: how tokens are drafted, and how many. This module imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts from the model's multi-token module (DeepSeek-V3, arXiv 2412.19437, section 2.2; ingot/model/multi_token.py).
+"""Drafts by the model's multi-token module (DeepSeek-V3, arXiv 2412.19437, section 2.2; ingot/model/multi_token.py).
 
 With tokens 0 … n known and states h_0 … h_{n−1} of the model,
 
@@ -9,7 +9,7 @@ With tokens 0 … n known and states h_0 … h_{n−1} of the model,
 so one module drafts as far ahead as asked, as vLLM and SGLang run DeepSeek-V3's, GLM-4.5's and Qwen3-Next's. Its entries lie in
 pages with the numbers of the request's own, and are written whenever the model reads: prompts (`read`) and verified tokens
 (`look_ahead`); what further drafts write is written over by these. An entry depends on the token after it, so the last entry of
-a page that two texts share is that of the first text: drafts may be worse for it, texts cannot.
+a page that two texts share is that of the first text: drafts may be worse for it, but never the text.
 
 Shapes: B rows, T tokens, D width.
 """

@@ -1,6 +1,6 @@
-"""Drafts from the text itself: what followed when its last few tokens stood there before (prompt look-up decoding).
+"""Drafts from the text itself: what followed the last few tokens when they occurred before (prompt look-up decoding).
 
-The longest suffix of `longest` … `shortest` tokens that occurred earlier counts, at its latest place; the draft is what
+The longest suffix of `longest` … `shortest` tokens that occurred earlier counts, at its latest occurrence; the draft is what
 followed there. A copy that reaches the end of the text goes on with itself, so a text of any period is continued as long as
 asked. Answers that quote the prompt (code edits, summaries, retrieval) repeat much; free prose does not.
 
@@ -18,7 +18,7 @@ from ingot.inference.speculate.config import Speculation
 
 
 class NgramIndex:
-    """A text, and for each n-gram of it the place after its latest occurrence that something followed."""
+    """A text, and for each n-gram in it the index of the token after its latest occurrence."""
 
     def __init__(self, longest: int, shortest: int) -> None:
         self.tokens: list[int] = []
@@ -28,21 +28,21 @@ class NgramIndex:
     def extend(self, tokens: Iterable[int]) -> None:
         """The text goes on."""
         for token in tokens:
-            place = len(self.tokens)
+            after = len(self.tokens)
             for length in self._lengths:
-                if length <= place:
-                    self._after[tuple(self.tokens[place - length :])] = place
+                if length <= after:
+                    self._after[tuple(self.tokens[after - length :])] = after
             self.tokens.append(token)
 
     def propose(self, count: int) -> list[int]:
         """`count` tokens that may come next, or none."""
         size = len(self.tokens)
         for length in self._lengths:
-            place = self._after.get(tuple(self.tokens[size - length :])) if length <= size else None
-            if place is not None:
-                found = self.tokens[place : place + count]
+            after = self._after.get(tuple(self.tokens[size - length :])) if length <= size else None
+            if after is not None:
+                found = self.tokens[after : after + count]
                 while len(found) < count:
-                    found.append(found[place + len(found) - size])
+                    found.append(found[after + len(found) - size])
                 return found
         return []
 

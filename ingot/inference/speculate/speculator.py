@@ -1,6 +1,6 @@
-"""One step of speculative decoding: drafts, a pass over them, and how far the model agrees.
+"""One step of speculative decoding: makes drafts, verifies them in one pass, and keeps those that the model agrees with.
 
-A pass of T tokens costs little more than one of a single token as long as weights, not products, are what takes the time.
+A pass of T tokens costs little more than one of a single token as long as reading the weights takes most of the time.
 So a row reads [last token, draft_1 … draft_k] at once; position t gives the logits that a pass after draft_t would give, and
 
     x_t = the token drawn from them with the request's own u(seed, index + t)          (draw.py)
@@ -70,16 +70,16 @@ class Verified:
 
     def give(self) -> list[int]:
         """Give every request its tokens up to one that ends it. How many each has got."""
-        kept = []
+        accepted = []
         for row, request in enumerate(self.flight.requests):
-            for place, (token, logprob) in enumerate(self.drawn[row]):
+            for position, (token, logprob) in enumerate(self.drawn[row]):
                 if self.flight.has_more:
-                    self.flight.add_more(row * self.ids_BT.shape[1] + place, request)
+                    self.flight.add_more(row * self.ids_BT.shape[1] + position, request)
                 request.take(token, logprob, self.flight.version)
                 if request.finish is not None:
                     break
-            kept.append(place + 1)
-        return kept
+            accepted.append(position + 1)
+        return accepted
 
 
 class Speculator:
@@ -152,21 +152,23 @@ class Speculator:
         controls = batch.controls.repeated(length)
         if controls.needs_host:
             masks = {row: one.mask() for row, one in enumerate(batch.requests) if one.state is not None}
-            controls.set_masks({row * length + place: mask for row, mask in masks.items() for place in range(length)})
+            controls.set_masks(
+                {row * length + position: mask for row, mask in masks.items() for position in range(length)}
+            )
         drawn = draw_positions(self._model.head(states_BTD), batch.controls, rows.steps_B[:count])
         flight = InFlight(batch.requests, drawn, (), version)
         return Verified(drafts, flight, drawn.ids_B.view(count, length), tokens_BT, positions_BT, states_BTD, reach)
 
     # ---- after it
 
-    def settle(self, batch: DecodingBatch, verified: Verified, kept: Sequence[int]) -> None:
-        """The rows have got `kept` tokens each: move on, to caches of all tokens but the last, and draft again."""
+    def settle(self, batch: DecodingBatch, verified: Verified, accepted: Sequence[int]) -> None:
+        """The rows have got `accepted` tokens each: move on, to caches of all tokens but the last, and draft again."""
         if self._saved.needed:
-            self._reread(verified, kept)
+            self._reread(verified, accepted)
         for request in batch.requests:
             self._memory.filled(request, request.size - 1)
-        self._rows.move([request.last for request in batch.requests], kept)
-        batch.move(kept)
+        self._rows.move([request.last for request in batch.requests], accepted)
+        batch.move(accepted)
         if self.module is None:
             return
         count = len(batch)
@@ -174,18 +176,18 @@ class Speculator:
         context = Context(
             verified.positions_BT,
             slots_B=self._rows.slots_B[:count],
-            lengths_B=self._sent(kept),
+            lengths_B=self._sent(accepted),
             reach=verified.reach,
             pages_BR=self._rows.pages_BR[:count],
         )
         self.module.look_ahead(batch.requests, verified.states_BTD, verified.ids_BT, context, fitting)
 
-    def _reread(self, verified: Verified, kept: Sequence[int]) -> None:
-        """States of rows that did not keep all they read: back to before the pass, and on with what they keep."""
-        wrong = [row for row, draft in enumerate(verified.drafts) if kept[row] < 1 + len(draft)]
+    def _reread(self, verified: Verified, accepted: Sequence[int]) -> None:
+        """Restore the states of rows whose drafts were not all accepted, and read the accepted tokens again."""
+        wrong = [row for row, draft in enumerate(verified.drafts) if accepted[row] < 1 + len(draft)]
         if not wrong:
             return
-        lengths = [kept[row] for row in wrong]
+        lengths = [accepted[row] for row in wrong]
         rows_B, longest = self._sent(wrong), max(lengths)
         self._saved.restore(self._rows.slots_B, rows_B)
         tokens_BT, positions_BT = (x_BT[rows_B, :longest] for x_BT in (verified.tokens_BT, verified.positions_BT))
@@ -204,7 +206,7 @@ class Speculator:
 
 
 def _borders(model: Transformer) -> set[int]:
-    """Lengths of text after which the model computes otherwise."""
+    """Lengths of text at which the model's computation changes (LongRoPE)."""
     ropes = [getattr(getattr(module, "config", None), "rope", None) for module in model.blocks.modules()]
     scalings = [rope.scaling for rope in ropes if isinstance(rope, RopeConfig)]
     return {scaling.original_context for scaling in scalings if isinstance(scaling, LongRopeScaling)}

@@ -1,4 +1,4 @@
-"""The pass of verification: last tokens and drafts in, states out. On a GPU it is a CUDA graph, as a step of decoding is.
+"""The verification pass: last tokens and drafts in, states out. On a GPU it is a CUDA graph, like a decoding step.
 
 A graph has one shape, so there every row has the largest number of tokens, and those that it has no drafts for are padding.
 Models with recurrent states run without: they read in chunks, in other kernels than those of a single step.
@@ -56,7 +56,7 @@ class Verifier:
         return states_BTD
 
     def positions(self, size: int, length: int) -> Tensor:
-        """Where the tokens [B, T] stand; padding may run over the end, so its positions are held inside."""
+        """The positions of the tokens [B, T]; padding may run over the end, so its positions are clamped."""
         place_T = torch.arange(length, device=self._tokens_BT.device)
         return (self._decoder.rows.positions_B[:size, None] + place_T).clamp_(max=self._decoder.cache_shape.length - 1)
 

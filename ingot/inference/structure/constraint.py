@@ -9,7 +9,7 @@
 Invariants. A mask allows only tokens after which the text is still the beginning of a valid one. A state that is not complete
 allows at least one token, or asking for its mask is an error. States do not change, so one may be advanced twice.
 
-A grammar is compiled in milliseconds (in any thread, without the GIL) and kept, as are the masks of the first tokens, where
+A grammar is compiled in milliseconds (in any thread, without the GIL) and cached, as are the masks of the first tokens, where
 requests of one grammar agree; vocabulary.py has the sizes. Compiling and masks have LIMITS: beyond them a structure is refused.
 """
 
@@ -31,18 +31,18 @@ from ingot.tokens.tokenizer import Tokenizer
 LONGEST_GRAMMAR = 1 << 20  # bytes
 LIMITS = {
     "max_grammar_size": 20_000,  # symbols: some 1,000 optional properties; without a limit they take time by their square
-    "max_items_in_row": 4_000,  # ways on at one place in the text: a mask takes up to some 10 ms
+    "max_items_in_row": 4_000,  # parser items at one position of the text: a mask takes up to some 10 ms
     "max_lexer_states": 50_000,  # of 1 to 2 kB
     "verbose_errors": False,
 }
 BYTES_OF_GRAMMAR = 64 << 10  # of memory for a small grammar, and
 BYTES_OF_CHARACTER = 80  # for each character of a long one: 13 MB for 170 kB of optional properties
-KEPT_DEPTH = 64  # tokens from the start of a text whose masks are kept
+CACHED_DEPTH = 64  # tokens from the start of a text whose masks are cached
 MASKS_AT_MOST = 20_000  # made by a grammar before it is compiled anew: its lexer keeps each state that it ever met
 
 
 class Look(NamedTuple):
-    """What a state allows; `number` names the state."""
+    """The tokens that a state allows; `number` names the state."""
 
     mask: NDArray[np.uint8]
     complete: bool
@@ -50,7 +50,7 @@ class Look(NamedTuple):
 
 
 class State:
-    """How far a text has come in its constraint."""
+    """The state of a text in its constraint."""
 
     __slots__ = ("_before", "_constraint", "_length", "_look", "_run")
 
@@ -80,10 +80,10 @@ class State:
 
     def _looked(self) -> Look:
         if self._look is None:
-            kept = self._constraint.vocabulary.masks
-            self._look = kept.get(self._before) or self._constraint.look(self._current())
-            if self._length < KEPT_DEPTH:
-                kept.put(self._before, self._look, self._look.mask.nbytes + 200)
+            cache = self._constraint.vocabulary.masks
+            self._look = cache.get(self._before) or self._constraint.look(self._current())
+            if self._length < CACHED_DEPTH:
+                cache.put(self._before, self._look, self._look.mask.nbytes + 200)
         return self._look
 
     def _current(self) -> _Run:
@@ -144,9 +144,9 @@ class Constraint:
 def compile_grammar(grammar: str, tokenizer: Tokenizer) -> Constraint:
     """Text that follows a grammar of llguidance; grammar.py makes their rules."""
     vocabulary = vocabulary_of(tokenizer)
-    kept = kept_constraint(grammar, tokenizer)
-    if kept is not None:
-        return kept
+    cached = cached_constraint(grammar, tokenizer)
+    if cached is not None:
+        return cached
     if len(grammar) > LONGEST_GRAMMAR:
         problem = f"{len(grammar):,} characters; at most {LONGEST_GRAMMAR:,} are compiled"
         raise StructureError(problem, place="structure", fix="give a smaller one")
@@ -160,13 +160,13 @@ def compile_grammar(grammar: str, tokenizer: Tokenizer) -> Constraint:
     return constraint
 
 
-def kept_constraint(grammar: str, tokenizer: Tokenizer) -> Constraint | None:
+def cached_constraint(grammar: str, tokenizer: Tokenizer) -> Constraint | None:
     """The constraint of a grammar that was compiled before; its error if it was refused. Never waits."""
     vocabulary = known_vocabulary(tokenizer)
-    kept = None if vocabulary is None else vocabulary.grammars.get(grammar)
-    if isinstance(kept, StructureError):
-        raise StructureError(kept.problem, place=kept.place, fix=kept.fix)
-    return None if kept is None or kept.worn else kept
+    cached = None if vocabulary is None else vocabulary.grammars.get(grammar)
+    if isinstance(cached, StructureError):
+        raise StructureError(cached.problem, place=cached.place, fix=cached.fix)
+    return None if cached is None or cached.worn else cached
 
 
 def compile_schema(schema: dict[str, Any] | bool, tokenizer: Tokenizer) -> Constraint:

@@ -6,7 +6,7 @@ import re
 
 from ingot.workspace.errors import IngotError
 
-PLACE = re.compile(r"^at \d+\(\d+\): ")  # in the grammar, which the user has not seen
+POSITION = re.compile(r"^at \d+\(\d+\): ")  # in the grammar, which the user has not seen
 LONGEST = 300  # characters of llguidance's message
 NO_TOKEN = "NoExtension"  # what llguidance calls a text that no token can continue
 FIXES = {
@@ -26,11 +26,11 @@ class StructureError(IngotError):
 
 
 def refusal(error: str) -> StructureError:
-    """llguidance's error for a person: without the picture of the place, and with what to do."""
+    """llguidance's error without its excerpt of the grammar, and with what to do."""
     if error.startswith(NO_TOKEN):
         fix = "loosen it, or allow characters that the tokenizer has"
         return StructureError("no text satisfies it that this tokenizer can write", place="structure", fix=fix)
-    lines = PLACE.sub("", error).splitlines() or [""]
+    lines = POSITION.sub("", error).splitlines() or [""]
     reasons = [line.removeprefix("error:").strip() for line in lines[1:] if line.startswith("error:")]
     first = lines[0].strip()
     message = " ".join([first if len(first) <= LONGEST else first[:LONGEST] + "…", *reasons])

@@ -1,6 +1,7 @@
-r"""Dates and times as regular expressions: of the calendar, leap years included, with a zone and without leap seconds.
+r"""Regular expressions for the date and time formats of JSON schemas, exact about leap years.
 
-llguidance has these formats too, but allows February 29 in any year and a 60th second in any minute, which few parsers read.
+Times have a zone and no leap seconds. llguidance has these formats too, but allows February 29 in any year and a 60th second in
+any minute, which few parsers read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Structures as rules of llguidance's grammars, a dialect of Lark (docs/syntax.md of github.com/guidance-ai/llguidance).
+r"""Writes JSON schemas, regular expressions and choices as rules of llguidance's grammars, a dialect of Lark.
 
     schema_rule({"type": "integer"})     %json {"type": "integer", …}
     regex_rule(r"\d+")                   /[0-9]+/
@@ -6,7 +6,8 @@ r"""Structures as rules of llguidance's grammars, a dialect of Lark (docs/syntax
     token_rule(7)                        <[7]>           exactly this token, special or not
     TEXT                                 any text, or none
 
-A rule can be used alone (`start: RULE`) or as a part of a grammar, for example of a turn that thinks before it answers:
+The syntax is docs/syntax.md of github.com/guidance-ai/llguidance. A rule can be used alone (`start: RULE`) or as a part of a
+grammar, for example of a turn that thinks before it answers:
 
     start: <[5]> /(?s:.*)/ <[6]> %json {"type": "integer"}
 
@@ -29,7 +30,7 @@ JSON_OPTIONS = {
     "whitespace_flexible": False,
     "item_separator": ", ?",
     "key_separator": ": ?",
-    # a condition that cannot be kept is an error
+    # a condition that cannot be enforced is an error
     "lenient": False,
     "coerce_one_of": False,
 }

@@ -1,4 +1,4 @@
-"""The tokens of a tokenizer as llguidance reads them: the bytes of each id, and which ids are special.
+"""Gives llguidance the vocabulary of a tokenizer: the bytes of each id, and which ids are special.
 
 llguidance needs a token that ends a text, which it allows where the text is complete. It gets one beyond the tokenizer's own,
 since the engine knows which tokens end a text; masks leave it out.
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ingot.inference.structure.constraint import Constraint, Look
     from ingot.inference.structure.errors import StructureError
 
-GRAMMAR_BYTES = 64 << 20  # compiled grammars that are kept for a tokenizer
-MASK_BYTES = 32 << 20  # masks that are kept for a tokenizer, those of all its grammars together
+GRAMMAR_BYTES = 64 << 20  # compiled grammars that are cached for a tokenizer
+MASK_BYTES = 32 << 20  # masks that are cached for a tokenizer, for all its grammars together
 
 
 @cache
@@ -37,7 +37,7 @@ def library() -> ModuleType:
 
 
 class Vocabulary:
-    """A tokenizer for llguidance, with what is kept of its grammars and masks."""
+    """A tokenizer for llguidance, with the caches of its grammars and masks."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.size = tokenizer.vocabulary_size

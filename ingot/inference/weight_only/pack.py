@@ -1,4 +1,4 @@
-"""Weight-only quantisation of a whole model for sampling: a linear layer keeps packed integers instead of its matrix.
+"""Quantises a whole model for sampling: its linear layers hold packed integers instead of matrices.
 
     quantise_for_sampling(model, bits=8)              # or bits=4; in place: the matrices are gone afterwards
     engine.update(pack_state(model, state), version)  # new weights in full precision, packed on the way in
@@ -35,7 +35,7 @@ from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 
 Bits = Literal[8, 4]
-FOLDED = "key_value_up"  # the layer of MLA whose matrix is used as it is
+FOLDED = "key_value_up"  # the layer of MLA whose matrix is used itself, not only its product
 FEWEST_OUTPUTS = 16
 
 
@@ -75,7 +75,7 @@ class PackedLinear(nn.Module):
 def quantise_for_sampling(model: Transformer, bits: Bits, group: int = 128, *, head: bool = False) -> Packing:
     """Pack the linear layers of a model that is only sampled from, in place; groups are a power of two up to `group`.
 
-    `head` packs the head in 8 bits too. Where it is tied to the embedding that is a copy beside it: less to read in a step,
+    `head` packs the head in 8 bits too. If it is tied to the embedding, this makes a separate copy: less to read in a step,
     for more memory.
     """
     if bits not in (8, 4):
@@ -114,7 +114,7 @@ def quantise_for_sampling(model: Transformer, bits: Bits, group: int = 128, *, h
 def choose_packing(
     module: nn.Module, bits: Bits, group: int, training: QuantisationConfig | None
 ) -> Callable[[Tensor], Packed] | None:
-    """How to pack the weight of a layer; None if it stays as it is."""
+    """How to pack the weight of a layer; None if it is not packed."""
     if not isinstance(module, Linear) or module.out_features < FEWEST_OUTPUTS:
         return None
     size, rounding = group_for(module.in_features, group), module.rounding
@@ -143,7 +143,7 @@ def pack_trained(weight_OI: Tensor, group: int) -> Packed:
 def pack_state(model: Transformer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A full-precision state as the state of `model`: where it holds packed layers their weights are packed.
 
-    Layers that are packed in `state` already, and models without packed layers, are left as they are.
+    Layers that are packed in `state` already, and models without packed layers, are not changed.
     """
     out = dict(state)
     for name, module in model.named_modules():

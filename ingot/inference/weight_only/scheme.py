@@ -1,4 +1,4 @@
-"""How weights become integers (kernels/packed_linear.py: and weights again).
+"""Quantises weights to 8 or 4 bits (kernels/packed_linear.py unpacks them again).
 
     8 bits, symmetric, one scale per output:      q = clamp(round(w / s), −127, 127),    s = max|w| / 127,         ŵ = s·q
     4 bits, asymmetric, per group of G inputs:    u = clamp(round((w − m) / s), 0, 15),  s = (max w − m) / 15,     ŵ = s·u + m
@@ -12,7 +12,7 @@ A model from quantisation-aware training (model/quantise.py) has ŵ = s·q with 
 those, as u = q + 7 and m = −7s.
 
 Two integers of 4 bits share a byte: byte j of a group has u_j in its low half and u_{j + G/2} in its high half, so that each
-half of the bytes meets neighbouring inputs. Shapes: O outputs, I inputs, J = I / G groups.
+half of the bytes belongs to neighbouring inputs. Shapes: O outputs, I inputs, J = I / G groups.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What happens to each token by itself: the feed-forward, dense or a mixture of experts."""
+"""Feed-forward layers, which work on each token by itself: dense, or a mixture of experts."""

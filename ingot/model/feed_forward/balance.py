@@ -1,4 +1,4 @@
-"""What keeps the experts' loads equal: one interface, three moments.
+"""Keeps the loads of a mixture's experts equal: balance losses and selection biases behind one interface.
 
     in the pass     loss(seen)        a sum over tokens, added to the loss
                     observe(seen)     counts that `update` will need
@@ -17,7 +17,7 @@ Perfect balance gives a loss of α exactly. f is counted over each sequence (a d
 packed), over the pass, or over the step so far: all its earlier passes and all ranks. It carries no gradient; P does. Since
 every loss is a sum over tokens, sequences weigh by their length.
 
-Quantiles need all scores of a step; kept are histograms of BINS equal bins in a coordinate in which scores are spread out
+Quantiles need all scores of a step. A balancer keeps histograms of BINS equal bins in a coordinate that spreads the scores out
 (log s for softmax, the logit otherwise). They add up exactly over passes and ranks, so that micro-batching changes nothing; a
 quantile is right to one bin, 1/64 of a nat. Scores beyond the ends count in the last bin.
 
@@ -53,16 +53,15 @@ class Seen:
     sequences_N: Tensor  # the number of each token's sequence, from 0 and below N (times the ranks that share the rows)
     choices_E: Tensor  # n of this pass
     before_E: Tensor | None  # n of the step's earlier passes
-    sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: (
-        tensor
-    )  # adds over the ranks that have other tokens, in place
+    # adds over the ranks that have other tokens, in place
+    sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: tensor
     context_parallel: ContextParallel | None = None  # the ranks that have other tokens of the same rows
 
 
 class Balancer(Float32Buffers):
     """One way to balance. A kind overrides what it does; its buffers are saved with the model."""
 
-    name: str = ""  # of its loss, in the log
+    name: str = ""  # of its loss in the log
     coefficient: float = 0.0
 
     def loss(self, seen: Seen) -> Tensor | None:
@@ -223,7 +222,7 @@ class BiasBalancer(Balancer):
 
 
 class SmebuBalancer(Balancer):
-    """A soft sign and momentum: near balance the steps shrink instead of flipping to and fro."""
+    """A soft sign and momentum: near balance the steps shrink instead of changing sign."""
 
     momentum: Tensor
 

@@ -1,4 +1,4 @@
-"""What a feed-forward is to the rest of the package: the questions that its options answer before it is built.
+"""The interface of a feed-forward's options: what they tell the rest of the package before the module is built.
 
 A feed-forward is one file of this folder with a config class and a module class, as a mixer is (mixers/mixer.py), and one
 line in the union of config.py.
@@ -49,7 +49,7 @@ class ChannelConfig(Config):
     @property
     @abstractmethod
     def has_gate(self) -> bool:
-        """Whether those channels have a gate, which training keeps beside them for the backward pass."""
+        """Whether those channels have a gate, which training also keeps for the backward pass."""
 
     @property
     def divided(self) -> Mapping[str, int]:

@@ -1,6 +1,6 @@
 """The union of the feed-forwards: a block names one by `kind`; without a kind it is dense.
 
-A feed-forward is one file beside this one (channel.py says what it must have) and one line here.
+A feed-forward is one file in this folder (channel.py says what it must have) and one line here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The feed-forward of one token.
+"""The dense feed-forward layer, gated (SwiGLU and its variants) or not.
 
     gated      down( act(m·gate x) ⊙ (up x + o) )     (Shazeer, "GLU variants improve transformer", arXiv 2002.05202)
     ungated    down( act(up x) )

@@ -1,4 +1,4 @@
-"""The routed experts: E feed-forwards whose weights are stacked, each applied to the tokens that chose it. Nothing is dropped.
+"""The routed experts of a mixture, with stacked weights: each is applied to the tokens that chose it, and no token is dropped.
 
     out[n] = Σ_k weight[n, k] · expert_{index[n, k]}(x[n])          or, where the router weighs the input (Llama 4),
     out[n] = Σ_k expert_{index[n, k]}(weight[n, k] · x[n])
@@ -96,20 +96,20 @@ class Experts(nn.Module):
     def _grouped(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         active = indices_NK.shape[1]
         expert_R = indices_NK.reshape(-1)
-        # sorted row r is choice order_R[r] = token·K + k; sorting goes over the bits of the numbers, so they are made short
+        # sorted row r is choice order_R[r] = token·K + k; a radix sort takes time by the bits of a number, hence int16
         order_R = expert_R.to(torch.int16).argsort(stable=True)
-        place_R = torch.empty_like(order_R)  # and choice c is sorted row place_R[c]
-        place_R.scatter_(0, order_R, torch.arange(len(order_R), device=x_ND.device))
+        sorted_R = torch.empty_like(order_R)  # the inverse: choice c is sorted row sorted_R[c]
+        sorted_R.scatter_(0, order_R, torch.arange(len(order_R), device=x_ND.device))
         counts_E = torch.zeros(self.experts, dtype=torch.int32, device=x_ND.device)
         counts_E.scatter_add_(0, expert_R, torch.ones_like(expert_R, dtype=torch.int32))
-        rows_RD = gather(x_ND, order_R // active, place_R, active)
+        rows_RD = gather(x_ND, order_R // active, sorted_R, active)
         if self.weigh_input:
-            rows_RD = rows_RD * gather(weights_NK.reshape(-1, 1), order_R, place_R).to(x_ND.dtype)
+            rows_RD = rows_RD * gather(weights_NK.reshape(-1, 1), order_R, sorted_R).to(x_ND.dtype)
         out_RD = self._sorted(rows_RD, counts_E, expert_R[order_R])
-        return combine(out_RD, None if self.weigh_input else weights_NK, order_R, place_R.view(-1, active))
+        return combine(out_RD, None if self.weigh_input else weights_NK, order_R, sorted_R.view(-1, active))
 
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
-        """The experts' outputs for rows that are sorted by expert [R, D]: what expert parallelism does elsewhere."""
+        """The experts' outputs for rows that are sorted by expert [R, D]. Expert parallelism replaces this."""
         ends_E = counts_E.cumsum(0, dtype=torch.int32)
         inner_RF = self._activate(self._product(self.first, rows_RD, ends_E, expert_R))
         return self._product("down", inner_RF, ends_E, expert_R)
@@ -137,23 +137,23 @@ class _Gather(torch.autograd.Function):
 
 
 def gather(x: Tensor, index: Tensor, back: Tensor, copies: int = 1) -> Tensor:
-    """x[index], where every row of x is taken `copies` times and `back` lists, row after row, where they went.
+    """x[index], where every row of x is taken `copies` times and `back` lists, row after row, the indices of the copies.
 
     Autograd would add the gradients of the copies in whatever order the device finds them; here they are gathered and summed.
     """
     return _Gather.apply(x, index, back, copies)  # type: ignore[no-untyped-call]
 
 
-def sum_rows(rows_RD: Tensor, places_NK: Tensor, weights_NK: Tensor | None = None) -> Tensor:
-    """Σ_k weight[n, k] · rows[place[n, k]], in float32 or better.
+def sum_rows(rows_RD: Tensor, sorted_NK: Tensor, weights_NK: Tensor | None = None) -> Tensor:
+    """Σ_k weight[n, k] · rows[sorted[n, k]], in float32 or better.
 
     One addition a choice, not a sum over an axis of them: whole rows are read in one piece, and a compiler makes one kernel
     of it that runs at the speed of the memory.
     """
     total_ND: Tensor | None = None
     exact = torch.promote_types(rows_RD.dtype, torch.float32)
-    for choice, place_N in enumerate(places_NK.unbind(1)):
-        part_ND = rows_RD[place_N].to(exact)
+    for choice, sorted_N in enumerate(sorted_NK.unbind(1)):
+        part_ND = rows_RD[sorted_N].to(exact)
         if weights_NK is not None:
             part_ND = part_ND * weights_NK[:, choice, None]
         total_ND = part_ND if total_ND is None else total_ND + part_ND
@@ -163,25 +163,25 @@ def sum_rows(rows_RD: Tensor, places_NK: Tensor, weights_NK: Tensor | None = Non
 
 class _Combine(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, rows_RD: Tensor, weights_NK: Tensor | None, order_R: Tensor, place_NK: Tensor) -> Tensor:
-        context.save_for_backward(rows_RD, weights_NK, order_R, place_NK)
-        return sum_rows(rows_RD, place_NK, weights_NK)
+    def forward(context: Any, rows_RD: Tensor, weights_NK: Tensor | None, order_R: Tensor, sorted_NK: Tensor) -> Tensor:
+        context.save_for_backward(rows_RD, weights_NK, order_R, sorted_NK)
+        return sum_rows(rows_RD, sorted_NK, weights_NK)
 
     @staticmethod
     def backward(context: Any, gradient_ND: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        rows_RD, weights_NK, order_R, place_NK = context.saved_tensors
-        given_RD = gradient_ND[order_R // place_NK.shape[1]]
+        rows_RD, weights_NK, order_R, sorted_NK = context.saved_tensors
+        given_RD = gradient_ND[order_R // sorted_NK.shape[1]]
         if weights_NK is None:
             return given_RD.to(rows_RD.dtype), None, None, None
         of_rows_RD = (given_RD * weights_NK.reshape(-1)[order_R, None]).to(rows_RD.dtype)
-        products = [(rows_RD[place_N] * gradient_ND).sum(-1) for place_N in place_NK.unbind(1)]
+        products = [(rows_RD[sorted_N] * gradient_ND).sum(-1) for sorted_N in sorted_NK.unbind(1)]
         return of_rows_RD, torch.stack(products, dim=1).to(weights_NK.dtype), None, None
 
 
-def combine(rows_RD: Tensor, weights_NK: Tensor | None, order_R: Tensor, place_NK: Tensor) -> Tensor:
+def combine(rows_RD: Tensor, weights_NK: Tensor | None, order_R: Tensor, sorted_NK: Tensor) -> Tensor:
     """Σ_k weight[n, k] · (the row of token n's k-th choice) [N, D]; without weights the plain sum.
 
-    Sorted row r is choice order_R[r] = n·K + k, and that choice is sorted row place_NK[n, k]: gradients are gathered too,
+    Sorted row r is choice order_R[r] = n·K + k, and that choice is sorted row sorted_NK[n, k]: gradients are gathered too,
     so that equal inputs give equal bits.
     """
-    return _Combine.apply(rows_RD, weights_NK, order_R, place_NK)  # type: ignore[no-untyped-call]
+    return _Combine.apply(rows_RD, weights_NK, order_R, sorted_NK)  # type: ignore[no-untyped-call]

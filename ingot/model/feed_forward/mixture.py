@@ -114,7 +114,7 @@ class MixtureOfExperts(nn.Module, Reporter):
         self.latent_up = Linear(inner, site.width, bias=False) if config.latent else None
         self.shared = FeedForward(config.shared, site.width) if config.shared else None
         self.shared_gate = Linear(site.width, 1, bias=False) if config.shared_gate else None
-        self.seen: Routing | None = None  # what the router chose in the last pass, until it is reported
+        self.seen: Routing | None = None  # what the router chose in the last pass; None once it is reported
         self.balancers = nn.ModuleList(
             each.build(config.experts, config.active, config.router.score) for each in config.balancers
         )
@@ -141,9 +141,9 @@ class MixtureOfExperts(nn.Module, Reporter):
         return out_ND.view_as(x_BTD)
 
     def report(self, context: Context) -> None:
-        """Tell the Record of the pass what the router did in it.
+        """Report to the pass's Record what the router did.
 
-        Whoever runs the pass calls this after the layer, not the layer itself: the layer may be compiled, in code that all
+        The caller of the layer calls this, not the layer itself: the layer may be compiled, in code that all
         equal layers share and that cannot know their numbers, and it may be computed a second time in the backward pass.
         """
         record, routing = context.record, self.seen
@@ -188,7 +188,7 @@ def update_biases(model: nn.Module, loads: Mapping[int, RouterLoad]) -> None:
 
 
 def real_tokens(context: Context) -> Tensor:
-    """True where a token is no padding [N]."""
+    """True where a token is not padding [N]."""
     if context.documents_BT is not None:
         return (context.documents_BT != PADDING).reshape(-1)
     rows, length = context.positions_BT.shape

@@ -90,7 +90,7 @@ class Router(Float32Buffers):
         super().__init__()
         self.config, self.experts, self.active = config, experts, active
         self.weight = nn.Parameter(torch.empty(experts, width))
-        # uniform, because normal_ on the meta device imports torch's compiler
+        # uniform_, because normal_ on the meta device imports torch's compiler
         nn.init.uniform_(self.weight, -(width**-0.5), width**-0.5)
         self.bias = nn.Parameter(torch.zeros(experts)) if config.bias else None
         self.register_buffer("selection_bias", torch.zeros(experts) if config.selection_bias else None)

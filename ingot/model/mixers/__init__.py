@@ -1,1 +1,1 @@
-"""How tokens exchange information: one file per mixer, all with the same interface (mixer.py)."""
+"""Token mixers (attention and recurrent layers): one file per mixer, all with the same interface (mixer.py)."""

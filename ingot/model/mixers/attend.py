@@ -1,4 +1,4 @@
-"""Softmax attention over a pass: one function, one description of the mask, the fastest backend that understands the options.
+"""Softmax attention over whole sequences: picks the fastest backend that understands the layer's options.
 
 | backend | how                                                          | chosen for                                     |
 |---------|--------------------------------------------------------------|------------------------------------------------|
@@ -9,9 +9,9 @@
 | ring    | blocks of queries against keys that go around the ranks      | context parallel, if asked for                  |
 | plain   | the definition, with a dense mask                            | options that no other backend understands       |
 
-Their files are beside this one, `plain` is kernels/attend_plain.py. Each names the options that it understands; `plain` alone
-makes anything of size T×T. Padding gives zeros and takes no gradient.
-In a pass that asks for the largest logits (record.py) flex, blocks and plain tell them on the way; for the others, and under a
+Each backend is a file attend_NAME.py of this folder, `plain` is kernels/attend_plain.py. Each lists the options that it
+understands. `plain` alone makes anything of size T×T. Padding gives zeros and takes no gradient.
+In a pass that asks for the largest logits (record.py), flex, blocks and plain return them; for the others, and under a
 softcap, which flex applies before it looks, q·k is computed a second time, without values: by flex where it can, else in blocks.
 Everything runs in the values' dtype: under autocast a norm or a rotation may have left queries and keys in float32.
 
@@ -60,7 +60,7 @@ _forced: Backend | None = None
 
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
-    """Inside, whole-sequence attention runs on `backend`: for tests and benchmarks."""
+    """A context in which whole-sequence attention runs on `backend`: for tests and benchmarks."""
     global _forced
     before, _forced = _forced, backend
     try:
@@ -117,9 +117,8 @@ def largest_scores(query_BHTW: Tensor, key_BKTW: Tensor, context: Context, optio
     if not flex_allowed(query_BHTW, key_BKTW):
         return block_peaks(query_BHTW, key_BKTW, mask, context, options)
     peaks: list[Tensor] = []
-    any_values = key_BKTW[
-        ..., :NARROWEST
-    ].contiguous()  # the fewest channels that the kernel takes: nobody looks at its output
+    # the fewest channels that the kernel takes; its output is not used
+    any_values = key_BKTW[..., :NARROWEST].contiguous()
     attend_flex(query_BHTW, key_BKTW, any_values, mask, context, options, peaks=peaks)
     return peaks[0]
 
@@ -135,7 +134,7 @@ def report_peaks(layer: int | None, peaks_BHT: Tensor, context: Context) -> None
 def choose_backend(
     query_BHTW: Tensor, value_BKTV: Tensor, context: Context, mask: Mask, options: AttentionOptions
 ) -> Backend:
-    """The fastest backend that understands the options and takes these tensors; at last the definition."""
+    """The fastest backend that understands the options and takes these tensors; the definition if there is none."""
     if context.context_parallel is not None and context.context_parallel.ring:
         return "ring"  # no other backend passes keys around
     if context.context_parallel is None:  # sdpa and varlen take as many queries as keys

@@ -1,4 +1,4 @@
-"""Attention in plain PyTorch with bounded memory: each block of queries against only the keys that it can see.
+"""Attention in plain PyTorch with bounded memory: computes blocks of queries against only the keys they can see.
 
 The keys in sight of the queries a … b−1 are first_a … b−1 (mask.py), so a block costs what its mask leaves. As in
 FlashAttention (Dao et al., arXiv 2205.14135) the scores are not kept for the backward pass but computed again from the
@@ -171,7 +171,7 @@ class _Blocks(torch.autograd.Function):
 
 
 def by_head(sinks_H: Tensor, lse_BKGT1: Tensor) -> Tensor:
-    """The sinks beside log-sum-exps."""
+    """The sinks in the shape of the log-sum-exps."""
     return sinks_H.to(lse_BKGT1.dtype).view(1, lse_BKGT1.shape[1], -1, 1, 1)
 
 

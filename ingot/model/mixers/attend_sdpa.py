@@ -1,4 +1,4 @@
-"""Attention by torch's fused kernel (scaled_dot_product_attention), which knows only causal squares and given masks.
+"""Attention by torch's fused kernel (scaled_dot_product_attention), which takes only causal squares and given masks.
 
 A packed row is cut into pieces that the kernel understands; a plan says where each piece's queries and keys lie in the
 flattened batch, and it is made once per pass for all layers with the same mask:
@@ -46,17 +46,24 @@ def attend_sdpa(
     query, key, value = same_width(query_BHTW, key_BKTW, value_BKTV)
     if context.documents_BT is None and mask == Mask():
         return first_channels(_fused(query, key, value, None, scale), value_BKTV.shape[-1])
+    return first_channels(_attend_pieces(query, key, value, mask, context, scale), value_BKTV.shape[-1])
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _attend_pieces(
+    query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, scale: float
+) -> Tensor:
+    """Attention within the pieces of packed rows. Not compiled: their lengths differ from batch to batch."""
     plan = context.once(("sdpa", mask.window, mask.chunk), lambda: _plan(mask, context))
-    queries = _pieces(query, plan.queries, [(call.count, call.queries) for call in plan.calls])
-    keys = _pieces(key, plan.keys, [(call.count, call.keys) for call in plan.calls])
-    values = _pieces(value, plan.keys, [(call.count, call.keys) for call in plan.calls])
+    queries = _pieces(query_BHTW, plan.queries, [(call.count, call.queries) for call in plan.calls])
+    keys = _pieces(key_BKTW, plan.keys, [(call.count, call.keys) for call in plan.calls])
+    values = _pieces(value_BKTV, plan.keys, [(call.count, call.keys) for call in plan.calls])
     mixed = [
         _fused(q, k, v, call.band, scale).transpose(1, 2).flatten(0, 1)
         for call, q, k, v in zip(plan.calls, queries, keys, values, strict=True)
     ]
     rows, _, length, _ = query_BHTW.shape
-    out = torch.cat(mixed).index_select(0, plan.back).unflatten(0, (rows, length))
-    return first_channels(out.transpose(1, 2), value_BKTV.shape[-1])
+    return torch.cat(mixed).index_select(0, plan.back).unflatten(0, (rows, length)).transpose(1, 2)
 
 
 def same_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,7 +122,7 @@ Job = tuple[list[Span], int, int, Tensor | None]  # pieces, keys before each, qu
 
 def _plan(mask: Mask, context: Context) -> Plan:
     """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
-    pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, nobody looks at it
+    pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, its output is not used
     rows, length = context.positions_BT.shape
     squares = pieces
     if mask.window is not None:

@@ -1,4 +1,4 @@
-"""Softmax attention with all that real systems add to it. What a layer has, its config says.
+"""Softmax attention with the options of published models; the config says which of them a layer has.
 
     q, k, v = [W_q | W_k | W_v] x + b            H query heads, K key and value heads; each serves H/K query heads
     q, k    = norm(q), norm(k)                   per head, or over all heads at once; then rotated; or rotated, then normed
@@ -225,7 +225,7 @@ class Attention(SoftmaxMixer):
         return [(self.query_key_value, [(query, factor_H.sqrt()), (key, factor_H.sqrt())])]
 
     def options(self) -> AttentionOptions:
-        """What backends and kernels are told."""
+        """The options for backends and kernels."""
         config = self.config
         sinks = None if self.sinks is None else local(self.sinks)
         return AttentionOptions(self.scale, config.window, config.chunk, config.softcap, sinks)
@@ -290,7 +290,7 @@ class Attention(SoftmaxMixer):
         return attend_paged(query, keys, values, table, context.positions_BT, self.options(), context.reach)
 
     def _head_options(self) -> dict[str, Any]:
-        """What `qk_norm_rope` and `write_kv` are told in common."""
+        """The arguments that `qk_norm_rope` and `write_kv` have in common."""
         config, gains, epsilon, round_first = self.config, None, 0.0, True
         if config.query_key_norm == "head":
             gains = (self.query_norm.used_gain(), self.key_norm.used_gain())

@@ -1,4 +1,4 @@
-"""The past of the sequences being sampled. Every mixer brings its own kind of cache.
+"""Caches of the sequences being sampled: keys and values in pages, or recurrent states. Every mixer makes its own kind.
 
 * `TokenCache` keeps something for every token (keys and values, a latent, indexer keys) in pages of P tokens, as in
   PagedAttention (Kwon et al., arXiv 2309.06180). Row b of a pass has a table of R pages, and the token at position p lies in
@@ -10,12 +10,12 @@
   owns a ring: R·P holds what a query can see and the new tokens of a pass, and older tokens are written over.
 * `StateCache` keeps a state that stands for the whole past (recurrent state, the convolution's last inputs), one per slot. A
   row that starts at position 0 starts from zeros.
-* `JointCache` is several, for mixers made of two.
+* `JointCache` holds several caches, for mixers made of two.
 
-What lies in a slot (a state, a ring) is that after exactly the tokens that were read, and can only be copied as a whole; of
+A slot's content (a state, a ring) is valid after exactly the tokens that were read, and can only be copied as a whole; of
 pages that were handed out, any beginning is a valid cache (`in_pages`).
 
-Padding at the end of a row goes to page 0, which belongs to nobody.
+Padding at the end of a row is written to page 0, which no sequence has.
 
 Shapes: B rows, T new tokens, H heads, W width, S keys, N pages, P tokens of a page, R pages of a row.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ingot.model.context import Context
 
 PAGE = 16  # tokens
-NOBODY = 0  # the page that is written by padding and read by no one
+PADDING_PAGE = 0  # padding is written here; no sequence reads it
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class TokenCache(Cache):
         page_BT = table_BR.gather(1, positions_BT // self.page % table_BR.shape[1]).long()
         if context.lengths_B is not None:
             index_T = torch.arange(positions_BT.shape[1], device=positions_BT.device)
-            page_BT = page_BT.masked_fill(index_T >= context.lengths_B[:, None], NOBODY)
+            page_BT = page_BT.masked_fill(index_T >= context.lengths_B[:, None], PADDING_PAGE)
         return page_BT, positions_BT % self.page
 
     def read(self, name: str, context: Context) -> Tensor:
@@ -143,8 +143,8 @@ class TokenCache(Cache):
     def copy_slots(self, sources: Tensor, targets: Tensor) -> None:
         count = self.own_pages
         if count is not None:
-            places = torch.arange(count, device=sources.device)
-            self._copy(*((1 + slots[:, None] * count + places).flatten() for slots in (sources, targets)))
+            pages = torch.arange(count, device=sources.device)
+            self._copy(*((1 + slots[:, None] * count + pages).flatten() for slots in (sources, targets)))
 
     def copy_pages(self, sources: Tensor, targets: Tensor) -> None:
         if self.own_pages is None:

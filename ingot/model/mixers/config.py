@@ -1,6 +1,6 @@
 """The union of the token mixers: a block names one by `kind`; without a kind it is softmax attention.
 
-A mixer is one file beside this one (mixer.py says what it must have) and one line here.
+A mixer is one file in this folder (mixer.py says what it must have) and one line here.
 """
 
 from __future__ import annotations

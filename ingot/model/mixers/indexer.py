@@ -5,7 +5,7 @@
 q comes from the attention's query latent, k (one head) is a layer-normed projection of x, w another projection of x; the
 first R channels of q and k are rotated like the attention's. Inputs arrive detached: only its own loss (sparse.py) trains it.
 
-relu makes exact zeros: keys that no head likes are tied, and a tie at the last kept place is broken arbitrarily.
+relu makes exact zeros: keys that no head scores are tied, and a tie for the last of the kept keys is broken arbitrarily.
 
 Parameters: query [n·d, Q], key [d, D], key_norm (weight and bias [d]), head_weight [n, D].
 Shapes: B rows, T queries, S keys, H = n heads, W = d width, Q query latent, D stream.
@@ -13,7 +13,6 @@ Shapes: B rows, T queries, S keys, H = n heads, W = d width, Q query latent, D s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
@@ -102,10 +101,3 @@ def index_scores(index: Index) -> Tensor:
     weight_BTH = index.weight_BTH.to(products_BTHS.dtype) * (heads * width) ** -0.5  # both factors are positive
     with torch.autocast(products_BTHS.device.type, enabled=False):
         return (weight_BTH[:, :, None] @ products_BTHS)[:, :, 0]
-
-
-def indexer_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters of all indexers: what trains during the dense warm-up, while everything else is frozen."""
-    for module in model.modules():
-        if isinstance(module, Indexer):
-            yield from module.parameters()

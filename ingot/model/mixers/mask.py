@@ -1,4 +1,4 @@
-"""Who may look at whom: one description of the attention mask, which every backend turns into its own form.
+"""The attention mask: one description of which keys a query sees, which every backend converts to its own form.
 
     visible(query i, key j)  =  j ≤ i   and   i − j < window   and   ⌊p_i/chunk⌋ = ⌊p_j/chunk⌋   and   document(i) = document(j)
 

@@ -1,4 +1,4 @@
-"""What a token mixer is: its options (`MixerConfig`), its module (`Mixer`), and where it is built (`Site`).
+"""The interface of a token mixer: its options (`MixerConfig`), its module (`Mixer`), and where it is built (`Site`).
 
 A mixer is one file of this folder with a config class and a module class. The config builds the module and answers every
 question that the rest of the package has about the mixer before it is built: what `ingot model show` prints, FLOPs, the widths
@@ -45,7 +45,7 @@ class MixerConfig(Config):
 
     @abstractmethod
     def mixing_flops(self, length: int) -> float:
-        """Forward FLOPs per token beside those of its matrices, in a text of `length` tokens."""
+        """Forward FLOPs per token besides those of its matrix products, in a text of `length` tokens."""
 
     @property
     @abstractmethod
@@ -95,12 +95,12 @@ class Mixer(nn.Module, ABC):
         """Compute what equal layers share, before the first of them asks: their compiled code then finds it there."""
 
     capturable = True  # a step of decoding launches the same kernels whatever the data: it can be a CUDA graph
-    rows_split = False  # what it keeps lies in pages alone: one text may be several rows of a pass that continues it
+    rows_split = False  # its cache lies in pages alone: one sequence may be several rows of a pass that continues it
     whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
 
     @property
     def undivided_loss(self) -> str:
-        """Which option weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it trains on none."""
+        """The option that weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it has none."""
         return ""
 
     @abstractmethod
@@ -119,11 +119,11 @@ class SoftmaxMixer(Mixer):
 
     @abstractmethod
     def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
-        """By what to multiply which rows of which projections so that the logits of head h become factor_H[h] times as large."""
+        """The factors for rows of the projections that make the logits of head h factor_H[h] times as large."""
 
 
 def mix(mixer: Mixer, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
-    """The mixer's output for the pass's tokens; where tokens are divided over ranks, some mixers get whole rows for it."""
+    """The mixer's output for the pass's tokens; where tokens are divided over ranks, mixers that need whole rows get them."""
     if context.context_parallel is None or not mixer.whole_rows:
         out: Tensor = mixer(x_BTD, context, cache)
         return out

@@ -1,4 +1,4 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token's keys and values in one small latent.
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a small latent holds the keys and values of a token.
 
     entry of token s    e_s = [c_s | r_s]         c_s = norm(W_c x_s) the latent,  r_s = rotated(W_r x_s)
     query of head h     q   = [q_c | rotated(q_r)]  from x, or from a normed latent of x
@@ -134,7 +134,7 @@ def softmax_scale(config: MlaConfig) -> float:
 class Mla(SoftmaxMixer, Reporter):
     """One layer of multi-head latent attention, dense or sparse."""
 
-    # what all heads read passes through it: where heads are divided over ranks, it adds up the gradients of all of them
+    # applied to what all heads read; where heads are divided over ranks, it sums the gradients of all ranks
     to_heads: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
 
     def __init__(self, config: MlaConfig, site: Site) -> None:
@@ -253,7 +253,7 @@ class Mla(SoftmaxMixer, Reporter):
     def _through_cache(
         self, cache: Cache, entry_BTE: Tensor, index: Index | None, context: Context
     ) -> tuple[Tensor, Index | None]:
-        """Write what is new; give back everything that the slots hold."""
+        """Write the new entries; returns all entries that the slots hold."""
         assert isinstance(cache, TokenCache)
         cache.write(context, entry=entry_BTE[:, None])
         if index is not None:

@@ -1,4 +1,4 @@
-"""Softmax attention and Mamba-2 side by side on the same input (Falcon-H1, arXiv 2507.22448).
+"""Softmax attention in parallel with Mamba-2 on the same input (Falcon-H1, arXiv 2507.22448).
 
     y = attention_out · Attention(attention_in · x) + mamba_out · Mamba2(x)
 
@@ -22,7 +22,7 @@ from ingot.model.mixers.mixer import Mixer, MixerConfig, Site, mix
 
 
 class ParallelConfig(MixerConfig):
-    """Softmax attention beside Mamba-2 on the same normed input (Falcon-H1, arXiv 2507.22448).
+    """Softmax attention in parallel with Mamba-2 on the same normed input (Falcon-H1, arXiv 2507.22448).
 
     y = attention_out · Attention(attention_in · x) + mamba_out · Mamba2(x)
     """

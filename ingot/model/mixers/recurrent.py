@@ -1,4 +1,4 @@
-"""What the linear-time mixers share: rows cut into chunks, and a state that is carried from token to token.
+"""Shared by the linear-time mixers: cuts rows into chunks, and carries a state from chunk to chunk or token to token.
 
 Training and prefill go through a row in chunks of C tokens (matrix products inside a chunk, a short loop over chunks);
 decoding goes token by token. A row may hold several packed documents, so three masks say which tokens reach which:
@@ -12,7 +12,7 @@ decoding goes token by token. A row may hold several packed documents, so three 
     kept           0 0 0 0 1 1   0 0 1 1 1 1   0 0 0 0 1 1
 
 A document is a run of equal numbers; padding (−1) is a run like any other, so it influences nothing and needs no care.
-With a cache the tokens after a row's `lengths_B` must leave the state as it is: the recurrences give them no decay and
+With a cache, the tokens after a row's `lengths_B` must not change the state: the recurrences give them no decay and
 nothing to write (`real_tokens`).
 
 States are kept in float32 at least, and the recurrences run in it, whatever the dtype of the activations and whether or

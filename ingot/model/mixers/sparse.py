@@ -5,7 +5,7 @@
 
 Two forms, as in mla.py: few queries gather the entries of their own keys (absorbed, `attend_gathered`: decoding reads `keep`
 entries however long the past is); many queries see all keys under a mask (expanded, `attend_masked`: training. Fused kernels
-pass over hidden keys faster than separate copies are made for each query).
+skip hidden keys faster than copies can be made for each query).
 
 The choice is not differentiable, so the loss of the language model never reaches the indexer. It has a loss of its own: with
 p_t the attention probabilities averaged over the heads, without gradient,

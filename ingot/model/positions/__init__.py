@@ -1,1 +1,1 @@
-"""Where a token stands: rotary positions and their extensions."""
+"""Rotary positions, and their extensions to longer texts."""

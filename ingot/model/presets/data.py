@@ -22,7 +22,7 @@ from ingot.workspace.errors import IngotError
 
 @dataclass(frozen=True)
 class Entry:
-    """A preset as it stands in its file; `system` is the name of the file."""
+    """A preset as its file states it; `system` is the name of the file."""
 
     name: str
     system: str

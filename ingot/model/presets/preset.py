@@ -48,7 +48,7 @@ class RecipeFacts(Config):
     batch: str = Field("", description="tokens or sequences per step")
     sequence: str = Field("", description="length of the training sequences")
     initial: str = Field("", description="initial weights")
-    losses: str = Field("", description="terms beside next-token prediction, and balancing")
+    losses: str = Field("", description="terms besides next-token prediction, and balancing")
     precision: str = Field("", description="number formats")
     anneal: str = Field("", description="the last stretch of pre-training")
     extension: str = Field("", description="how the context was extended")
@@ -59,7 +59,7 @@ class RecipeFacts(Config):
 class Preset(Config):
     """One size of one system, or its miniature (`mini`), which has no published counts."""
 
-    name: str = Field(description="how it is called")
+    name: str = Field(description="its name")
     system: str = Field(description="the file it is in")
     title: str = Field(description="the system's own name")
     about: str = Field(description="what is particular to its architecture")

@@ -1,4 +1,4 @@
-"""A tool call as it is being written: first its name, then its arguments piece by piece.
+"""Streams a tool call while the model writes it: first its name, then its arguments piece by piece.
 
 A call is the text `{"name": NAME, "arguments": OBJECT}`. As soon as the name and the beginning of the object are there,
 the call is announced; from then on the object's own characters are passed on as the model wrote them, up to the brace

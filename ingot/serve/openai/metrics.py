@@ -1,4 +1,4 @@
-"""Counters and latencies for Prometheus, by prometheus_client. Each server has a registry of its own."""
+"""Prometheus metrics of the server (prometheus_client). Each server has a registry of its own."""
 
 from __future__ import annotations
 

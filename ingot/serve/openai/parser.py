@@ -1,4 +1,4 @@
-"""From sampled tokens to the parts of an answer, while they come: content, reasoning and tool calls.
+"""Parses sampled tokens into content, reasoning and tool calls, while they are streamed.
 
 Structure is read from special tokens, as in ingot/tokens/chat.py: text that merely looks like `<think>` is content. A
 model without tokens for tool calls writes their tags as text; then, if tools were offered, the tags are looked for in the

@@ -1,8 +1,8 @@
-"""From the messages of a request to the tokens that the model reads.
+"""Converts the messages of a request to the tokens that the model reads.
 
-The layout is that of the tokenizer's chat template (ingot/tokens/chat.py). A model without tokens for tool calls is told
-of its tools in words, and its calls are read as text, in the manner of Hermes (Teknium et al. 2024) and Qwen 2.5: the
-signatures stand in the system turn, a call is `<tool_call>{"name": …, "arguments": …}</tool_call>`, and results come back
+The layout is that of the tokenizer's chat template (ingot/tokens/chat.py). A model without tokens for tool calls gets
+its tools as text, and its calls are read as text, in the manner of Hermes (Teknium et al. 2024) and Qwen 2.5: the
+signatures are in the system turn, a call is `<tool_call>{"name": …, "arguments": …}</tool_call>`, and results come back
 in a user turn inside `<tool_response>`.
 """
 

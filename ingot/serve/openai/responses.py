@@ -1,5 +1,8 @@
-"""What clients get: the shapes of the answers, for /openapi.json. The answers themselves are plain dictionaries, since a
-streaming server writes thousands of them a second; the tests hold them to these shapes."""
+"""Shapes of the server's answers, for /openapi.json.
+
+The answers themselves are plain dictionaries, since a streaming server writes thousands of them a second; the tests check
+them against these shapes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model in this process that writes the assistant's turns of a conversation.
+"""Chats with a model in this process: it writes the assistant's turns of a conversation.
 
-What the model sampled stays as it was sampled: the tokens up to the end of each of its turns are kept, and as long as a
-conversation goes on from there only what came after is encoded and put behind. Otherwise it is encoded anew.
+Sampled tokens are never encoded again: the tokens up to the end of each of the model's turns are kept, and as long as a
+conversation goes on from there, only what came after is encoded and appended. Otherwise it is encoded anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the page's server answers besides the OpenAI API: the page itself, and the tools.
+"""Routes of the page's server besides the OpenAI API: the page itself, and its tools.
 
     GET  /           the page
     GET  /ui/tools   {"tools": [{"schema": …, "asks": …}, …], "on": …}

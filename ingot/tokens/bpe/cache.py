@@ -1,4 +1,4 @@
-"""Pretokens that were encoded before: a table from bytes to ids, exact and of bounded size.
+"""Caches the ids of pretokens that were encoded before: a table from bytes to ids, exact and of bounded size.
 
 Text repeats its words, so nearly every pretoken is found here and never merged. An entry of the open-addressing table is
 three 64-bit words:
@@ -6,11 +6,11 @@ three 64-bit words:
     bytes 0..7   |   bytes 8..14, length in the highest byte         |   count << 40 | id, or where the ids begin
     a hash       |   0xFF, length (16 bits), where the bytes begin   |   the same
 
-Up to 15 bytes the entry is the pretoken itself; up to 255 the bytes beside the table are compared, so two pretokens with
-the same hash are told apart. Longer ones are not kept. When the table is two thirds full it is emptied, but for the
-entries it was made with.
+Up to 15 bytes the entry is the pretoken itself; up to 255 its bytes are stored outside the table and compared, so two
+pretokens with the same hash are told apart. Longer ones are not cached. When the table is two thirds full it is emptied,
+but for the entries it was made with.
 
-Invariant: what is found is what was put in; the cache never changes an id, only how soon it is there.
+Invariant: what is found is what was put in; the cache never changes an id, only how fast it is found.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ingot.data.native import PRIME_1, PRIME_2, hash_span, inline, load_8, loop
 
 SHORT, LONGEST = 15, 255
 MARK_LONG = 0xFF
-PLACE_BITS = 40
-PLACE_MASK = np.uint64((1 << PLACE_BITS) - 1)
+OFFSET_BITS = 40
+OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 MASKS = np.array(
     [((1 << 8 * min(size, 8)) - 1, (1 << 8 * max(size - 8, 0)) - 1) for size in range(SHORT + 1)], np.uint64
 )
@@ -42,9 +42,9 @@ class Cache(NamedTuple):
 
 
 def make_cache(bits: int, reserved: int = 0) -> Cache:
-    """An empty cache of 2^bits entries, 40 bytes each, with room for `reserved` bytes of long pretokens besides.
+    """An empty cache of 2^bits entries, 40 bytes each, with `reserved` more bytes for long pretokens.
 
-    The longest pretoken always finds room in it when it is empty but for those.
+    The longest pretoken always fits when the cache holds nothing but those.
     """
     size = 1 << bits
     return Cache(
@@ -56,7 +56,7 @@ def make_cache(bits: int, reserved: int = 0) -> Cache:
 
 
 def copy_of(cache: Cache) -> Cache:
-    """The same content apart."""
+    """A copy that shares no memory with it."""
     return Cache(cache.table.copy(), cache.long.copy(), cache.ids.copy(), cache.used.copy())
 
 
@@ -64,7 +64,7 @@ def copy_of(cache: Cache) -> Cache:
 def restore(cache: Cache, fresh: Cache) -> None:
     """Empty the cache but for what it held when `fresh` was copied from it; a `fresh` of another size holds nothing.
 
-    The bytes and ids of those entries lie in front of all later ones, so they are still there.
+    The bytes and ids of those entries are stored before all later ones, so they are still there.
     """
     same = len(fresh.table) == len(cache.table)
     for slot in range(len(cache.table)):
@@ -76,10 +76,10 @@ def restore(cache: Cache, fresh: Cache) -> None:
 
 @inline
 def key_of(data: np.ndarray, start: int, end: int) -> tuple[np.uint64, np.uint64]:
-    """The two words that an entry begins with; of a long pretoken without the place of its bytes."""
+    """The two words that an entry begins with; of a long pretoken without the offset of its bytes."""
     length = end - start
     if length > SHORT:
-        high = np.uint64(MARK_LONG) << np.uint64(56) | np.uint64(length) << np.uint64(PLACE_BITS)
+        high = np.uint64(MARK_LONG) << np.uint64(56) | np.uint64(length) << np.uint64(OFFSET_BITS)
         return hash_span(data, start, end, np.uint64(0)), high
     if start + 16 > len(data):  # too near the end to load words
         low, high = np.uint64(0), np.uint64(length) << np.uint64(56)
@@ -104,10 +104,10 @@ def find(cache: Cache, data: np.ndarray, start: int, end: int, low: np.uint64, h
         if table[slot, 0] == low:
             if table[slot, 1] == high:
                 break
-            if end - start > SHORT and table[slot, 1] & ~PLACE_MASK == high:
-                place, same = np.int64(table[slot, 1] & PLACE_MASK), True
-                for offset in range(end - start):
-                    if cache.long[place + offset] != data[start + offset]:
+            if end - start > SHORT and table[slot, 1] & ~OFFSET_MASK == high:
+                offset, same = np.int64(table[slot, 1] & OFFSET_MASK), True
+                for index in range(end - start):
+                    if cache.long[offset + index] != data[start + index]:
                         same = False
                         break
                 if same:
@@ -117,7 +117,7 @@ def find(cache: Cache, data: np.ndarray, start: int, end: int, low: np.uint64, h
 
 
 @loop
-def has_room(cache: Cache, length: int, count: int) -> bool:
+def fits(cache: Cache, length: int, count: int) -> bool:
     """Whether a pretoken of so many bytes and ids can be put in."""
     return (
         3 * cache.used[ENTRIES] < 2 * len(cache.table)
@@ -138,21 +138,21 @@ def put(
     ids: np.ndarray,
     count: int,
 ) -> None:
-    """Fill the empty slot that `find` gave; there must be room."""
+    """Fill the empty slot that `find` gave; it must fit."""
     if end - start > SHORT:
-        place = cache.used[BYTES]
-        for offset in range(end - start):
-            cache.long[place + offset] = data[start + offset]
+        offset = cache.used[BYTES]
+        for index in range(end - start):
+            cache.long[offset + index] = data[start + index]
         cache.used[BYTES] += end - start
-        high |= np.uint64(place)
+        high |= np.uint64(offset)
     value = np.uint64(ids[0])
     if count != 1:
-        place = cache.used[IDS]
+        offset = cache.used[IDS]
         for index in range(count):
-            cache.ids[place + index] = ids[index]
+            cache.ids[offset + index] = ids[index]
         cache.used[IDS] += count
-        value = np.uint64(place)
+        value = np.uint64(offset)
     cache.table[slot, 0] = low
     cache.table[slot, 1] = high
-    cache.table[slot, 2] = np.uint64(count) << np.uint64(PLACE_BITS) | value
+    cache.table[slot, 2] = np.uint64(count) << np.uint64(OFFSET_BITS) | value
     cache.used[ENTRIES] += 1

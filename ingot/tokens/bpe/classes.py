@@ -1,11 +1,11 @@
-"""The class of every character, as the regular expressions of tokenizers see it.
+"""The character classes that the regular expressions of tokenizers distinguish.
 
-`classes.txt` beside this file has a line `first-code-point class` for each run of characters of one class: the general
+`classes.txt` in this folder has a line `first-code-point class` for each run of characters of one class: the general
 categories of Unicode 16 and its white space, which is what the regular expressions of tokenizers 0.23 and tiktoken 0.14
 know (a test asks both about every code point). Python's `unicodedata` is older or newer, by its version, and takes
 U+001C to U+001F for blanks, which the two do not; so it is not used.
 
-Invariant: a class is one bit, so that a set of classes is a sum, and a loop asks `class & set`.
+Invariant: a class is one bit, so that a set of classes is a sum, and a kernel tests `class & set`.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from ingot.data.native import loop
 from ingot.data.text.texts import Texts
 from ingot.tokens.bpe.cache import (
     LONGEST,
-    PLACE_BITS,
-    PLACE_MASK,
+    OFFSET_BITS,
+    OFFSET_MASK,
     Cache,
     copy_of,
     find,
-    has_room,
+    fits,
     key_of,
     make_cache,
     put,
@@ -34,7 +34,7 @@ from ingot.tokens.bpe.pretokens import pretokens
 from ingot.tokens.bpe.rules import Rules
 
 CACHE_BITS = 19  # half a million pretokens, 21 MB
-BATCH_BYTES = 1_000_000  # what is cut at once: its pretokens stay near the processor
+BATCH_BYTES = 1_000_000  # split at once: its pretokens stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,22 @@ def encode_pretokens(
     stops: np.ndarray,
 ) -> int:
     """Encode the pretokens of each text, followed by the id `last` unless that is NONE. The ids go to `out` from `written`
-    on, and to `stops` where those of each text end; gives the next place."""
+    on, and to `stops` where those of each text end; gives the end of the last."""
     for text in range(len(offsets) - 1):
         start = offsets[text]
         for number in range(firsts[text], firsts[text + 1]):
             end = ends[number]
             length = end - start
             low, high, slot = np.uint64(0), np.uint64(0), np.int64(0)
-            kept = length <= LONGEST
-            if kept:
+            cached = length <= LONGEST
+            if cached:
                 low, high = key_of(data, start, end)
                 slot = find(cache, data, start, end, low, high)
-            if not kept or cache.table[slot, 1] == 0:
+            if not cached or cache.table[slot, 1] == 0:
                 count = merge(data, start, end, bytes_ids, pairs, scratch)
                 ids = scratch[PIECE]
-                if kept:
-                    if not has_room(cache, length, count):
+                if cached:
+                    if not fits(cache, length, count):
                         restore(cache, fresh)
                         slot = find(cache, data, start, end, low, high)
                     put(cache, slot, data, start, end, low, high, ids, count)
@@ -94,13 +94,13 @@ def encode_pretokens(
                     out[written + index] = ids[index]
             else:
                 value = cache.table[slot, 2]
-                count = np.int64(value >> np.uint64(PLACE_BITS))
-                place = np.int64(value & PLACE_MASK)
+                count = np.int64(value >> np.uint64(OFFSET_BITS))
+                offset = np.int64(value & OFFSET_MASK)
                 if count == 1:
-                    out[written] = place
+                    out[written] = offset  # of a single id: the id itself
                 else:
                     for index in range(count):
-                        out[written + index] = cache.ids[place + index]
+                        out[written + index] = cache.ids[offset + index]
             written += count
             start = end
         if last != NONE:
@@ -121,7 +121,7 @@ def put_tokens(cache: Cache, data: np.ndarray, offsets: np.ndarray, ids: np.ndar
 
 
 class FastEncoder:
-    """A vocabulary, ready to encode. Keeps what it has encoded, so it is not for several threads at once.
+    """A vocabulary, ready to encode. It caches what it has encoded, so it is not thread-safe.
 
     `bytes_ids` is the id of each byte (-1: none), `merges` are (left, right, rank, merged), `whole` the tokens that stay
     whole whatever the merges say, if the tokenizer has that rule.
@@ -139,7 +139,7 @@ class FastEncoder:
         self._pairs = pair_table(merges)
         whole = {token: id for token, id in (whole or {}).items() if token}
         if any(len(token) > LONGEST for token in whole):
-            raise ValueError(f"a token of more than {LONGEST} bytes cannot be kept whole")
+            raise ValueError(f"a token of more than {LONGEST} bytes cannot stay whole")
         self._cache = make_cache(max(CACHE_BITS, (2 * len(whole)).bit_length()), sum(map(len, whole)))
         if whole:
             data = np.frombuffer(b"".join(whole), np.uint8)

@@ -3,8 +3,8 @@
     exact_encoder(backend)   FastEncoder if the tokenizer is a byte-level BPE whose cuts are known (rules.py), with the library
                              for the few texts it must not touch (exceptions.py); or the library for all, and the reason why
 
-Whatever `tokenizer.json` says, one text with a character of every class (and the awkward places of the expressions) is
-encoded both ways first: a tokenizer, or a version of the library, that we misunderstand is left to the library.
+Whatever `tokenizer.json` says, one text with a character of every class (and the awkward cases of the expressions) is
+encoded both ways first: a tokenizer, or a version of the library, that gives other ids is left to the library.
 
 Invariant: `encode` gives the ids of `backend.encode(text, add_special_tokens=False)`, with the names of special tokens read as
 ordinary text.
@@ -46,7 +46,7 @@ class ExactEncoder:
     ) -> None:
         self._backend, self._fast, self.reason = backend, fast, reason
         self._added, self._normal = added, normal
-        self._lock = threading.Lock()  # the cache of the fast encoder is not for two at once
+        self._lock = threading.Lock()  # the fast encoder is not thread-safe
 
     @property
     def fast(self) -> bool:
@@ -75,15 +75,15 @@ class ExactEncoder:
             return encoded
         found = self._backend.encode_batch_fast([texts[index] for index in chosen], add_special_tokens=False)
         behind = [] if end is None else [end]
-        pieces, counts, done = [], np.diff(encoded.offsets), 0
+        chunks, counts, done = [], np.diff(encoded.offsets), 0
         for index, encoding in zip(chosen, found, strict=True):
-            pieces += [
+            chunks += [
                 encoded.ids[encoded.offsets[done] : encoded.offsets[index]],
                 np.array(encoding.ids + behind, np.uint32),
             ]
-            counts[index], done = len(pieces[-1]), index + 1
-        pieces.append(encoded.ids[encoded.offsets[done] :])
-        return Encoded(np.concatenate(pieces), np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
+            counts[index], done = len(chunks[-1]), index + 1
+        chunks.append(encoded.ids[encoded.offsets[done] :])
+        return Encoded(np.concatenate(chunks), np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
 
 
 def exact_encoder(backend: Backend) -> ExactEncoder:
@@ -120,7 +120,7 @@ def _why_not(state: dict[str, Any]) -> str:
     if state.get("normalizer") and state["normalizer"].get("type") != "NFC":
         return f"its normaliser {state['normalizer'].get('type')} is not known"
     if model.get("ignore_merges") and max(map(len, model["vocab"]), default=0) > LONGEST:
-        return f"it keeps words of more than {LONGEST} bytes whole"
+        return f"it leaves words of more than {LONGEST} bytes unmerged"
     if rules_of(state.get("pre_tokenizer")) is None:
         return "its rule for cutting text is not known"
     return ""
@@ -150,7 +150,7 @@ def _fast_encoder(state: dict[str, Any]) -> FastEncoder:
 
 
 def _probe() -> str:
-    """A text with a character of every run of classes, alone and before a letter, and the awkward places."""
+    """A text with a character of every run of classes, alone and before a letter, and the awkward cases."""
     classes = character_classes()
     firsts = np.flatnonzero(np.diff(classes, prepend=0))
     characters = [chr(code) for code in firsts if not 0xD800 <= code < 0xE000]

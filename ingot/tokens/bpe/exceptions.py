@@ -1,4 +1,4 @@
-"""Texts that the compiled loop must not encode by itself: they spell an added token, or the normaliser may change them.
+"""Finds texts that the compiled loop must not encode: they spell an added token, or the normaliser may change them.
 
 An added token that is no special one (Qwen: `<tool_call>`) is found in a text before anything is cut, with rules of its own
 about blanks and words around it. Such texts are rare, so they are only found here and left to the library.
@@ -51,5 +51,5 @@ def spells_any(texts: Texts, words: Sequence[str]) -> NDArray[np.bool_]:
 
 def beyond_latin(texts: Texts) -> NDArray[np.bool_]:
     """Whether each text holds a character from U+0300 on."""
-    places = np.flatnonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] >= FIRST_UNSURE) + texts.offsets[0]
-    return np.diff(np.searchsorted(places, texts.offsets)) > 0
+    found = np.flatnonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] >= FIRST_UNSURE) + texts.offsets[0]
+    return np.diff(np.searchsorted(found, texts.offsets)) > 0

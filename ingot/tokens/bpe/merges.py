@@ -1,8 +1,8 @@
 """Byte-pair encoding of one pretoken (Sennrich et al. 2016): of all adjacent pairs that have a merge, merge the one of
 lowest rank, the leftmost of equals, until there is none.
 
-Pairs lie in a heap as `rank << 32 | place`, so n bytes take O(n log n) steps however long the pretoken is; the pieces are
-a linked list over the places of their first bytes. An entry whose pair has changed since is passed over.
+Pairs are in a heap as `rank << 32 | position`, so n bytes take O(n log n) steps however long the pretoken is; the pieces
+are a linked list over the positions of their first bytes. An entry whose pair has changed since is skipped.
 
 Two ways to write merges down mean the same here. A list of pairs (tokenizer.json) gives each pair its rank. A list of
 tokens by rank (tiktoken) merges any two pieces whose bytes together are a token: those are all its cuts into two tokens.
@@ -28,7 +28,7 @@ HEAP, PIECE, RANK, NEXT, PREVIOUS = range(ROWS)
 
 @loop
 def slot_of(pairs: np.ndarray, pair: np.uint64) -> Any:
-    """Where the pair lies in the table, or the empty place where it would."""
+    """The slot of the pair in the table, or the empty slot where it would go."""
     mask = np.uint64(len(pairs) - 1)
     slot = (pair * PRIME_1) >> np.uint64(32) & mask
     while pairs[slot, 0] != pair and pairs[slot, 0] != EMPTY:
@@ -46,7 +46,7 @@ def fill_pairs(pairs: np.ndarray, keys: np.ndarray, values: np.ndarray) -> None:
 
 
 def pair_table(merges: Iterable[tuple[int, int, int, int]]) -> NDArray[np.uint64]:
-    """An open-addressing table [places, 2] of `left << 32 | right` and `rank << 32 | merged`.
+    """An open-addressing table [slots, 2] of `left << 32 | right` and `rank << 32 | merged`.
 
     A merge is (left, right, rank, merged), ids and a rank.
     """
@@ -97,25 +97,25 @@ def pop(scratch: np.ndarray, size: int) -> int:
 
 
 @loop
-def consider(scratch: np.ndarray, size: int, place: int, pairs: np.ndarray) -> int:
-    """Look up the pair that begins at `place` and put it into the heap if it has a merge; the heap's new size."""
-    following = scratch[NEXT, place]
-    scratch[RANK, place] = NONE
+def consider(scratch: np.ndarray, size: int, position: int, pairs: np.ndarray) -> int:
+    """Look up the pair that begins at `position` and put it into the heap if it has a merge; the heap's new size."""
+    following = scratch[NEXT, position]
+    scratch[RANK, position] = NONE
     if following == NONE:
         return size
-    pair = np.uint64(scratch[PIECE, place]) << np.uint64(32) | np.uint64(scratch[PIECE, following])
+    pair = np.uint64(scratch[PIECE, position]) << np.uint64(32) | np.uint64(scratch[PIECE, following])
     slot = slot_of(pairs, pair)
     if pairs[slot, 0] == EMPTY:
         return size
     rank = np.int64(pairs[slot, 1] >> np.uint64(32))
-    scratch[RANK, place] = rank
-    push(scratch, size, rank << 32 | place)
+    scratch[RANK, position] = rank
+    push(scratch, size, rank << 32 | position)
     return size + 1
 
 
 @loop
 def merge(data: np.ndarray, start: int, end: int, bytes_ids: np.ndarray, pairs: np.ndarray, scratch: np.ndarray) -> Any:
-    """Encode the bytes [start, end) and leave the ids in the first places of scratch[PIECE]; how many they are.
+    """Encode the bytes [start, end) and leave the ids at the start of scratch[PIECE]; gives their number.
 
     `scratch` has at least 2 * (end - start) columns: each merge takes one entry out of the heap and adds two at most. A byte
     that has no id is left out, as the `tokenizers` library does it.
@@ -132,28 +132,28 @@ def merge(data: np.ndarray, start: int, end: int, bytes_ids: np.ndarray, pairs: 
         return 0
     scratch[NEXT, count - 1] = NONE
     size = 0
-    for place in range(count):
-        size = consider(scratch, size, place, pairs)
+    for position in range(count):
+        size = consider(scratch, size, position, pairs)
     while size > 0:
         entry = pop(scratch, size)
         size -= 1
-        place = entry & 0xFFFFFFFF
-        if scratch[RANK, place] != entry >> 32:
+        position = entry & 0xFFFFFFFF
+        if scratch[RANK, position] != entry >> 32:
             continue
-        following = scratch[NEXT, place]
-        pair = np.uint64(scratch[PIECE, place]) << np.uint64(32) | np.uint64(scratch[PIECE, following])
-        scratch[PIECE, place] = np.int64(pairs[slot_of(pairs, pair), 1] & LOW_HALF)
+        following = scratch[NEXT, position]
+        pair = np.uint64(scratch[PIECE, position]) << np.uint64(32) | np.uint64(scratch[PIECE, following])
+        scratch[PIECE, position] = np.int64(pairs[slot_of(pairs, pair), 1] & LOW_HALF)
         scratch[RANK, following] = NONE
         after = scratch[NEXT, following]
-        scratch[NEXT, place] = after
+        scratch[NEXT, position] = after
         if after != NONE:
-            scratch[PREVIOUS, after] = place
-        size = consider(scratch, size, place, pairs)
-        if scratch[PREVIOUS, place] != NONE:
-            size = consider(scratch, size, scratch[PREVIOUS, place], pairs)
-    found, place = 0, 0
-    while place != NONE:
-        scratch[PIECE, found] = scratch[PIECE, place]
-        place = scratch[NEXT, place]
+            scratch[PREVIOUS, after] = position
+        size = consider(scratch, size, position, pairs)
+        if scratch[PREVIOUS, position] != NONE:
+            size = consider(scratch, size, scratch[PREVIOUS, position], pairs)
+    found, position = 0, 0
+    while position != NONE:
+        scratch[PIECE, found] = scratch[PIECE, position]
+        position = scratch[NEXT, position]
         found += 1
     return found

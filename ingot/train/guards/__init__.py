@@ -1,1 +1,1 @@
-"""Watching a run: rules that look at every step's numbers and act, a heartbeat, and the watchdog that restarts."""
+"""Watching a run: rules that check every step's numbers and act, a heartbeat, and the watchdog that restarts it."""

@@ -1,4 +1,4 @@
-"""How long each expert has been idle: steps in a row without a token, by layer, counted on the device.
+"""Counts how long each expert has been idle: steps in a row without a token, by layer, on the device.
 
 A small step may well leave an expert out; the same one in fifty steps in a row is dead.
 """

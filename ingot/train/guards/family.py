@@ -1,10 +1,10 @@
-"""The processes that a command has started, also those in sessions of their own, which a signal to its group does not reach.
+"""Finds all processes that a command has started, also those in other sessions, which a signal to its group does not reach.
 
 Launchers (torchrun, `--processes`) give every rank a session of its own. Those of a launcher that was killed live on, and hold
-the run's lock and its devices. Whoever wants to end them must have seen them while their parents lived: orphans have no parent
-that tells where they came from. A process is known by its number and when it began, because numbers are used again.
+the run's lock and its devices. To end them, they must have been found while their parents lived: an orphan has no parent
+that tells where it came from. A process is identified by its number and its start time, because numbers are used again.
 
-Only Linux tells (/proc); elsewhere a command has no family but its group.
+This works on Linux only (/proc); elsewhere only the group is known.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROCESSES = Path("/proc")
-STATE, PARENT, BEGAN = 0, 1, 19  # places in /proc/NUMBER/stat, after the name
+STATE, PARENT, BEGAN = 0, 1, 19  # indices of the fields in /proc/NUMBER/stat, after the name
 
 
 @dataclass(frozen=True)
 class Member:
-    """One process: its number, and when it began, in ticks since the machine did."""
+    """One process: its number, and its start time in ticks since boot."""
 
     pid: int
     began: int
@@ -52,7 +52,7 @@ def lives(member: Member) -> bool:
 
 
 def send(member: Member, number: int) -> None:
-    """Signal a process, if it is still the one that was meant."""
+    """Signal a process, if its number still belongs to it."""
     if lives(member):
         with suppress(OSError):
             os.kill(member.pid, number)

@@ -1,4 +1,4 @@
-"""The guards of a run: asked on the device before a step is taken, told its numbers afterwards.
+"""The guards of a run: decide on the device whether a step is taken, then check its numbers against the rules.
 
     taken = admit(loss, norm)     before the update, without waiting: 1 or 0 as a tensor (spikes.py)
     limit = clip(base)            of the gradient norm
@@ -60,11 +60,11 @@ class Guards:
         self.experts = IdleExperts()
         self.history = History(config.window)
         self.rewinds = 0
-        self.spoken: dict[str, int] = {}  # by rule: the last step it spoke at
+        self.reported: dict[str, int] = {}  # by rule: the last step at which it reported
         self.measured: dict[str, Tensor] = {}  # of the step that `admit` was last asked about
 
     def admit(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """1 if the step is to be taken, 0 to leave everything as it is; stays on the device."""
+        """1 if the step is to be taken, 0 to change nothing; stays on the device."""
         taken, self.measured = self.spikes.admit(loss, norm)
         return taken
 
@@ -77,7 +77,7 @@ class Guards:
         return {"router/idle_steps": self.experts.count(loads)}
 
     def undoing_skipped(self, model: nn.Module, taken: Tensor) -> AbstractContextManager[None]:
-        """Inside, routers are updated; if the step is skipped, they are left as they were."""
+        """A context in which routers are updated; if the step is skipped, they are left as they were."""
         return undone_if_skipped(model, taken) if self.config.spike == "skip" else nullcontext()
 
     def observe(
@@ -88,9 +88,9 @@ class Guards:
         sight = Sight(metrics, self.history, self.config, self.vocabulary, world_size())
         for rule in RULES:
             seen = rule.condition(sight)
-            if seen is None or (self._action(rule) == "warn" and self._spoke_lately(rule, step)):
+            if seen is None or (self._action(rule) == "warn" and self._reported_lately(rule, step)):
                 continue
-            self.spoken[rule.name] = step
+            self.reported[rule.name] = step
             if rule.action == "stop":
                 seen = f"{seen}; {locate()}"
             self._act(rule, step, data_step, seen)
@@ -98,13 +98,13 @@ class Guards:
     def _action(self, rule: Rule) -> str:
         return self.config.spike if rule.action == "spike" else rule.action
 
-    def _spoke_lately(self, rule: Rule, step: int) -> bool:
-        return rule.name in self.spoken and step - self.spoken[rule.name] < self.config.window
+    def _reported_lately(self, rule: Rule, step: int) -> bool:
+        return rule.name in self.reported and step - self.reported[rule.name] < self.config.window
 
     def _act(self, rule: Rule, step: int, data_step: int, seen: str) -> None:
         action = self._action(rule)
         too_often = action == "rewind" and self.rewinds >= self.config.rewinds
-        self.tell(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
+        self.report(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
         if action == "stop":
             raise CheckFailed(
                 f"step {step} (data of step {data_step}): {seen}",
@@ -126,7 +126,7 @@ class Guards:
         there = Steps(self.folder.path).there()
         return "the last checkpoint is intact" if there else "no checkpoint is complete yet, the run begins again"
 
-    def tell(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
+    def report(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
         """A line on the screen and one in events.jsonl."""
         if not self.is_main_rank:
             return

@@ -1,7 +1,8 @@
-"""A file that says "alive": heartbeat.json in the stage's folder, rewritten at most every few seconds by the loop itself.
+"""Writes and reads heartbeat.json, with which a training loop shows that it is alive.
 
-No thread writes it: a thread would go on beating while the loop hangs. What the loop is about to do is in it, and how long a
-step takes, so that its reader (watchdog.py) knows how long a silence is normal.
+The loop itself rewrites the file in the stage's folder, at most every few seconds: a thread would go on writing while the loop
+hangs. The file says what the loop is about to do and how long a step takes, so that the watchdog (watchdog.py) knows how long a
+silence is normal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LONG: tuple[Doing, ...] = (
     "checkpoint",
     "validation",
     "end",
-)  # said at once: it may be long before the next beat
+)  # written at once: it may be long before the next beat
 
 
 class Heartbeat:

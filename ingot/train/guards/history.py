@@ -1,4 +1,4 @@
-"""The recent numbers of a run, for the rules that compare a run with itself. They only warn, so a resumed run starts afresh."""
+"""The recent metrics of a run, for rules that compare new values with old ones. They only warn: a resumed run starts afresh."""
 
 from __future__ import annotations
 

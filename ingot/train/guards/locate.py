@@ -1,6 +1,6 @@
-"""Where a number stopped being finite: the step's passes once more, this time looking at what every module puts out.
+"""Finds the layer where a number stopped being finite, by running the step's passes again and checking every module's output.
 
-The step was not taken, so its weights are still there. The first module whose output is not finite is the place; if all
+The step was not taken, so its weights are still there. The first module whose output is not finite is to blame; if all
 outputs are finite the trouble began in the backward pass, and the gradient nearest to the loss that is not finite says where.
 This waits for the device at every module: it runs once, before the run ends.
 """
@@ -18,6 +18,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor
 
 from ingot.train.parallel.layout import world_size
+from ingot.workspace.errors import listed
 
 SHOWN = 3
 
@@ -25,7 +26,7 @@ SHOWN = 3
 def locate(model: nn.Module, forward: Callable[[], object], norms: Mapping[str, Tensor]) -> str:
     """Says in words where `forward` or its backward pass is not finite. `norms` are those of the gradients, by parameter.
 
-    Every rank does all of it, because the passes talk to the other ranks; the most telling answer of all of them counts.
+    Every rank runs all passes, because ranks exchange data in them; the most specific of all answers counts.
     """
     outputs: list[str] = []
     with torch.no_grad(), torch.compiler.set_stance("force_eager"), _watching(model, outputs):
@@ -45,11 +46,11 @@ def _answer(weights: Sequence[str], outputs: Sequence[str], gradients: Sequence[
     The stages of a pipeline know different layers: of outputs the first one counts, of gradients the last.
     """
     if weights:
-        return 0, _depth(weights[0]), f"weights that are not finite: {_some(weights)}"
+        return 0, _depth(weights[0]), f"weights that are not finite: {listed(weights, SHOWN)}"
     if outputs:
         return 1, _depth(outputs[0]), f"first output that is not finite: {outputs[0]}"
     if gradients:
-        bad = f"gradients that are not, from the loss back: {_some(gradients)}"
+        bad = f"gradients that are not, from the loss back: {listed(gradients, SHOWN)}"
         return 2, -_depth(gradients[0]), f"all outputs are finite; {bad}"
     return 3, 0, "outputs and single gradients are finite, their sum is not"
 
@@ -64,7 +65,7 @@ def _depth(name: str) -> float:
 
 @contextmanager
 def _watching(model: nn.Module, seen: list[str]) -> Iterator[None]:
-    """Inside, the names of modules whose output is not finite are added to `seen`, in the order in which they ran."""
+    """A context in which the names of modules whose output is not finite are added to `seen`, in the order in which they ran."""
 
     def watch(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def look(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -90,7 +91,3 @@ def _tensors(output: Any) -> Iterable[Tensor]:
 def _finite(tensor: Tensor) -> bool:
     local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     return not local.is_floating_point() or bool(torch.isfinite(local).all())
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

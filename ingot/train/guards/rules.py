@@ -1,4 +1,4 @@
-"""What is watched in a run: one table of rules, each with its reason, its condition and what is done.
+"""The rules that watch a run: one table, each rule with its reason, its condition and its action.
 
 Every rule looks at the numbers of one step and at the recent past, and says in words what it saw, or nothing. What follows is
 in the table's last column:
@@ -7,7 +7,7 @@ in the table's last column:
     spike     what the recipe says: warn, skip, clip, rewind (spikes.py; loop.py rewinds)
     warn      a line on the screen
 
-All of it goes into events.jsonl. A rule that only warns is silent for a window of steps after it spoke.
+All reports go into events.jsonl. A rule that only warns is silent for a window of steps after a report.
 """
 
 from __future__ import annotations

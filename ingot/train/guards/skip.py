@@ -1,7 +1,7 @@
-"""What else a skipped step must leave as it was: the routers' selection biases, which move with the loads of a step.
+"""Undoes the update of the routers' selection biases when a step is skipped.
 
-The optimizer leaves its own things alone when it is told to (spikes.py); the biases are moved and then put back, by a choice
-on the device.
+The biases move with the loads of a step. The optimizer skips its own update (spikes.py); the biases are moved and then
+restored, by a choice on the device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.model.feed_forward.mixture import MixtureOfExperts
 
 @contextmanager
 def undone_if_skipped(model: nn.Module, taken: Tensor) -> Iterator[None]:
-    """Inside, routers are updated; where `taken` is 0, all their state is as before afterwards."""
+    """A context in which routers are updated; where `taken` is 0, all their state is as before afterwards."""
     routers = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
     buffers = [buffer for router in routers for buffer in router.buffers()]
     before = [buffer.clone() for buffer in buffers]

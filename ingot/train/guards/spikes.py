@@ -1,4 +1,4 @@
-"""Whether a step is taken, and how hard its gradient is clipped, decided on the device before the update.
+"""Decides on the device whether a step is taken, and how hard its gradient is clipped.
 
     taken = finite(loss) · finite(norm) · [with `spike: skip`: neither lies more than `spike_sigmas` above its window]
 

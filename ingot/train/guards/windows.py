@@ -1,4 +1,4 @@
-"""The last W values of some numbers, on the device, and how far new values lie above them.
+"""Windows of the last W values of some numbers, on the device; measures how far new values lie above them.
 
     robust:    z = (x − median) / max(1.4826 · median |v − median|, floor)      (1.4826: the standard deviation of a normal)
     standard:  z = (x − mean) / max(standard deviation, floor)                  (the skip rule of OLMo 2 and 3)
@@ -46,7 +46,7 @@ class Windows:
         return self._medians(self.values_KW)
 
     def add(self, values_K: Tensor) -> None:
-        """Let those of the values in that are finite."""
+        """Add the values that are finite."""
         finite_K = torch.isfinite(values_K)
         place_K1 = (self.count_K % self.size)[:, None]
         kept_K1 = torch.where(finite_K[:, None], values_K.float()[:, None], self.values_KW.gather(1, place_K1))

@@ -1,1 +1,1 @@
-"""Many processes, one model: the mesh of a recipe, and how each kind of parallelism divides model and data over it."""
+"""Training one model with many processes: the mesh of a recipe, and how each kind of parallelism divides model and data."""

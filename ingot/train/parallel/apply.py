@@ -1,4 +1,4 @@
-"""A model divided over the ranks of a layout, one axis after the other.
+"""Divides a model over the ranks of a layout, one axis after the other.
 
     tensor → expert → pipeline → (recomputation and compilation, prepare.py) → shard
 

@@ -1,7 +1,7 @@
 """Context parallelism in a training step: each rank of the `context` axis computes some tokens of every row.
 
-Which tokens, and how activations travel, is in model/context_parallel.py; attention sees the keys of whole rows (or passes them
-around a ring, mixers/attend_ring.py), recurrent mixers get whole rows. Here is what else a step needs:
+model/context_parallel.py says which tokens, and how activations are exchanged; attention sees the keys of whole rows (or passes
+them around a ring, mixers/attend_ring.py), recurrent mixers get whole rows. This file has what else a step needs:
 
     make_context_parallel    the ranks that share rows, and whether the model's layers support it
     split                    this rank's share of a batch: what is scored here; the shares of all ranks add up to the loss
@@ -60,5 +60,5 @@ def split(batch: Batch, context_parallel: ContextParallel | None) -> Batch:
         context_parallel.own(batch.documents),
         {name: context_parallel.own(stream) for name, stream in batch.streams.items()},
         batch.sources,
-        None if batch.places is None else replace(batch.places, scored=None),
+        None if batch.metadata is None else replace(batch.metadata, scored=None),
     )

@@ -1,4 +1,4 @@
-"""The layers of a part that is cut over the ranks of the `tensor` axis (tensor.py): the same layers, with a rank's share of them.
+"""Tensor-parallel layers: linear layers, norms and experts that hold a rank's share of the channels (tensor.py).
 
 A layer becomes one of these by a change of its class, so that its parameters, hooks and name in the model stay. Parameters
 that are cut are DTensors, of which a layer uses what is on its rank.

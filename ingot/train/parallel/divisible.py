@@ -1,4 +1,4 @@
-"""Whether a model can be divided over a mesh: every rule in one place, as a pure function of the two configurations.
+"""Checks whether a model can be divided over a mesh: all rules, as a pure function of the two configurations.
 
     axis       divides                                                        rule
     tensor     heads and key-value heads of attention, inner channels         each a multiple of it

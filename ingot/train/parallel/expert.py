@@ -1,11 +1,11 @@
-"""Expert parallelism: the routed experts of a layer divided over ranks; tokens travel to their experts and back.
+"""Expert parallelism: the routed experts of a layer are divided over ranks; tokens are sent to their experts and back.
 
     sort the choices by expert → send each rank the rows of its experts → grouped products → send back → weigh and add
 
 (GShard, arXiv 2006.16668; dropless as in MegaBlocks, arXiv 2211.15841.) Every rank holds the same number of consecutive
 experts, so that rows sorted by expert are sorted by rank too: the pieces for the ranks lie one after the other, of whatever
 length, also none. They arrive sorted by sender and expert, and are sorted by expert alone for the products. Every sort is
-stable: equal inputs give equal bits. How much travels is known only on the device, so a layer waits for it once.
+stable: equal inputs give equal bits. How much is sent is known only on the device, so a layer waits for it once.
 
 The P ranks are consecutive ones of shard × context; over the others of these (and over copies) the rank's own experts are sharded
 by FSDP. A rank's expert weights see the tokens of all P ranks, so that summing their gradients over the *other* ranks counts each
@@ -58,16 +58,16 @@ class ExpertParallel(Experts):
 
     @classmethod
     def take_over(cls, experts: Experts, mesh: DeviceMesh) -> None:
-        """Make `experts` one of this class, in place, so that whatever else knows the module still does."""
+        """Change the class of `experts` to this one, in place, so that references to the module stay valid."""
         experts.__class__ = DividedExpertParallel if isinstance(experts, DividedExperts) else cls
         assert isinstance(experts, cls)
-        experts.backend = "grouped"  # the other one knows no sorted rows
+        experts.backend = "grouped"  # only `grouped` has sorted rows
         experts.ranks, experts.expert_group = mesh["expert"].size(), mesh["expert"].get_group()
         copies = mesh["replicate"].size() > 1
         experts.shard_mesh = mesh["replicate", "expert_shard"] if copies else mesh["expert_shard"]
         for name, parameter in list(experts.named_parameters()):
             experts.register_parameter(name, divide(parameter, mesh))
-        # how much travels differs from pass to pass: compiled, there would be new code for each
+        # how much is sent differs from pass to pass: compiled, there would be new code for each
         experts._sorted = torch.compiler.disable(experts._sorted)  # type: ignore[method-assign]
 
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
@@ -113,5 +113,5 @@ class _Exchange(torch.autograd.Function):
 
 
 def exchange(rows: Tensor, there: list[int], back: list[int], group: Any) -> Tensor:
-    """Send `there[p]` rows to rank p and receive `back[p]` from it, in the order of the ranks; gradients travel home."""
+    """Send `there[p]` rows to rank p and receive `back[p]` from it, in the order of the ranks; gradients are sent back."""
     return _Exchange.apply(rows, there, back, group)  # type: ignore[no-untyped-call]

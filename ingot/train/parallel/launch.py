@@ -1,8 +1,8 @@
 """`--processes N`: starts this command N times on this machine, passes signals on, and ends with its result.
 
-What torchrun does on one machine, without its wait at the end: asked to stop (SIGTERM) the processes save together, and the exit
-code is that of the first. When a process fails the others cannot go on without it; they get a moment to end by themselves and are
-killed then.
+This is torchrun on one machine, without its wait at the end: asked to stop (SIGTERM), the processes save together, and the exit
+code is that of the first. When a process fails, the others cannot go on without it; they get a moment to end by themselves and
+are then killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.interrupt import on_signals
 
-MEET = "INGOT_MEET"  # where our processes meet, a file; those of torchrun have its store
+RENDEZVOUS = "INGOT_RENDEZVOUS"  # the file through which our processes find each other; those of torchrun use its store
 PARENT = "INGOT_PARENT"  # the process that started ours
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 15.0
@@ -45,7 +45,7 @@ def start_processes(count: int, say: Callable[[str], None]) -> int:
     if in_world():
         raise RecipeError(f"torchrun has started {world_size()} processes already", fix="leave --processes out")
     with tempfile.TemporaryDirectory(prefix="ingot-") as folder:
-        processes = [_start(rank, count, Path(folder) / "meet") for rank in range(count)]
+        processes = [_start(rank, count, Path(folder) / "rendezvous") for rank in range(count)]
         try:
             with on_signals(partial(_pass_on, processes)):
                 return _wait(processes, say)
@@ -60,18 +60,18 @@ def command() -> list[str]:
     return [sys.executable, "-m", "ingot", *sys.argv[1:]]
 
 
-def _start(rank: int, count: int, meet: Path) -> subprocess.Popen[bytes]:
+def _start(rank: int, count: int, file: Path) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
-        MEET: meet.as_uri(),
+        RENDEZVOUS: file.as_uri(),
         PARENT: str(os.getpid()),
     }
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    # a session of its own: Ctrl-C reaches it through us alone, once
+    # a session of its own: Ctrl-C reaches it only through this process, once
     return subprocess.Popen(command(), env=environment, start_new_session=True)
 
 
@@ -83,7 +83,7 @@ def _pass_on(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], say: Callable[[str], None]) -> int:
-    """Until all have ended, or one has failed and the others had their moment; returns the first failure, or 0."""
+    """Wait until all have ended, or one has failed and the others had their moment; returns the first failure, or 0."""
     failed, deadline = 0, float("inf")
     while time.monotonic() < deadline:
         codes = [process.poll() for process in processes]

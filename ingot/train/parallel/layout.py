@@ -1,4 +1,4 @@
-"""The mesh as torch sees it: one DeviceMesh of five axes, and the groups that the parts of a step need.
+"""The layout of a run's processes: one DeviceMesh of five axes, and the groups over which a step's parts communicate.
 
     axis        ranks along it hold                                       summed over it
     pipeline    different layers, the same rows                           –
@@ -9,7 +9,7 @@
 
 `data` = replicate × shard are the ranks that read different rows, `loss` = data × context those whose sums make a step's loss.
 Experts are divided over `expert` consecutive ranks of shard × context; over the rest of these ranks they are sharded by FSDP.
-A single process has no layout (None): nothing in the step then talks to anyone.
+A single process has no layout (None) and communicates with no other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AXES = ("pipeline", "replicate", "shard", "context", "tensor")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where this process stands in the mesh."""
+    """The mesh, and this process's coordinates in it."""
 
     config: MeshConfig
     mesh: DeviceMesh
@@ -65,11 +65,6 @@ class Layout:
     def first(self) -> bool:
         """Whether this is the main rank, which writes metrics and progress."""
         return distributed.get_rank() == 0
-
-    @property
-    def last_stage(self) -> bool:
-        """Whether this process computes the loss: it holds the last layers of the pipeline."""
-        return self.rank("pipeline") == self.size("pipeline") - 1
 
     def sum_over(self, tensor: Tensor, *axes: str) -> Tensor:
         """The sum of a tensor over the ranks along these axes, in place."""

@@ -1,14 +1,14 @@
-"""The passes of a step through a pipeline: stages on different ranks work on different micro-batches at the same time.
+"""Pipeline parallelism: runs a step's passes, with stages on different ranks working on different micro-batches at the same time.
 
     forward of stage s     take x from stage s − 1, run the layers, give x to stage s + 1; the last stage has the loss
     backward of stage s    take ∂loss/∂x from stage s + 1, run backward, give ∂loss/∂(what entered) to stage s − 1
 
-The order is that of timetable.py, the cut of the model that of stages.py. All ranks of a pipeline read the same rows: only
-activations and their gradients travel. A loss that a part of a middle stage reports (a router's balance) is differentiated there,
-together with what comes from above:  ∂(what entered) = Jᵀ·(what came) + ∂(reported)/∂(what entered).
+timetable.py gives the order, stages.py cuts the model. All ranks of a pipeline read the same rows: only
+activations and their gradients are sent. A loss that a part of a middle stage reports (a router's balance) is differentiated
+there, together with what comes from above:  ∂(what entered) = Jᵀ·(what came) + ∂(reported)/∂(what entered).
 
 Exchanges follow the slots of the timetable: after each slot a rank sends what it made and opens a buffer for what the others
-made for it, all at once (`batch_isend_irecv`). Every rank goes through the same slots, so sends and receives always meet.
+made for it, all at once (`batch_isend_irecv`). Every rank goes through the same slots, so sends and receives always match.
 """
 
 from __future__ import annotations
@@ -69,21 +69,22 @@ class PipelinePasses(Passes):
             )
         if model.ends_share and self.rank == self.ranks - 1:
             self.counted_elsewhere = frozenset({"embedding.weight"})  # by the first stage
-        # with NCCL all ranks of a group must have met before two of them talk
+        # NCCL needs a collective of the whole group before two of its ranks can exchange anything
         layout.sum_over(torch.zeros((), device=device), "pipeline")
 
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         sums = Sums(record=Record(sum_ranks=self.sum_ranks))
         here = [batch.to(self.device) for batch in batches]
-        kept: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}  # by stage and micro: in, out, loss
+        # by stage and micro-batch: what entered, what left, the loss
+        open_passes: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}
 
         def compute(action: Action) -> Tensor | None:
-            place, given = (action.stage, action.micro), self.transfers.take(action)
+            key, given = (action.stage, action.micro), self.transfers.take(action)
             if action.forward:
-                kept[place] = self._forward(action.stage, given, here[action.micro], denominators, tokens, sums)
-                return kept[place][1].detach()
+                open_passes[key] = self._forward(action.stage, given, here[action.micro], denominators, tokens, sums)
+                return open_passes[key][1].detach()
             reduce_over_copies(self.model, action.micro == len(here) - 1)
-            return self._backward(*kept.pop(place), given)
+            return self._backward(*open_passes.pop(key), given)
 
         for slot in timetable(self.ranks, stages_per_rank(self.layout.config), len(here)):
             action = slot[self.rank]
@@ -185,15 +186,15 @@ class PipelinePasses(Passes):
 
 
 class Transfers:
-    """What travels between the ranks of a pipeline. Exchanges land in the order in which they were started."""
+    """Sends and receives between the ranks of a pipeline. Exchanges complete in the order in which they were started."""
 
     def __init__(self, layout: Layout, stages: int) -> None:
         self.rank, self.ranks, self.stages = layout.rank("pipeline"), layout.size("pipeline"), stages
         self.group = layout.mesh["pipeline"].get_group()
-        self.coming: dict[
-            Action, tuple[Tensor, int]
-        ] = {}  # by the pass that takes it: with the exchange that brings it
-        self.flying: dict[int, tuple[list[distributed.Work], list[Tensor]]] = {}  # tensors are kept until they land
+        # by the pass that takes it: a buffer, and the exchange that fills it
+        self.coming: dict[Action, tuple[Tensor, int]] = {}
+        # by exchange: its tensors are held until it is complete
+        self.flying: dict[int, tuple[list[distributed.Work], list[Tensor]]] = {}
         self.started = 0
 
     def take(self, action: Action) -> Tensor | None:
@@ -237,7 +238,7 @@ class Transfers:
         return other
 
     def wait(self, exchange: int | None = None) -> None:
-        """Until this exchange and all before it have landed; on a GPU only its stream waits."""
+        """Wait until this exchange and all before it are complete; on a GPU only its stream waits."""
         for number in [number for number in self.flying if exchange is None or number <= exchange]:
             works, _ = self.flying.pop(number)
             for work in works:

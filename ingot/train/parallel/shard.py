@@ -1,4 +1,4 @@
-"""Sharded data parallelism (FSDP2; ZeRO-3, arXiv 1910.02054; FSDP, arXiv 2304.11277), and with copies of it (HSDP).
+"""Sharded data parallelism (FSDP2; ZeRO-3, arXiv 1910.02054; FSDP, arXiv 2304.11277), also with several copies (HSDP).
 
     forward, backward of a block     all-gather its weights, use them, free them again
     after its backward               reduce-scatter its gradients: each rank keeps the sum of its shard; all-reduce it over copies

@@ -1,10 +1,10 @@
-"""A model cut into the stages of a pipeline: which layers a rank holds, and how it runs them.
+"""Cuts a model into the stages of a pipeline: which layers a rank holds, and how it runs them.
 
     stages of P ranks with V stages each      0 1 … P−1 | P … 2P−1 | …          rank r holds r, r + P, r + 2P, …
 
 Layers are cut where the costliest stage is cheapest. A layer costs its training FLOPs per token (model/count.py), the last stage
 those of the head and of multi-token prediction on top; looking up an embedding multiplies nothing and costs nothing. A layer
-that reads what an earlier one chose (shared indexers of sparse attention) stays with it.
+that reads the choice of an earlier one (shared indexers of sparse attention) stays with it.
 
 The first stage has the embedding, the last one norm, head and multi-token modules. Where the head *is* the embedding, or
 multi-token prediction reads it, both ends hold it: their gradients are added (pipeline.py), so that it stays the same on both.
@@ -48,14 +48,14 @@ class StagedTransformer(Transformer):
         stage: int,
         entering_BTD: Tensor | None,
         record: Record | None = None,
-        places: Any = None,
+        metadata: Any = None,
         context_parallel: ContextParallel | None = None,
     ) -> Tensor:
         """States [B, T, D] after one stage (of the last one: after the norm); `entering_BTD` left the stage before.
 
-        The rows are those of the whole pass: positions and documents need not travel, because every rank reads them.
+        The rows are those of the whole pass: positions and documents are not sent, because every rank reads them.
         """
-        context = Context(positions_BT, documents_BT, record=record, places=places).part(context_parallel)
+        context = Context(positions_BT, documents_BT, record=record, metadata=metadata).part(context_parallel)
         x_BTD = self.embed(context.own(tokens_BT)) if entering_BTD is None else entering_BTD
         blocks = (self.blocks.get_submodule(str(layer)) for layer in self.layers[stage])
         return self.run_blocks(x_BTD, context, blocks, norm=self.norm if stage == self.stages - 1 else None)

@@ -9,7 +9,7 @@ fewer heads. Two operations tie the ranks together:
     enter   forward: nothing                      backward: the sum over the ranks, for each saw only its heads' gradient
     leave   forward: the sum over the ranks       backward: nothing
 
-`enter` stands in front of everything that all ranks hold alike and only some of whose uses are on this rank: a part's input, the
+`enter` comes before everything that all ranks hold alike and that this rank uses only in part: a part's input, the
 latents *and the shared rotated key* of multi-head latent attention, the router's weights. With it, everything that is not cut has
 the whole gradient on every rank, the same bits on all.
 
@@ -108,13 +108,13 @@ def apply_tensor_parallel(model: Transformer, layout: Layout) -> None:
     _divide_vocabulary(model, mesh)
 
 
-def _divide(place: str, part: Any, rule: Rule, mesh: DeviceMesh) -> None:
+def _divide(part_name: str, part: Any, rule: Rule, mesh: DeviceMesh) -> None:
     ranks, config = mesh.size(), part.config
     uneven = {name: getattr(config, name) for name in rule.counts if getattr(config, name) % ranks}
     if uneven:
         named = " and ".join(f"{name} ({value})" for name, value in uneven.items())
         raise RecipeError(
-            f"tensor ({ranks}) does not divide {named}", place=place, fix="choose a tensor that divides all of them"
+            f"tensor ({ranks}) does not divide {named}", place=part_name, fix="choose a tensor that divides all of them"
         )
     group = mesh.get_group()
     for name in rule.rows:

@@ -1,10 +1,10 @@
-"""What ties the ranks of a group together in a forward and backward pass.
+"""Differentiable exchanges between the ranks of a group, for forward and backward passes.
 
     enter   forward: nothing                      backward: the sum over the ranks
     leave   forward: the sum over the ranks       backward: nothing
     share   forward: 1/N of it                    backward: nothing
 
-`enter` stands in front of what all ranks hold alike and each uses for its own part of a result, `leave` behind the parts, where
+`enter` comes before what all ranks hold alike and each uses for its own part of a result, `leave` after the parts, where
 they are added up again (f and g of Megatron-LM, arXiv 1909.08053).
 """
 
@@ -24,7 +24,7 @@ def enter(x: Tensor, group: distributed.ProcessGroup) -> Tensor:
 
 
 def leave(x: Tensor, group: distributed.ProcessGroup) -> Tensor:
-    """The sum of `x` over the ranks, whose gradient every rank takes for its own."""
+    """The sum of `x` over the ranks; every rank takes the sum's gradient as that of its `x`."""
     return _Leave.apply(x, group)  # type: ignore[no-untyped-call]
 
 

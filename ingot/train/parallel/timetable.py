@@ -12,7 +12,7 @@ last group that is not full is one with the missing ones left out. With equal ti
     bubble = (P − 1) / (M·V + P − 1)      M a multiple of P, or V = 1
 
 The slots that `timetable` gives say in which order ranks exchange what they made, the same on all of them, so no two
-ranks wait for each other. They are no clock: a rank goes on as soon as what it needs is there.
+ranks wait for each other. They are not a clock: a rank goes on as soon as it has what it needs.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def timetable(ranks: int, per_rank: int, micros: int) -> list[list[Action | None
     """By slot: what each rank does in it. Every pass comes in a later slot than the one whose result it takes."""
     orders = [rank_order(rank, ranks, per_rank, micros) for rank in range(ranks)]
     stages, done, slots = ranks * per_rank, set[Action](), list[list[Action | None]]()
-    places = [0] * ranks
-    while any(place < len(order) for place, order in zip(places, orders, strict=True)):
+    counts = [0] * ranks  # passes that each rank has done
+    while any(count < len(order) for count, order in zip(counts, orders, strict=True)):
         slot: list[Action | None] = []
-        for place, order in zip(places, orders, strict=True):
-            action = order[place] if place < len(order) else None
+        for count, order in zip(counts, orders, strict=True):
+            action = order[count] if count < len(order) else None
             ready = action is not None and (action.needs(stages) is None or action.needs(stages) in done)
             slot.append(action if ready else None)
         assert any(slot), "the orders of the ranks wait for each other"
-        places = [place + (action is not None) for place, action in zip(places, slot, strict=True)]
+        counts = [count + (action is not None) for count, action in zip(counts, slot, strict=True)]
         done |= {action for action in slot if action is not None}
         slots.append(slot)
     return slots

@@ -6,8 +6,8 @@
     ∂z           as in fused_head.py, from the log Z of all ranks; every rank's own columns
     ∂states      the sum over the ranks of ∂z · W, one sum for the whole batch (`enter` in ties.py)
 
-Logits never travel: for a chunk of tokens the ranks exchange two numbers per token. Only `divided_logits`, for losses that are
-no known sum over tokens and for evaluation, puts whole logits together.
+Logits are not exchanged: for a chunk of tokens the ranks exchange two numbers per token. Only `divided_logits`, for losses that
+are no known sum over tokens and for evaluation, puts whole logits together.
 
 Shapes: N tokens, C tokens of a chunk, D width, V vocabulary of this rank, R ranks.
 """
@@ -69,7 +69,7 @@ def divided_cross_entropy(
     scale: float,
     softcap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `linear_cross_entropy` (fused_head.py) gives, from a head that is cut by its rows: the same on all ranks."""
+    """The result of `linear_cross_entropy` (fused_head.py) from a head that is cut by its rows: the same on all ranks."""
     group, own_VD = weight_VD.device_mesh.get_group(), local(weight_VD)
     copy = own_VD.detach().to(states_ND.dtype)
     targets_N = targets_N - group.rank() * len(own_VD)  # rows of this rank; negative or too large on the others

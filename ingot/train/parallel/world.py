@@ -1,4 +1,4 @@
-"""Many processes, one run: how they find each other, which stages they run together, and how they end.
+"""Coordinates the processes of one run: how they find each other, which stages they run together, and how they end.
 
 torchrun (or `ingot run --processes N`, launch.py) starts the same command N times. The processes share a store of keys and
 values. The main rank alone locks the run folder, decides what to do, runs the stages of a single process, and writes files and
@@ -7,7 +7,7 @@ progress. The others wait for its orders:
     stage NAME     take part in this stage: all processes form a group, run the stage, and dissolve the group
     end            there is nothing more to do
 
-Outside such a stage there is no process group, so that whatever a stage of one process does, it does as if it were alone. Every
+Outside such a stage there is no process group, so a stage of one process runs as if it were the only process. Every
 wait ends: the main rank writes a heartbeat to the store, and a process that sees none for SILENCE gives up; a stage's collectives
 have a deadline (TIMEOUT); a process that fails ends at once, and the launcher then ends the others.
 """
@@ -28,7 +28,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from ingot.train.device import choose_device
-from ingot.train.parallel.launch import MEET, PARENT, in_world
+from ingot.train.parallel.launch import PARENT, RENDEZVOUS, in_world
 from ingot.workspace.errors import IngotError, Interrupted
 from ingot.workspace.interrupt import StopSignal
 
@@ -66,7 +66,7 @@ class World:
         distributed.init_process_group(backend, store=own, rank=self.rank, world_size=self.size, timeout=TIMEOUT)
         try:
             yield  # after a failure the group stays: leaving it would mean waiting for processes that may hang
-        except Interrupted:  # on which all have agreed: no rank is left in a collective
+        except Interrupted:  # all ranks agreed to it: none is left in a collective
             distributed.destroy_process_group()
             raise
         distributed.destroy_process_group()
@@ -86,7 +86,7 @@ class World:
             time.sleep(POLL_SECONDS)
 
     def leader_ends(self) -> bool:
-        """Whether the main rank gives up too, now or in a moment: it then says why."""
+        """Whether the main rank gives up too, now or in a moment: it then reports why."""
         assert self.store is not None
         deadline = time.monotonic() + FAREWELL_SECONDS
         while time.monotonic() < deadline:
@@ -103,14 +103,14 @@ class World:
     def _next(self) -> str:
         """The next order, whenever it comes; an error if the main rank's heartbeat has stopped."""
         assert self.store is not None
-        key, beats, heard = f"order/{self._orders + 1}", -1, time.monotonic()
+        key, beats, last_beat = f"order/{self._orders + 1}", -1, time.monotonic()
         while not self.store.check([key]):
             now = self.store.add("beats", 0)
             if now != beats:
-                beats, heard = now, time.monotonic()
-            if time.monotonic() - heard > SILENCE_SECONDS:
+                beats, last_beat = now, time.monotonic()
+            if time.monotonic() - last_beat > SILENCE_SECONDS:
                 raise IngotError(
-                    f"process {self.rank} has not heard from the first one for {SILENCE_SECONDS:g} seconds",
+                    f"process {self.rank} has had no heartbeat of the first one for {SILENCE_SECONDS:g} seconds",
                     fix="look at its output; the run goes on from its last checkpoint when it is started again",
                 )
             time.sleep(POLL_SECONDS)
@@ -130,7 +130,7 @@ def join_world(stop: StopSignal) -> Iterator[World]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    store, _, _ = next(iter(rendezvous(os.environ.get(MEET, "env://"), rank, size)))
+    store, _, _ = next(iter(rendezvous(os.environ.get(RENDEZVOUS, "env://"), rank, size)))
     world = World(rank, size, PrefixStore("ingot", store))
     left = threading.Event()
     heart = threading.Thread(target=_beat, args=(world, left, stop), daemon=True)

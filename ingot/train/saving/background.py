@@ -1,4 +1,4 @@
-"""One piece of work at a time in a thread: what it raises is raised again at the next wait, never lost."""
+"""Runs one piece of work at a time in a thread; its exception is raised again at the next wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ingot.workspace.errors import CheckFailed
 
 
 class Background:
-    """A thread for one piece of work. It ends with the process, whatever it is doing: files are never half there."""
+    """A thread for one piece of work. It ends with the process, whatever it is doing: files are renamed only when complete."""
 
     def __init__(self, deadline_seconds: float) -> None:
         self.deadline_seconds = deadline_seconds
@@ -41,7 +41,7 @@ class Background:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the work is done; raises what it raised, or an error when the deadline passes."""
+        """Wait until the work is done; raises what it raised, or an error when the deadline passes."""
         if self._thread is not None:
             self._thread.join(self.deadline_seconds)
             if self._thread.is_alive():

@@ -47,7 +47,7 @@ class HostCopy:
         return self._buffers
 
     def wait(self) -> None:
-        """Until the copies are there."""
+        """Wait until the copies are complete."""
         if self._copied is not None:
             self._copied.synchronize()
 

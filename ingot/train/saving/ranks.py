@@ -1,7 +1,7 @@
-"""The processes of a run while they save, load or share work together, on a channel of their own.
+"""Coordinates the ranks of a run while they save, load or share work, over a process group of its own.
 
-Saving goes on in the background while the training talks over its own groups, so that it needs a group of its own: gloo, on
-the host. Everything they wait for each other with has its deadline (DEADLINE): a rank that died is an error, not a hang.
+Saving goes on in the background while training uses its own groups, so it needs another group: gloo, on
+the host. Every wait for other ranks has a deadline (DEADLINE): a rank that died is an error, not a hang.
 A single process is a world of one and exchanges nothing.
 """
 
@@ -52,8 +52,8 @@ class Ranks:
         except Exception as error:  # noqa: BLE001 - raised again below, when the others know of it
             failure = error
         outcomes: list[tuple[Value, str | None]] = [None] * self.world  # type: ignore[list-item]
-        told = None if failure is None else f"{type(failure).__name__}: {failure}"
-        distributed.all_gather_object(outcomes, (value, told), group=self.group)
+        problem = None if failure is None else f"{type(failure).__name__}: {failure}"
+        distributed.all_gather_object(outcomes, (value, problem), group=self.group)
         if failure is not None:
             raise failure
         for rank, (_, problem) in enumerate(outcomes):

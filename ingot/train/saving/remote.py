@@ -1,4 +1,4 @@
-"""Copies of checkpoints at an fsspec URL: s3://, gs://, hf://, file:// and whatever else has a filesystem there.
+"""Reads and writes copies of checkpoints at an fsspec URL: s3://, gs://, hf://, file:// and others.
 
     URL/STAGE/step-0001000/…      a checkpoint as it is on disk; the manifest is written last, so one without it is none
     URL/STAGE/metrics.jsonl       and other records of the stage, as of the newest checkpoint

@@ -29,7 +29,7 @@ from ingot.train.saving.copies import Copier
 from ingot.train.saving.host_copy import HostCopy
 from ingot.train.saving.ranks import DEADLINE, Ranks
 from ingot.train.saving.state import load_run, run_state
-from ingot.train.saving.steps import MEASURE, Steps, for_good, kept, serving
+from ingot.train.saving.steps import MEASURE, Steps, for_good, serving, steps_to_keep
 from ingot.train.saving.write import Contents, write_checkpoint
 from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.stage import StageFolder
@@ -65,7 +65,7 @@ class Saver:
                 self.folder.progress.say(f"the last checkpoint was not written: {failure}")
 
     def save(self, step: int, model: Transformer, optimizer: torch.optim.Optimizer, training: dict[str, Any]) -> float:
-        """Save the run after `step` steps; returns the seconds that it stood still.
+        """Save the run after `step` steps; returns the seconds that the run stopped for it.
 
         `training` is what must come back besides weights and optimizer state, as plain JSON. With a
         `validation_bits_per_byte` in it the checkpoint is one of those of which the best is kept.
@@ -87,14 +87,14 @@ class Saver:
         return time.monotonic() - began
 
     def wait(self) -> None:
-        """Until all that was saved is written and copied; raises what went wrong with it."""
+        """Wait until all that was saved is written and copied; raises what went wrong with it."""
         self._background.wait()
         if self.copier is not None:
             self.copier.wait()
 
     def keeps(self, step: int, training: dict[str, Any]) -> bool:
         """Whether a checkpoint of `step` would outlive the stage: one to branch from, or the best."""
-        self._background.wait()  # its thread talks to the other ranks on the same channel
+        self._background.wait()  # its thread uses the same process group
         return for_good(step, self.config) or self.ranks.once(lambda: self._is_best(training))
 
     def restore(self, model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
@@ -157,7 +157,7 @@ class Saver:
     def _delete_old(self, *, finished: bool) -> None:
         """Delete what the policy does not keep. With a URL, what is kept for good is kept there."""
         there = self.steps.there()
-        keep = kept(there, self.config, self.steps.best_step(), finished=finished)
+        keep = steps_to_keep(there, self.config, self.steps.best_step(), finished=finished)
         if self.copier is not None:
             needed = serving(there, self.config, self.steps.best_step(), finished=finished)
             keep = (keep - self.copier.copied) | needed | self.copier.copying

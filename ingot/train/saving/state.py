@@ -1,4 +1,4 @@
-"""What a checkpoint of a run in progress holds, by name, and how it comes back.
+"""The tensors in a checkpoint of a run in progress, by name, and loading them back.
 
     model.NAME                     weights and persistent buffers
     optimizer.state.NAME.PART      what the optimizer remembers of parameter NAME: moments, momentum, steps
@@ -10,7 +10,7 @@ is trained in: tensors that are divided over ranks are DTensors, and each rank r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from ingot.checkpoints.state_files import MODEL, load_state_files, stored_shapes
 from ingot.model.order import Order, orders
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import world_size
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, listed
 from ingot.workspace.files import read_json
 
 OPTIMIZER = "optimizer.state."
@@ -89,7 +89,7 @@ def _key(parameter: str, part: str) -> str:
 
 
 def _parameter(name: str) -> str:
-    """Whose state this is."""
+    """The parameter that this state belongs to."""
     return name.removeprefix(OPTIMIZER).rpartition(".")[0]
 
 
@@ -116,7 +116,7 @@ def _check_model(state: Mapping[str, Any], stored: Mapping[str, tuple[int, ...] 
     ]
     if differences:
         raise ArtifactError(
-            f"the checkpoint is of another model: {_first(differences)}",
+            f"the checkpoint is of another model: {listed(differences, NAMED, '; ')}",
             place=str(path),
             fix="use the model's configuration as in its config.json, or start in an empty folder",
         )
@@ -134,17 +134,12 @@ def _check_optimizer(state: Mapping[str, Any], stored: Mapping[str, tuple[int, .
     else:
         only = [f"it remembers {name.removeprefix(OPTIMIZER)}, this run's does not" for name in there - here]
         only += [f"this run's remembers {name.removeprefix(OPTIMIZER)}, it does not" for name in here - there]
-        difference = _first(sorted(only))
+        difference = listed(sorted(only), NAMED, "; ")
     raise ArtifactError(
         f"the checkpoint was made by another optimizer: {difference}",
         place=str(path),
         fix="keep the optimizer (and train_only) as they were, or take only the weights, as the input of a new stage",
     )
-
-
-def _first(differences: Sequence[str]) -> str:
-    more = f" … and {len(differences) - NAMED:,} more" if len(differences) > NAMED else ""
-    return "; ".join(differences[:NAMED]) + more
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

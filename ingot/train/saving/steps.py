@@ -1,7 +1,7 @@
 """The checkpoints of a stage: their names, which of them are kept, and finding one to branch from.
 
 They lie in STAGE/steps/step-NNNNNNN. A checkpoint is renamed into place when it is complete, so that the newest name is the
-newest state. Kept are
+newest state. The policy keeps
 
     the newest `keep`                    until the stage ends
     multiples of `keep_every`            for good, to branch from
@@ -92,7 +92,7 @@ def serving(steps: Collection[int], config: CheckpointsConfig, best: int | None,
     return {step for step in steps if step == best or step in newest}
 
 
-def kept(steps: Collection[int], config: CheckpointsConfig, best: int | None, *, finished: bool) -> set[int]:
+def steps_to_keep(steps: Collection[int], config: CheckpointsConfig, best: int | None, *, finished: bool) -> set[int]:
     """Those of `steps` that the policy keeps."""
     return serving(steps, config, best, finished=finished) | {step for step in steps if for_good(step, config)}
 

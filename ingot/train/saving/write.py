@@ -1,4 +1,4 @@
-"""Writing a checkpoint, by one process or by all ranks together.
+"""Writes a checkpoint, by one process or by all ranks together.
 
 Every rank writes its shards and hashes its own files; the first writes the rest, gathers the checksums into the manifest, and
 renames the folder when all are done. A kill at any moment leaves the older checkpoints and a folder that is called partial.

@@ -24,10 +24,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from ingot.checkpoints.families.family import Family, Layout
 from ingot.checkpoints.families.table import find_family, read_config, write_config
-from ingot.checkpoints.families.weights import check_names, load_tensor, loading_order, make_tensor
+from ingot.checkpoints.huggingface import check_names
+from ingot.checkpoints.tensors import MemoryTensors, fill
+from ingot.checkpoints.translate import to_parameters
 from ingot.model.config import ModelConfig
 from ingot.model.mixers.cache import CacheShape
 from ingot.model.transformer import Transformer
+from tests.checkpoints.whole import written_tensors
 
 LOGITS, GRADIENTS = 2e-5, 2e-4  # relative tolerances; the bar of the issue is 2e-4 for logits
 TINY: dict[str, Any] = {
@@ -99,9 +102,8 @@ def imported(values: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Family
     model = Transformer(config).eval()
     layout = family.layout(config)
     check_names(tensors.keys(), layout, family, "the test")
-    state = model.state_dict()
-    for name in loading_order(tensors, layout):
-        load_tensor(name, tensors[name], layout[name], state, "the test")
+    state = model.state_dict(keep_vars=True)
+    fill(state, to_parameters(MemoryTensors(tensors), layout, state, "the test"))
     return family, layout, model
 
 
@@ -160,10 +162,10 @@ def _check_gradients(peer: PreTrainedModel, model: Transformer, layout: Layout, 
         if parameter.grad is not None:
             found[name] = parameter.grad
     largest = max(float(tensor.abs().max()) for tensor in expected.values())
-    for name, place in layout.items():
-        if place.computed is not None:
+    for name, tensor in written_tensors(layout, found).items():
+        if layout[name].computed is not None:
             continue
-        ours, theirs = make_tensor(place, found).float(), expected[name].float()
+        ours, theirs = tensor.float(), expected[name].float()
         scale = max(
             float(theirs.abs().max()), 1e-3 * largest
         )  # a gradient that is rounding noise has no relative error
@@ -239,12 +241,11 @@ def _check_packed(model: Transformer, tokens: Tensor, tolerance: float) -> None:
 def _check_round_trip(
     model: Transformer, layout: Layout, tensors: dict[str, Tensor], logits: Tensor, tokens: Tensor
 ) -> None:
-    state = model.state_dict()
-    for name, place in layout.items():
-        written, given = make_tensor(place, state), tensors[name]
-        exact = place.computed is None
-        if exact or written.shape == given.shape:  # the size of a computed tensor may be another
-            equal = torch.equal(written, given) if exact else torch.allclose(written, given, rtol=1e-6, atol=0)
+    written = written_tensors(layout, model.state_dict(keep_vars=True))
+    for name, tensor in written.items():
+        given, exact = tensors[name], layout[name].computed is None
+        if exact or tensor.shape == given.shape:  # the size of a computed tensor may be another
+            equal = torch.equal(tensor, given) if exact else torch.allclose(tensor, given, rtol=1e-6, atol=0)
             assert equal, f"{name} is not the same after a round trip"
     _, values = write_config(model.config)
     with tempfile.TemporaryDirectory() as folder:
@@ -253,9 +254,7 @@ def _check_round_trip(
         config._attn_implementation = config._experts_implementation = "eager"
         from safetensors.torch import save_file
 
-        save_file(
-            {name: make_tensor(place, state) for name, place in layout.items()}, Path(folder) / "model.safetensors"
-        )
+        save_file(written, Path(folder) / "model.safetensors")
         again, info = AutoModelForCausalLM.from_pretrained(folder, config=config, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     back = again.eval()(input_ids=tokens, use_cache=False).logits

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import PretrainedConfig
 
 from ingot.checkpoints.families.table import read_config, write_config
-from ingot.checkpoints.families.weights import check_names
+from ingot.checkpoints.huggingface import check_names
 from ingot.model.config import ModelConfig
 from ingot.workspace.errors import ArtifactError
 from tests.checkpoints.families.harness import LINEAR, LLAMA3, TINY, YARN

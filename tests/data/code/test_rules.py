@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.code.generated import GENERATED
 from ingot.data.code.lines import DATA, count_lines
-from ingot.data.steps.code_rules import CodeRulesStep
+from ingot.data.steps.code_rules import GENERATED, CodeRulesStep
 from ingot.data.text.texts import Texts
 
 GOOD = '''"""Add numbers."""

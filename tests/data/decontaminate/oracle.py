@@ -9,6 +9,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
+from ingot.data.decontaminate.words import LETTER, WordRule, character_table
+
 Tokens = list[str]
 EvalParts = tuple[Tokens, Tokens, Tokens]
 
@@ -41,6 +43,13 @@ class Match:
     passage: float | None
     score: float
     flagged: bool
+
+
+def word_list(text: str, rule: WordRule) -> list[str]:
+    """The words of a text as strings."""
+    table = character_table(rule)
+    lower = "".join(chr(table[ord(character)] & ~LETTER or 32) for character in text)
+    return [word for word in lower.split(" ") if word]
 
 
 def ngrams(tokens: Tokens, n: int) -> list[tuple[str, ...]]:

@@ -14,16 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
+from ingot.data.decontaminate.decon import adjusted, combined, required
 from ingot.data.decontaminate.decon_index import DeconIndex, build_index
 from ingot.data.decontaminate.decon_scan import EVAL, LEFT, RIGHT, clusters
-from ingot.data.decontaminate.score import adjusted, combined, required
 from ingot.data.decontaminate.tokens import tokens_of
-from ingot.data.decontaminate.words import word_list
 from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
-from .oracle import Options, Oracle
+from .oracle import Options, Oracle, word_list
 
 NAN = float("nan")
 
@@ -262,9 +261,9 @@ def assert_equal(
             for m in oracle.matches(document)
             if m.question >= 0.3 - 1e-9
         )
-        mine = found.places[:, 0] == number
+        mine = found.matches_at[:, 0] == number
         question, answer, passage = found.shares[mine].T
-        rows = found.places[mine]
+        rows = found.matches_at[mine]
         score = combined(question, answer, passage, index.ngrams[rows[:, EVAL]], index.answer_tokens[rows[:, EVAL]])
         got = sorted(
             (int(r[EVAL]), int(r[LEFT]), int(r[RIGHT]), q, None if np.isnan(a) else a, None if np.isnan(p) else p, s)

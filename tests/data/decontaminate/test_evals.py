@@ -15,14 +15,13 @@ import tiktoken
 from tokenizers import Tokenizer
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.config import EvalFiles
 from ingot.data.decontaminate.evals import Eval, eval_texts, evals
 from ingot.data.decontaminate.report import eval_report, lines
 from ingot.data.decontaminate.tokens import PATTERNS, tokens_of
-from ingot.data.decontaminate.words import word_list
-from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate import DecontaminateStep, EvalFiles
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
+from tests.data.decontaminate.oracle import word_list
 
 Rows = Callable[[str], list[dict[str, Any]]]
 

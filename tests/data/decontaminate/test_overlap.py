@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from ingot.data.apply import apply
 from ingot.data.decontaminate.overlap import build_index, hits_of
-from ingot.data.decontaminate.words import word_list, word_places, words_of
+from ingot.data.decontaminate.words import word_spans, words_of
 from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
+from tests.data.decontaminate.oracle import word_list
 
 PROMPT = "Janet has nine green apples and gives four of them to her brother."  # 13 words
 OTHER = "Paul reads seven long books every summer beside the lake"
@@ -221,7 +222,7 @@ def test_words_are_those_of_a_pattern(texts: list[str]) -> None:
     words = words_of(column, "letters")
     for number, text in enumerate(texts):
         expected = [match.span() for match in re.finditer(r"\w+", text)]
-        assert word_places(column, number, "letters").tolist() == [list(span) for span in expected]
+        assert word_spans(column, number, "letters").tolist() == [list(span) for span in expected]
         assert word_list(text, "letters") == [text[a:b].lower() for a, b in expected]
         first, last = words.offsets[number], words.offsets[number + 1]
         assert last - first == len(expected)

@@ -24,7 +24,7 @@ def test_copies_up_to_case_and_space() -> None:
         None,
         None,
     ]
-    assert table.column("_copy_place").to_pylist() == [1, None, 1, None, None]
+    assert table.column("_copy_location").to_pylist() == [1, None, 1, None, None]
     assert table.column("copy_count").to_pylist() == [3, 3, 3, 1, 1]
     assert apply(ExactDedupStep(compare="exact"), texts).column("removed_by").null_count == 5
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.dedup.exact import hash_texts
-from ingot.data.dedup.hashing import SEED_HIGH, SEED_LOW, first_equal, hash_pieces
+from ingot.data.dedup.hashing import SEED_HIGH, SEED_LOW, first_equal, hash_spans
 from ingot.data.native import hash_span
 from ingot.data.text.texts import Texts
 
@@ -72,7 +72,7 @@ def test_both_words_are_hash_span_of_the_bytes() -> None:
     """Spans of every length and place, up to the last byte of the array, where eight bytes cannot be loaded."""
     data = np.random.default_rng(1).integers(0, 256, 40).astype(np.uint8)
     starts, ends = (places.astype(np.int64) for places in np.triu_indices(41))
-    high, low = hash_pieces(data, starts, ends, exact=True)
+    high, low = hash_spans(data, starts, ends, exact=True)
     spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
     assert high.tolist() == [hash_span(data, start, end, SEED_HIGH) for start, end in spans]
     assert low.tolist() == [hash_span(data, start, end, SEED_LOW) for start, end in spans]

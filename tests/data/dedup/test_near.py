@@ -137,7 +137,7 @@ def test_reason_tells_the_similarity_to_the_copy_that_stays() -> None:
         "near duplicate of another document 0.9949 Jaccard similarity",
         None,
     ]
-    assert table.column("_duplicate_place").to_pylist() == [1, None]
+    assert table.column("_duplicate_location").to_pylist() == [1, None]
 
 
 def test_same_bytes_for_the_same_documents(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingot.data.dedup.embeddings import of_model, unit
-from ingot.data.dedup.kmeans import centroids_of, nearest
-from ingot.data.dedup.semantic import remove_later
+from ingot.data.dedup.semantic import centroids_of, nearest, of_model, remove_later, unit
 from ingot.data.steps.semantic_dedup import SemanticDedupStep
 from ingot.workspace.errors import DataError
 from tests.data.dedup.shards import run

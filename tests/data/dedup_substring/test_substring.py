@@ -208,9 +208,9 @@ def test_anchors_of_equal_windows_lie_at_equal_distances() -> None:
     for shift in range(21):
         chosen = []
         for start in starts:
-            inside = (anchors.places[:, 1] <= start + shift) & (start + shift <= anchors.places[:, 2])
+            inside = (anchors.windows[:, 1] <= start + shift) & (start + shift <= anchors.windows[:, 2])
             [row] = np.flatnonzero(inside)
-            chosen.append((int(anchors.hashes[row]), int(anchors.places[row, 0]) - start))
+            chosen.append((int(anchors.hashes[row]), int(anchors.windows[row, 0]) - start))
         assert len(set(chosen)) == 1
     grams = 500 - 500 // 3 + 1
     assert len(anchors.hashes) == pytest.approx(texts.bytes * 2 / (grams + 1), rel=0.25)

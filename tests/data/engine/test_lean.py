@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import json, sys
-from ingot.data.engine.lean import load_lean
+from ingot.data.warm import load_lean
 load_lean()
 import numpy as np
 import pyarrow

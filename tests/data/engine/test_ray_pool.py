@@ -45,6 +45,7 @@ def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder, 
     assert any("trying again" in line for line in recorder.lines)
 
 
+@pytest.mark.slow
 def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: Pool) -> None:
     rows = tmp_path / "rows"
     rows.mkdir()

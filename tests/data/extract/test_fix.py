@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from ingot.data.apply import apply
 from ingot.data.extract.fix import fix_text, suspects
-from ingot.data.extract.rewrite import rewritten
 from ingot.data.steps.fix_text import FixTextStep
 from ingot.data.steps.normalise import NormaliseStep
-from ingot.data.text.texts import Texts
+from ingot.data.text.texts import Texts, rewritten
 
 CLEAN = [
     "",

@@ -132,12 +132,12 @@ def test_a_zip_archive(tmp_path: Path, method: int) -> None:
 
 
 def test_a_list_of_words(tmp_path: Path) -> None:
-    from ingot.data.rules import lists
+    from ingot.data.read.streams import read_list
     from ingot.workspace.errors import DataError
 
     path = tmp_path / "words.gz"
     path.write_bytes(gzip.compress(b"word\n" * 1000))
-    assert lists.read_list(str(path)) == ["word"]
+    assert read_list(str(path)) == ["word"]
     path.write_bytes(b"".join(Compressed("gz").bomb(size=307_200_000)))
     with pytest.raises(DataError, match=r"more than 268,435,456 bytes"):
-        lists.read_list(str(path))
+        read_list(str(path))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot.data.read.docstrings import PAGE_CHARACTERS, NotParsable, docstring_pages, docstrings, long_description
+from ingot.data.read.python import PAGE_CHARACTERS, NotParsable, docstring_pages, docstrings, long_description
 
 SOURCE = '''
 """Module."""

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.read.config import FilesSource
-from ingot.data.read.lines import line_blocks
+from ingot.data.read.jsonl import line_blocks
 from ingot.data.read.problem import Problems
 from ingot.data.read.split import Piece
 from ingot.workspace.errors import DataError

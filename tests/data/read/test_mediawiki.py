@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingot.data.read.config import FilesSource
-from ingot.data.read.wikitext import plain_text
+from ingot.data.read.mediawiki import plain_text
 from tests.data.read.reading import read_all, texts
 
 SAMPLE = "enwiki_sample/enwiki-articles-shortened.xml.bz2"

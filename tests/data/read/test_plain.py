@@ -16,9 +16,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.data.read.charset import decode_page
 from ingot.data.read.config import CodeSource, FilesSource, PythonSource
 from ingot.data.read.find import format_of
+from ingot.data.read.http import decode_page
 from ingot.data.read.plan import pieces_of, plan, select, splits
 from ingot.data.read.split import Piece
 from ingot.workspace.errors import DataError

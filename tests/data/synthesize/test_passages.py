@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.data.synthesize.passages import passages, sentences
+from ingot.data.synthesize.sample import passages, sentences
 
 TEXTS = st.lists(st.sampled_from(["one", "two.", "three!", "\n", "\n\n", " ", "“four?”", "\t", "…"]), max_size=60)
 

@@ -18,7 +18,7 @@ from ingot.data.synthesize.config import (
     TranslateTask,
     VignettesTask,
 )
-from ingot.data.synthesize.execute import run_program
+from ingot.data.synthesize.problems import run_program
 from ingot.data.synthesize.sample import Passage, Refused, Request
 from ingot.sandbox.run import isolation
 

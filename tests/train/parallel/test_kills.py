@@ -2,7 +2,7 @@
 
 Every process notes the rows that its passes really work on. The last rank kills itself in the middle of a step, after the
 gradients of a micro-batch; the next start has another world size and goes on from the last checkpoint, so that some steps are
-trained twice, in two world sizes. Rows, losses and weights are compared with those of a single process that nobody kills.
+trained twice, in two world sizes. Rows, losses and weights are compared with those of a single process that is never killed.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ def metrics(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_in_other_world_sizes_it_trains_on_the_same_tokens(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path / "inputs")
     expected = start(tmp_path / "alone", inputs, 1, STEPS)

@@ -52,7 +52,7 @@ OF_FOUR = [
 ]
 
 
-@pytest.mark.parametrize(("world", "cases"), [(2, OF_TWO), (4, OF_FOUR)])
+@pytest.mark.parametrize(("world", "cases"), [(2, OF_TWO), pytest.param(4, OF_FOUR, marks=pytest.mark.slow)])
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = run_ranks(world, run_cases, tmp_path_factory.mktemp("pipeline") / "store", cases)
     for case in cases:

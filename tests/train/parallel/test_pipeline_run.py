@@ -69,7 +69,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("first", "second"), [({}, PIPELINE), (PIPELINE, {}), (PIPELINE, PIPELINE), ({}, TENSOR)])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, PIPELINE),
+        (PIPELINE, {}),
+        pytest.param(PIPELINE, PIPELINE, marks=pytest.mark.slow),
+        pytest.param({}, TENSOR, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_goes_on_in_another_layout(
     first: dict[str, Any], second: dict[str, Any], alone: Path, tmp_path: Path
 ) -> None:

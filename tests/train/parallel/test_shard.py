@@ -47,7 +47,9 @@ OF_FOUR = [
 OF_THREE = [Case("nothing is divisible", shape(MOE, layers=2), {})]
 
 
-@pytest.mark.parametrize(("world", "cases"), [(2, OF_TWO), (3, OF_THREE), (4, OF_FOUR)])
+@pytest.mark.parametrize(
+    ("world", "cases"), [(2, OF_TWO), (3, OF_THREE), pytest.param(4, OF_FOUR, marks=pytest.mark.slow)]
+)
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = compare(cases, world, tmp_path_factory.mktemp("shard") / "store")
     for name, ranks in found.items():

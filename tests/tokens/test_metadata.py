@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.tokens import places
+from ingot.tokens import metadata
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
-from ingot.tokens.places import DOCUMENTS, MOST, SCORED, document_starts, scored_positions, with_places
+from ingot.tokens.metadata import DOCUMENTS, MOST, SCORED, document_starts, scored_positions, with_metadata
 from ingot.train.batches import padding_like
 from ingot.train.logprobs import score
 from ingot.train.terms import CrossEntropy, MultiTokenPrediction, ZLoss
@@ -67,7 +67,7 @@ def test_documents_begin_where_the_number_changes(batch: Batch) -> None:
 @given(batches())
 def test_every_scored_position_is_there_once(batch: Batch) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "SCORED", 16)
+        patch.setattr(metadata, "SCORED", 16)
         found = scored_positions(batch)
     flat = {name: stream.flatten().tolist() for name, stream in batch.streams.items()}
     total = batch.tokens.numel()
@@ -84,7 +84,7 @@ def test_every_scored_position_is_there_once(batch: Batch) -> None:
 
 @given(batches())
 def test_whole_rows(batch: Batch) -> None:
-    placed = with_places(batch).places
+    placed = with_metadata(batch).metadata
     assert placed is not None
     kinds = [set(row) for row in batch.documents.tolist()]
     assert placed.whole == all(len(kind) == 1 and PADDING_DOCUMENT not in kind for kind in kinds)
@@ -114,17 +114,17 @@ def few_scored() -> Batch:
 
 
 @pytest.mark.parametrize("planned", [False, True])
-def test_scoring_with_places_is_scoring_without(planned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scoring_with_metadata_is_scoring_without(planned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss of all terms and the gradients of all parameters; what is logged by source."""
-    monkeypatch.setattr(places, "SCORED", 7)
+    monkeypatch.setattr(metadata, "SCORED", 7)
     model, batch = model_with_everything(), few_scored()
     terms = (CrossEntropy(), ZLoss(coefficient=0.1), MultiTokenPrediction())
     denominators = {term.name: term.denominator(batch.streams) for term in terms}
     losses, gradients, by_row = [], [], []
-    placed = with_places(batch)
+    placed = with_metadata(batch)
     scored_count = int((batch.streams["weight"] != 0).sum())
-    assert placed.places is not None and placed.places.scored is not None
-    assert scored_count < len(placed.places.scored) < batch.tokens.numel()
+    assert placed.metadata is not None and placed.metadata.scored is not None
+    assert scored_count < len(placed.metadata.scored) < batch.tokens.numel()
     for given_batch in (batch, placed):
         token_factors = TokenFactors(terms, denominators) if planned else None
         scored = score(model, given_batch, wants={"log_normalisers", "ahead"}, token_factors=token_factors)
@@ -146,8 +146,8 @@ def test_scoring_with_places_is_scoring_without(planned: bool, monkeypatch: pyte
 
 def test_a_row_of_nothing_but_padding() -> None:
     """What a rank gets that has run out of batches: no loss, no gradient, nothing that is not finite."""
-    batch = with_places(padding_like(few_scored()))
-    assert batch.places is not None and not batch.places.whole
+    batch = with_metadata(padding_like(few_scored()))
+    assert batch.metadata is not None and not batch.metadata.whole
     model = random_model(config()).double()
     scored = score(model, batch, token_factors=TokenFactors((CrossEntropy(),), {"cross_entropy": torch.tensor(5.0)}))
     assert scored.loss is not None and float(scored.loss.detach()) == 0
@@ -163,8 +163,8 @@ def test_whole_rows_are_scored_like_numbered_ones() -> None:
         positions=torch.arange(24).expand(2, -1),
         documents=torch.tensor([[0], [5]]).expand(2, 24).contiguous(),
     )
-    placed = with_places(whole)
-    assert placed.places is not None and placed.places.whole
+    placed = with_metadata(whole)
+    assert placed.metadata is not None and placed.metadata.whole
     losses, gradients = [], []
     for given_batch in (whole, placed):
         scored = score(model, given_batch)

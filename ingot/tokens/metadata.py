@@ -1,13 +1,13 @@
-"""Finds on the host where documents begin and which positions are scored, so that the GPU never has to wait for it.
+"""Finds on the host where documents begin and which positions are scored, so that the host never waits for the GPU.
 
-Counting documents or scored tokens on a GPU makes the program wait for everything queued there. Both are known from the batch
-as the loader made it. Sizes are rounded up, because compiled code is made again for every new one:
+Counting documents or scored tokens on a GPU makes the program wait for everything queued there, and the loader's batch already
+holds both. Sizes are rounded up, because code is compiled again for every new size:
 
-* the list of documents' starts is filled up with the end of the batch (documents of no tokens) to a multiple of 8; more would
-  cost time in the kernel, and its code takes any length;
+* the list of documents' starts is padded with the end of the batch (documents of no tokens) to a multiple of 8; more would cost
+  time in the kernel, which takes any length;
 * the longest document is rounded up to a power of two;
-* the list of scored positions is filled up, to a multiple of 2048, with a position that has no weight in any stream;
-  where more than three quarters are scored all are taken, which is cheaper than gathering them.
+* the list of scored positions is padded to a multiple of 2048 with a position that has no weight in any stream; where more than
+  three quarters are scored all positions are taken, which is cheaper than gathering them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from ingot.tokens.batch import PADDING_DOCUMENT, Batch, Places
+from ingot.tokens.batch import PADDING_DOCUMENT, Batch, BatchMetadata
 
 DOCUMENTS, SCORED = 8, 2048
 MOST = 0.75
 
 
-def with_places(batch: Batch, pin: bool = False) -> Batch:
-    """The batch with its places; `pin` puts all of it into memory from which a GPU copies without waiting."""
+def with_metadata(batch: Batch, pin: bool = False) -> Batch:
+    """The batch with its metadata; `pin` puts all of it into memory from which a GPU copies without waiting."""
     starts, longest = document_starts(batch.documents)
-    placed = dataclasses.replace(batch, places=Places(starts, longest, whole_rows(batch), scored_positions(batch)))
-    return placed.pinned() if pin else placed
+    found = BatchMetadata(starts, longest, whole_rows(batch), scored_positions(batch))
+    batch = dataclasses.replace(batch, metadata=found)
+    return batch.pinned() if pin else batch
 
 
 def whole_rows(batch: Batch) -> bool:
-    """Whether every row is one document without padding; from the places of a batch that has them."""
-    if batch.places is not None:
-        return batch.places.whole
+    """Whether every row is one document without padding; taken from its metadata if it has any."""
+    if batch.metadata is not None:
+        return batch.metadata.whole
     documents_BT = batch.documents
     return bool((documents_BT == documents_BT[:, :1]).all()) and not bool((documents_BT == PADDING_DOCUMENT).any())
 

@@ -1,0 +1,135 @@
+"""Pages of docs/: a method page fits a screen and says what its tests compare with; files and commands on a page exist."""
+
+from __future__ import annotations
+
+import re
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from ingot.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+METHODS = sorted(page for page in (ROOT / "docs" / "methods").glob("*.md") if page.name != "index.md")
+GENERATED = ("reference", "systems", "tree.md", "log.md")
+WRITTEN = (page for page in (ROOT / "docs").rglob("*.md") if page.relative_to(ROOT / "docs").parts[0] not in GENERATED)
+PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
+ENDINGS = ["Checked against others", "Checked against ourselves"]
+MAX_WORDS, MAX_LINES, WIDTH = 450, 50, 110
+FOLDERS = ("ingot", "tests", "benchmarks", "recipes", "tools", "docs")
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def sections(text: str) -> dict[str, str]:
+    """Headings of a page with the text below each; code blocks hold no headings."""
+    found, title, inside = {"": ""}, "", False
+    for line in text.splitlines():
+        inside ^= line.lstrip().startswith("```")
+        if line.startswith("#") and not inside:
+            title = line.lstrip("#").strip()
+            found[title] = ""
+        else:
+            found[title] += line + "\n"
+    return found
+
+
+def expand(name: str) -> list[str]:
+    """`a/{b,c}.py` to both names."""
+    if not (braces := re.search(r"\{([^{}]*)\}", name)):
+        return [name]
+    return [name[: braces.start()] + part + name[braces.end() :] for part in braces[1].split(",")]
+
+
+def missing_files(text: str, everywhere: set[str]) -> list[str]:
+    """Names in backticks that look like files of the repository and are none."""
+    missing = []
+    for quoted in re.findall(r"`([^`\s]+)`", text):
+        for name in expand(quoted):
+            if name.split("/")[0] in FOLDERS and "/" in name and not re.search(r"[A-Z<>=:]{2}|…", name):
+                if not any(ROOT.glob(name.rstrip("/"))):
+                    missing.append(name)
+            elif re.fullmatch(r"[a-z0-9_*]+\.py", name) and not any(Path(file).match(name) for file in everywhere):
+                missing.append(name)
+    return missing
+
+
+def code_lines(text: str) -> list[str]:
+    """Lines of fenced blocks, and what stands in backticks elsewhere."""
+    parts = text.split("```")
+    fenced = [line for block in parts[1::2] for line in block.splitlines()[1:]]
+    return fenced + [quoted for part in parts[::2] for quoted in re.findall(r"`([^`\n]+)`", part)]
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Commands and options of `ingot` in code of a page that the program does not have."""
+    unknown = []
+    for line in code_lines(text):
+        if not (called := re.match(r"(?:\$ )?(?:\S*/|.* -m )?ingot ([a-z-].*)", line)):
+            continue
+        words = re.split(r" (?:--|#|\||&&|<|>|…)(?= |$)", called[1])[0].split()
+        command: Any = typer.main.get_command(app)
+        while words and (inside := getattr(command, "commands", {})) and words[0] in inside:
+            command, words = inside[words[0]], words[1:]
+        options = {"--help", "-h", *(name for each in command.params for name in each.opts + each.secondary_opts)}
+        if (
+            getattr(command, "commands", {})
+            and words
+            and not command.invoke_without_command
+            and words[0] not in options
+        ):
+            unknown.append(line)
+        unknown += [f"{line}: {word}" for word in words if word.startswith("-") and word.split("=")[0] not in options]
+    return unknown
+
+
+@pytest.fixture(scope="module")
+def python_files() -> set[str]:
+    return {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+
+
+@pytest.mark.parametrize("page", METHODS, ids=names(METHODS))
+def test_a_method_page_ends_with_its_checks(page: Path) -> None:
+    found = sections(page.read_text(encoding="utf-8"))
+    assert list(found)[-2:] == ENDINGS
+    assert [title for title in found if "check" in title.lower()][-2:] == ENDINGS
+    assert all(found[title].strip() for title in ENDINGS), "an empty section: say that there is nothing"
+
+
+@pytest.mark.parametrize("page", METHODS, ids=names(METHODS))
+def test_a_method_page_fits_a_screen(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    words = sum(any(sign.isalnum() for sign in word) for word in text.split())
+    lines = sum(ceil(len(line) / WIDTH) for line in text.splitlines() if line.strip())
+    assert words <= MAX_WORDS and lines <= MAX_LINES, f"{words} words, {lines} lines of {WIDTH} characters"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_named_files_exist(page: Path, python_files: set[str]) -> None:
+    assert not missing_files(page.read_text(encoding="utf-8"), python_files)
+
+
+def test_a_missing_file_is_found(python_files: set[str]) -> None:
+    text = "`ingot/none.py`, `ingot/cli/`, `ingot/{cli,none}`, `tests/test_*.py`, `nowhere.py`, `conftest.py`, `ingot/STAGE.yaml`"
+    assert missing_files(text, python_files) == ["ingot/none.py", "ingot/none", "nowhere.py"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_commands_exist(page: Path) -> None:
+    assert not unknown_commands(page.read_text(encoding="utf-8"))
+
+
+def test_an_unknown_command_is_found() -> None:
+    text = (
+        "`ingot run R --to sft`, `ingot walk`\n\n```\nbin/ingot model swim\ningot run R --fast --json  # --slow\n```\n"
+    )
+    assert unknown_commands(text) == [
+        "bin/ingot model swim",
+        "ingot run R --fast --json  # --slow: --fast",
+        "ingot walk",
+    ]
