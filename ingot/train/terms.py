@@ -74,7 +74,7 @@ class LossTerm(ABC):
         """The sum over one micro-batch, and sums of things worth logging (divided by the same denominator)."""
 
     def factors(self, streams: Mapping[str, Tensor]) -> Factors | None:
-        """Factors of each token's log p and (log Z)² in the numerator, if it is such a sum; known before the pass."""
+        """The factors of each token's log p and (log Z)² in the numerator, if it is such a sum, known beforehand."""
         return None
 
 
