@@ -16,6 +16,7 @@ from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.help import App, Group
 from ingot.cli.model import model_app
+from ingot.cli.new import new_command
 from ingot.cli.problem import FULL, show_problem
 from ingot.cli.serve import serve_command
 from ingot.cli.show import command_line, print_json, result_as_json, show_checks, show_curation_plans, show_result
@@ -219,6 +220,7 @@ def doctor(
         raise typer.Exit(1)
 
 
+app.command("new")(new_command)
 app.command("chat")(chat_command)
 app.command("ui")(ui_command)
 app.command("serve")(serve_command)
@@ -368,7 +370,7 @@ def _run(
     elif dry_run:
         show_result(result, to_run=_asked_for(recipe, only, from_stage, to_stage))
     else:
-        show_result(result)
+        show_result(result, suggestions=recipe.next if report else ())
 
 
 def _asked_for(

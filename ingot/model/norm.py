@@ -50,9 +50,8 @@ class RmsNorm(nn.Module):
         gain = self.scale()
         if gain is None or not self.config.zero_centred:
             return gain
-        return 1 + gain.to(
-            torch.promote_types(gain.dtype, torch.float32)
-        )  # bfloat16 could not tell 1 + w from its neighbours
+        # bfloat16 could not tell 1 + w from its neighbours
+        return 1 + gain.to(torch.promote_types(gain.dtype, torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm.rms_norm(x, self.used_gain(), self.epsilon, self.round_first, kernel=self.kernel)

@@ -26,7 +26,7 @@ OTHERS: dict[str, TaskKind] = {
     "words": Strings(spelled=False, letters_max=9, alphabet="abcd"),
     "direct calculator": Calculator(thinking=False, digits_min=2),
     "sums": NoThink(operations=("sum",)),
-    "direct letters": NoThink(operations=("first", "last"), spelled=False, letters_max=6),
+    "direct letters": NoThink(operations=("last", "parity"), spelled=False, letters_max=6),
 }
 
 
@@ -50,28 +50,27 @@ def test_another_tasks_solution_is_wrong(kind: str) -> None:
         assert tasks.score(first, tasks.solution(other)).correct == (other.answer == first.answer)
 
 
+WORDING = "reverse the word spell backwards write what is can you please last letter of which in at end how many are often count"
+
+
 def fact_of(task: Task) -> tuple[object, ...]:
     """What a question asks, read from its text alone: numbers without their order, or what is done with which word."""
     text = task.question.lower()
-    if numbers := re.findall("[0-9]+", text):
+    numbers = re.findall("[0-9]+", text)
+    if "odd" in text:
+        return "parity", *numbers
+    if numbers:
         difference = "-" in text or "minus" in text
         sign = "-" if difference else "*" if re.search("[*]|times|multiply", text) else "+"
         return sign, *(numbers if difference else sorted(numbers, key=int))
     if task.kind == "small_talk":  # its wording is its fact
         return (re.sub("[^a-z ]", "", text),)
-    operation = next(
-        name for name in ("last", "first", "end", "begin", "many", "often", "count", "back", "rev") if name in text
-    )
-    same = {"end": "last", "begin": "first", "many": "count", "often": "count", "back": "reverse", "rev": "reverse"}
-    common = "reverse the word spell backwards write what is can you how do last first letter of which in does end begin with"
-    letters = [
-        part for part in re.findall("[a-z]+", text) if part not in [*common.split(), "many", "are", "often", "count"]
-    ]
+    counts = re.search("many|often|count", text)
+    operation = "count" if counts else "reverse" if re.search("back|reverse", text) else "last"
+    letters = [part for part in re.findall("[a-z]+", text) if part not in WORDING.split()]
     if not letters:  # the word that was drawn is one of the wording's
         return (text,)
-    return same.get(operation, operation), *(
-        sorted(letters, key=len) if operation in ("many", "often", "count") else letters
-    )
+    return operation, *(sorted(letters, key=len) if counts else letters)
 
 
 def test_a_fact_is_in_one_split_in_every_wording_kind_and_difficulty() -> None:
@@ -237,8 +236,8 @@ def test_small_talk_is_answered_by_what_is_meant_not_by_its_words() -> None:
     replies = defaultdict(set)
     for task in SmallTalk().generate(2, 400, "train"):
         replies[task.answer].add(task.question.lower().rstrip("!?."))
-    assert "hello" in replies["Hello! How can I help?"] | {"hello"}
     assert len(replies["I do not know that."]) > 100 and len(replies) == 7
+    assert {task.answer for task in SmallTalk().generate(2, 100, "test")} == {"I do not know that."}
     every = [question for asked in replies.values() for question in asked]
     assert len(every) == len(set(every))  # no question has two answers
     direct = SmallTalk(direct=1).generate(0, 1, "train")[0]
@@ -256,10 +255,10 @@ def test_calculator_reward_needs_the_call() -> None:
 
 
 GOLDEN = [
-    ("calculator-bad5dc363ec1", "What is 659 - 835?", "-176"),
-    ("strings-274362d8c085", "Reverse: z x z w", "w z x z"),
-    ("arithmetic-7a8b0dbcf8d3", "What is 9 + 92?", "101"),
-    ("arithmetic-cbea8d3bd8f6", "What is 86 + 95?", "181"),
-    ("no_think-b0e012c39b43", "What is 6 + 8?", "14"),
-    ("strings-49d6138f29a3", "Last letter: s c t", "t"),
+    ("calculator-1941c4b86867", "267 + 9989", "10256"),
+    ("strings-298aa7f966de", "reverse p y d i y", "y i d y p"),
+    ("arithmetic-b8eeac9ab40d", "62 * 2 =", "124"),
+    ("arithmetic-909c378c7176", "35 + 56", "91"),
+    ("no_think-00f18b1ca7bb", "6+8", "14"),
+    ("strings-79544f47ad2e", "how many z in r z s s", "1"),
 ]

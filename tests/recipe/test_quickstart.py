@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from ingot.evals.config import VerdictConfig
-from ingot.evals.scores import Metric, save_scores
+from ingot.evals.scores import Metric, load_scores, save_scores
 from ingot.evals.statistics import Estimate
 from ingot.evals.verdict import run as run_verdict
+from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import FromStage
 from ingot.workspace.errors import CheckFailed
@@ -65,3 +66,17 @@ def test_a_stage_that_only_copies_its_input_fails_the_verdict(
     assert isinstance(source, FromStage)
     with pytest.raises(CheckFailed, match=rf"FAILED: \S+ of {stage} (above|below) {source.stage}"):
         verdict({**scores, stage: scores[source.stage]}, tmp_path / "verdict")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_model_that_it_ends_with_can_be_shown(seed: int, tmp_path: Path) -> None:
+    """The recipe as it is; shortened, with a verdict of its own, it runs in tests/report/real_run.py."""
+    result = run_recipe(load_recipe(RECIPE, {"seed": seed}), tmp_path)
+    (folder,) = (stage.folder for stage in result.stages if stage.name == "eval-distill")
+    scores = {name: metric.estimate.value for name, metric in load_scores(folder).items()}
+    assert scores["accuracy/arithmetic"] >= 0.95
+    for kind in ("strings", "calculator", "no_think"):
+        assert scores[f"accuracy/{kind}"] >= 0.9, kind
+    assert scores["tool_call_success"] >= 0.9

@@ -93,9 +93,9 @@ class Service:
         Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come
         within `compile_limit` is a 429.
         """
-        kept = self._constraint(structure, cached_constraint)
-        if kept is not None:
-            return kept
+        cached = self._constraint(structure, cached_constraint)
+        if cached is not None:
+            return cached
         work = self._compilers.submit(self._constraint, structure, compile_grammar)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(work), self.compile_limit)
@@ -103,7 +103,7 @@ class Service:
             raise self._too_slow(started=not work.cancelled()) from error
 
     def _constraint(self, structure: Structure, find: Callable[[str, Tokenizer], Found]) -> Found:
-        """What `find` gives for the grammar; if it is refused, the error names the field of the request that is wrong."""
+        """The result of `find` for the grammar; if it is refused, the error names the field of the request that is wrong."""
         try:
             return find(structure.grammar, self.tokenizer)
         except StructureError as error:
