@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 from collections import Counter, defaultdict
 
@@ -18,7 +19,6 @@ from ingot.envs.tasks.small_talk import SmallTalk
 from ingot.envs.tasks.strings import Strings
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
-from tests.envs.script import wrong
 
 KIND_SETS: dict[str, TaskKind] = {name: kind() for name, kind in TASKS.builtin().items()}
 OTHERS: dict[str, TaskKind] = {
@@ -31,14 +31,14 @@ OTHERS: dict[str, TaskKind] = {
 
 
 @pytest.mark.parametrize("name", [*KIND_SETS, *OTHERS])
-def test_solutions_earn_the_reward_and_wrong_answers_do_not(name: str) -> None:
+def test_solutions_earn_the_reward_and_weaker_answers_do_not(name: str) -> None:
     tasks = (KIND_SETS | OTHERS)[name]
     splits: tuple[Split, Split] = ("train", "test")
     for seed in range(500):
         for task in tasks.generate(seed, 2, splits[seed % 2]):
             right = tasks.score(task, tasks.solution(task))
             assert (right.reward, right.correct, right.format_ok) == (1.0, True, True), task
-            other = tasks.score(task, wrong(tasks.solution(task)))
+            other = tasks.score(task, tasks.weaker(task, random.Random(seed)))
             assert (other.reward, other.correct, other.format_ok) == (0.0, False, True), task
 
 

@@ -24,8 +24,9 @@ EARNING = ("extend", "sft", "prefer", "rl", "distill")
 def measured(bits: float, tasks: float, differences: float) -> dict[str, float]:
     """What a checkpoint scores: on text, on the tasks of SFT, and on the differences of the stages after it."""
     kinds = ("all", "arithmetic", "strings", "calculator", "no_think")
-    text = {"bits_per_byte": bits, "unigram_bits_per_byte": 4.9, "differences/accuracy/all": differences}
-    return text | {f"accuracy/{kind}": tasks for kind in kinds}
+    text = {"bits_per_byte": bits, "unigram_bits_per_byte": 4.9}
+    own = {"differences/accuracy/all": differences, "margin/arithmetic": differences}
+    return text | own | {f"accuracy/{kind}": tasks for kind in kinds}
 
 
 SCORES = {  # of a run in which every stage did what it is for

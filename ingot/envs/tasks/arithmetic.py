@@ -61,8 +61,16 @@ class Arithmetic(TaskKind):
         return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
     def solution(self, task: Task) -> list[Message]:
-        trace, answer = work_out(*task.asked)
-        return [Message(role="assistant", content=answer, thinking=trace)]
+        return [self._reply(task, None)]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        left, operator, right = task.asked
+        columns = len(str(left if operator == "*" else max(left, right)))
+        return [self._reply(task, rng.randrange(columns))]
+
+    def _reply(self, task: Task, mistake: int | None) -> Message:
+        trace, answer = work_out(*task.asked, mistake)
+        return Message(role="assistant", content=answer, thinking=trace)
 
 
 def arithmetic_fact(left: int, operator: str, right: int) -> str:
@@ -71,8 +79,8 @@ def arithmetic_fact(left: int, operator: str, right: int) -> str:
     return f"{first} {operator} {second}"
 
 
-def work_out(left: int, operator: str, right: int) -> tuple[str, str]:
-    """The trace and the answer."""
+def work_out(left: int, operator: str, right: int, mistake: int | None = None) -> tuple[str, str]:
+    """The trace and the answer. `mistake` is a column whose digit comes out one too high (9 becomes 0)."""
     columns = len(str(left if operator == "*" else max(left, right)))
     steps, result, carry = [], 0, 0
     for column in range(columns):
@@ -83,6 +91,8 @@ def work_out(left: int, operator: str, right: int) -> tuple[str, str]:
         else:
             total = (first * second if operator == "*" else first + second) + carry
         digit, next_carry = total % 10, abs(total // 10)
+        if column == mistake:
+            digit = (digit + 1) % 10
         sign = "-" if operator == "-" else "+"
         outcome = f"{digit}-{10 * next_carry}" if operator == "-" else f"{next_carry}{digit}"
         steps.append(f"{first}{operator}{second}{sign}{carry}={outcome}")

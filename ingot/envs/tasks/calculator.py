@@ -57,7 +57,15 @@ class Calculator(TaskKind):
 
     def solution(self, task: Task) -> list[Message]:
         left, operator, right = task.asked
-        call = ToolCall(name=tool.NAME, arguments={"expression": f"{left} {operator} {right}"})
+        return self._conversation(task, f"{left} {operator} {right}")
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """Calls the tool with one wrong digit and repeats its result."""
+        left, operator, right = task.asked
+        return self._conversation(task, f"{left} {operator} {right + rng.choice((-10, -1, 1, 10))}")
+
+    def _conversation(self, task: Task, expression: str) -> list[Message]:
+        call = ToolCall(name=tool.NAME, arguments={"expression": expression})
         result = tool.calculator(call.arguments)
         before, after = (BEFORE, AFTER) if task.thinking else (None, None)
         return [

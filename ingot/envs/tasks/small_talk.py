@@ -100,7 +100,7 @@ class SmallTalk(TaskKind):
     """Greetings, thanks, questions about the model itself, and questions that it must refuse."""
 
     label: ClassVar[str] = "small talk"
-    refused: float = Field(0.5, ge=0, le=1, description="share of questions that nobody taught the model to answer")
+    refused: float = Field(0.5, ge=0, le=1, description="share of questions that it must refuse")
     direct: float = Field(0.3, ge=0, le=1, description="share that is asked in the mode without thinking")
 
     def draw(self, rng: random.Random) -> Task:

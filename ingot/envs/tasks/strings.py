@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -77,6 +78,15 @@ class Strings(TaskKind):
     def solution(self, task: Task) -> list[Message]:
         trace, answer = work_out(*task.asked, self.gap)
         return [Message(role="assistant", content=answer, thinking=trace)]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """Works it out rightly, and says another letter or number in the end."""
+        (reply,) = self.solution(task)
+        letters = list(task.answer)
+        place = rng.choice([place for place, letter in enumerate(letters) if letter != " "])
+        others = "0123456789" if task.answer.isdigit() else self.alphabet
+        letters[place] = rng.choice([letter for letter in others if letter != letters[place]])
+        return [replace(reply, content="".join(letters))]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages)
