@@ -24,15 +24,16 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ingot.checkpoints.families.table import write_config
-from ingot.checkpoints.families.weights import make_tensor
+from ingot.checkpoints.convert import export_model
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
@@ -64,17 +65,15 @@ def make_ours(
 
 def make_peer(model: Transformer, device: str, dtype: torch.dtype) -> Any:
     """The same weights in transformers."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    family, values = write_config(model.config)
-    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
-    peer = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values | ends))
-    weights = model.state_dict()
-    state = {name: make_tensor(place, weights) for name, place in family.layout(model.config).items()}
-    missing, unexpected = peer.load_state_dict(state, strict=False)
-    assert missing == ["lm_head.weight"] and not unexpected
-    peer.tie_weights()
-    return peer.eval().to(device, dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        export_model(model, Path(folder) / "peer")
+        peer = AutoModelForCausalLM.from_pretrained(Path(folder) / "peer", dtype=dtype)
+    for config in (peer.config, peer.generation_config):
+        config.bos_token_id = config.eos_token_id = None
+        config.pad_token_id = 0
+    return peer.eval().to(device)
 
 
 class Bench:

@@ -50,8 +50,14 @@ def warm_steps(steps: int) -> int:
 def train_peers(
     config: ModelConfig, rows: int, length: int, steps: int, names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Tokens per second, MFU and memory of each peer."""
-    return {name: train_peer(name, config, rows, length, steps) for name in names}
+    """Tokens per second, MFU and memory of each peer that fits into the device's memory."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = train_peer(name, config, rows, length, steps)
+        except torch.OutOfMemoryError:
+            print(f"{name}: out of memory", flush=True)
+    return found
 
 
 def train_peer(name: str, config: ModelConfig, rows: int, length: int, steps: int) -> dict[str, float]:

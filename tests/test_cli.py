@@ -157,7 +157,7 @@ def test_help_names_values_and_lists_stages_in_their_order(run: Ingot) -> None:
     _, out, _ = run("plan", "--help")
     assert "RECIPE" in out.split("\n")[1]
     assert "<bool>" not in out  # a flag takes no value
-    assert "h800 or b200; with --gpus h100 if not given" in out
+    assert "h800 or b200; h100 if only --gpus is given" in out
 
 
 def test_a_run_that_is_not_there_names_those_that_are(run: Ingot) -> None:
@@ -185,7 +185,9 @@ def test_a_full_disk_is_a_message(run: Ingot, toy: ModuleType, monkeypatch: pyte
     fail(errno.ENOSPC)
     code, _, err = run("run", "recipe.yaml")
     assert code == 2
-    assert err.startswith("error: runs/small: the disk is full: [Errno 28] No space left on device\n  fix: make room")
+    assert err.startswith(
+        "error: runs/small: the disk is full: [Errno 28] No space left on device\n  fix: free some space"
+    )
     fail(errno.ESTALE)
     monkeypatch.setattr(sys, "argv", ["ingot", "run", "recipe.yaml"])
     with pytest.raises(OSError, match="Stale file handle"):  # not explained: a watchdog tries again
@@ -305,7 +307,7 @@ def test_a_stopped_run_says_how_to_go_on(toy: ModuleType, number: signal.Signals
     again = "; Ctrl-C again stops at once" if number == signal.SIGINT else ""
     assert lines[0] == f"stopping at the next step{again}"
     assert re.fullmatch(r"stopped in stage train; its work is saved in runs/small/train-\w+", lines[1])
-    assert lines[2:] == ["to go on: ingot run recipe.yaml"]
+    assert lines[2:] == ["to resume: ingot run recipe.yaml"]
     process = start_run(DRIVER, "--json")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -322,7 +324,7 @@ def test_a_late_second_signal_leaves_no_traceback(toy: ModuleType) -> None:
     wait_for_training(process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
-    assert (process.returncode, err.count("to go on: "), "Traceback" in err) == (130, 1, False)
+    assert (process.returncode, err.count("to resume: "), "Traceback" in err) == (130, 1, False)
 
 
 def test_the_same_from_python(toy: ModuleType) -> None:

@@ -1,1 +1,1 @@
-"""Weights in and out: our own checkpoints, Hugging Face folders, GGUF files, and conversion between them."""
+"""Models on disk: our own checkpoints, Hugging Face folders, GGUF files, and conversion between them."""

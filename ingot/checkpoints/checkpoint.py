@@ -1,4 +1,4 @@
-"""Checkpoints on disk: everything needed to use a model, and to continue its training.
+"""Writes, verifies and loads checkpoints: everything needed to use a model, and to continue its training.
 
     checkpoint/
       config.json       the model's configuration
@@ -40,7 +40,7 @@ def save_checkpoint(folder: Path, model: Transformer) -> None:
 
 
 def write_checkpoint(stored: StoredModel, folder: Path, wrote: Callable[[int], None] = lambda size: None) -> None:
-    """Write a stored model into an empty folder as a checkpoint, a chunk at a time; `wrote` is told each one's bytes."""
+    """Write a stored model into an empty folder as a checkpoint, a chunk at a time; `wrote` is called with each chunk's bytes."""
     write_state(stored.parameters, folder / STATE, wrote)
     _finish(folder, stored.config, stored.files)
 
@@ -52,7 +52,7 @@ def _finish(folder: Path, config: ModelConfig, files: Mapping[str, bytes]) -> No
 
 
 def write_description(folder: Path, config: ModelConfig, files: Mapping[str, bytes]) -> None:
-    """What is needed besides the weights to use a model: its configuration and its tokenizer's files."""
+    """Write what a model needs besides its weights: its configuration and its tokenizer's files."""
     write_json(folder / CONFIG, config.model_dump(mode="json"))
     for name, data in files.items():
         (folder / TOKENIZER).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Whole models from one form on disk to another, without ever holding one in memory.
+"""Imports and exports whole models, without ever holding one in memory.
 
     import   Hugging Face folder, GGUF file or checkpoint   →   checkpoint (checkpoint.py)
     export   checkpoint, Hugging Face folder, GGUF file or a model in memory   →   Hugging Face folder (huggingface.py)
@@ -76,7 +76,7 @@ def export_model(
 
 
 class Meter:
-    """Shows how far a conversion is, and ends it where a stop was asked for."""
+    """Shows how far a conversion is, and ends it when a stop was asked for."""
 
     def __init__(self, stored: StoredModel, total: int, progress: Progress, stop: StopSignal) -> None:
         self.progress, self.stop = progress, stop

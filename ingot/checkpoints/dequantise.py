@@ -1,11 +1,12 @@
-"""Quantised Hugging Face weights as plain ones, a few rows at a time. `quantization_config` in config.json says which.
+"""Reads quantised Hugging Face weights (block float8, MXFP4) as plain ones, a chunk of rows at a time.
 
     fp8     X (float8) and X_scale_inv, a float32 scale per block of 128 × 128:        w[i, j] = x[i, j] · s[i // 128, j // 128]
             (DeepSeek-V3, arXiv 2412.19437, section 3.3)
     mxfp4   X_blocks and X_scales, 32 four-bit numbers (e2m1) that share a power of two:  w = e2m1[nibble] · 2^(scale − 127)
             (OCP Microscaling Formats 1.0; gpt-oss). Rows of blocks run along the input, the plain tensor is transposed.
 
-The values come out in the dtype that config.json names for the model (bfloat16), as transformers gives them.
+`quantization_config` in config.json names the format. The values come out in the dtype that config.json names for the model
+(bfloat16), as transformers gives them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.tensors import Entry, Tensors
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, listed
 
 SCALE, BLOCKS, SCALES = "_scale_inv", "_blocks", "_scales"
 BIAS = 127  # of the exponent
@@ -46,7 +47,7 @@ def dequantised(source: Tensors, quantisation: Mapping[str, Any], dtype: torch.d
 
 
 class BlockFloat8(Tensors):
-    """`X` times `X_scale_inv`; tensors without a scale are as they are. The last blocks may be cut off by the edge."""
+    """`X` times `X_scale_inv`; tensors without a scale are unchanged. The last blocks may be cut off by the edge."""
 
     def __init__(self, source: Tensors, block: tuple[int, int], dtype: torch.dtype) -> None:
         self.source, self.block = source, block
@@ -72,7 +73,7 @@ class BlockFloat8(Tensors):
 
 
 class Mxfp4(Tensors):
-    """`X` [E, in, out] from `X_blocks` [E, out, in / 32, 16] and `X_scales` [E, out, in / 32]; others are as they are."""
+    """`X` [E, in, out] from `X_blocks` [E, out, in / 32, 16] and `X_scales` [E, out, in / 32]; others are unchanged."""
 
     def __init__(self, source: Tensors, dtype: torch.dtype) -> None:
         self.source = source
@@ -99,4 +100,4 @@ class Mxfp4(Tensors):
 
 def _refuse_orphans(names: list[str], problem: str) -> None:
     if names:
-        raise ArtifactError(f"{problem} {', '.join(names[:10])}", fix="copy or download the model's folder again")
+        raise ArtifactError(f"{problem} {listed(names)}", fix="copy or download the model's folder again")

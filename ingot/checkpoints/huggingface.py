@@ -1,4 +1,4 @@
-"""Hugging Face folders: config.json, safetensors weights in one file or in shards, and the tokenizer's files.
+"""Reads and writes Hugging Face folders: config.json, safetensors weights in one file or in shards, tokenizer files.
 
 families/ translates configurations and says where each tensor belongs; translate.py moves the values. Old and new spellings
 of config.json are read. Quantised weights are read as plain ones (dequantise.py). What is written is what transformers
@@ -30,7 +30,7 @@ from ingot.workspace.files import inside, read_json, write_json
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 OTHER_FILES = ("tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "chat_template.json")
-"""Older forms of a tokenizer, which go along with it unread."""
+"""Older forms of a tokenizer, which are copied without being read."""
 HEAD = "lm_head.weight"
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -147,7 +147,7 @@ def check_names(names: Collection[str], layout: Layout, family: Family, place: s
 
 
 def _left_out(names: Collection[str], family: Family) -> tuple[str, ...]:
-    """What is said of tensors that belong to parts which Ingot does not have."""
+    """A note about tensors that belong to parts which Ingot does not have."""
     pattern = re.compile("|".join(family.left_out) or r"(?!)")
     found = [name for name in names if pattern.fullmatch(name)]
     return (f"left out: {len(found)} tensors that are not of the language model, such as {found[0]}",) if found else ()

@@ -1,4 +1,4 @@
-"""Where the rows of this rank's shard lie in the whole tensor, for tensors whose rows are in the ranks' order (order.py).
+"""Maps the rows of a rank's shard to rows of the whole tensor, where tensor parallelism reorders them (order.py).
 
     ranks' order     q0 q1 k0 v0 | q2 q3 k1 v1           the second rank's shard: rows 4 to 7
     its ranges       q2 q3 -> 2..3,  k1 -> 5,  v1 -> 7   of the model's order, in which checkpoints are

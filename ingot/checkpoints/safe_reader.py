@@ -66,11 +66,11 @@ DAMAGE = (
     pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, MemoryError, RuntimeError,
     TypeError, ValueError,
 )  # fmt: skip
-"""What unpickling and `torch.load` raise for bytes that nobody wrote in this form."""
+"""Errors of unpickling and `torch.load` for bytes that are not in their format."""
 
 
 class SafeReader(FileSystemReader):
-    """torch's reader with metadata that is not trusted; it is read at once, so that an error is raised as it is."""
+    """torch's reader with metadata that is not trusted; it is read at once, so that torch does not wrap its errors."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""The safetensors format, read and written a few rows at a time.
+"""Reads and writes safetensors files, a chunk of rows at a time.
 
     length:u64   header: JSON {name: {dtype, shape, data_offsets: [begin, end]}}, padded with blanks   the tensors' bytes
 

@@ -1,4 +1,4 @@
-"""The `state/` of a checkpoint (torch distributed checkpoint), written and read in chunks.
+"""Writes and reads the `state/` of a checkpoint (torch distributed checkpoint) in chunks.
 
 Every tensor is stored in chunks of rows (`tensors.CHUNK` bytes), whether it comes from memory or from another file, so that
 any reader can take a few rows without reading a stacked weight of many gigabytes. torch puts chunks together when it loads.
@@ -75,7 +75,7 @@ def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, O
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
-    """What the folder holds: the shape of every tensor by name, None for other values."""
+    """The shape of every tensor in the folder by name, None for other values."""
     stored = SafeReader(folder).read_metadata().state_dict_metadata
     return {
         name: tuple(value.size) if isinstance(value, TensorStorageMetadata) else None for name, value in stored.items()
@@ -85,7 +85,7 @@ def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
 def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = lambda size: None) -> None:
     """Write a model's weights as `save_state({"model": …})` does, reading each chunk just before it is written.
 
-    `wrote` is told the bytes of every chunk.
+    `wrote` is called with the bytes of every chunk.
     """
     shapes = {
         name: torch.empty(entry.shape, dtype=entry.dtype, device="meta") for name, entry in source.entries.items()
@@ -99,9 +99,9 @@ def write_state(source: Tensors, folder: Path, wrote: Callable[[int], None] = la
 
 @contextmanager
 def _unwrapped() -> Iterator[None]:
-    """A context in which what is raised (a full disk, a stop, a damaged source) is raised as it is.
+    """A context in which errors (a full disk, a stop, a damaged source) are raised unwrapped.
 
-    torch wraps it in something that is no `Exception`: a thread that catches those would lose it.
+    torch wraps them in something that is no `Exception`: a thread that catches those would lose it.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A model on disk: what it is, its weights (read when they are asked for), and the files of its tokenizer."""
+"""A model on disk: its configuration, its weights (read only when needed), and the files of its tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that are read a few rows at a time, wherever they lie.
+"""Named tensors that are read in chunks of rows, from memory or from any file.
 
 A row is one index of a tensor's first axis: a row of a matrix, or one expert of a stacked weight [E, …]. Everything that
 reads or writes whole models goes through `Tensors.rows`, in chunks of at most `CHUNK` bytes, so that a model far larger than
@@ -20,7 +20,7 @@ CHUNK = 8_000_000  # bytes that are read together, where a row is not longer tha
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a tensor without reading it. A single number counts as one row."""
+    """Shape and dtype of a tensor, known without reading it. A single number counts as one row."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

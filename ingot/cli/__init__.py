@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. Nothing heavy is imported before a command runs.
+"""The command line: it parses, calls and prints. Nothing heavy is imported before a command runs.
 
 Exit codes: 0 done (also when SIGTERM stopped a run, whose work is saved), 1 a check of `ingot doctor` failed, 2 an
 error that the message explains, 130 stopped with Ctrl-C.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """The entry point of `ingot`: an error that a person can act on is a message, anything else a traceback."""
+    """The entry point of `ingot`: an `IngotError` prints a message, anything else a traceback."""
     from ingot.cli.app import app
     from ingot.cli.problem import explain, show_problem
     from ingot.workspace.errors import IngotError

@@ -1,4 +1,4 @@
-"""The commands and their options. Each imports what it needs when it is called, so that `ingot --help` is quick."""
+"""The commands and their options. Each imports what it needs when it runs, so that `ingot --help` is fast."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.help import App, Group
 from ingot.cli.model import model_app
+from ingot.cli.new import new_command
 from ingot.cli.problem import FULL, show_problem
 from ingot.cli.serve import serve_command
 from ingot.cli.show import command_line, print_json, result_as_json, show_checks, show_curation_plans, show_result
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(Group):
-    """The commands as listed below; kinds of stages in the order in which data passes them."""
+    """The commands in the order below; stages in the order of the data flow."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
@@ -43,8 +44,8 @@ class _Commands(Group):
 app = App(
     name="ingot",
     cls=_Commands,
-    help="Raw text to a thinking, tool-using language model.",
-    epilog="Begin with: ingot run recipes/quickstart.yaml. Every command has a --help of its own.",
+    help="Train a language model that thinks and calls tools, from raw text to a server.",
+    epilog="Start with: ingot run recipes/quickstart.yaml. `ingot COMMAND --help` lists a command's options.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -54,17 +55,17 @@ app = App(
 app.add_typer(model_app)
 app.add_typer(classifier_app)
 
-RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML).", show_default=False)]
+RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Change a value of the recipe; may be repeated."),
+    typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Set an option of the recipe; may be repeated."),
 ]
-RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Where run folders are.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would run; write nothing.")]
+RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that holds the run folders.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would run; write nothing.")]
 RUNS = Path("runs")
-STAGES_PANEL = "One kind of stage by itself"
-STAGE_FILE = "A recipe, or a file of this stage's options."
+STAGES_PANEL = "Stages: run one by itself"
+STAGE_FILE = "A recipe, or a YAML file of this stage's options."
 
 
 def _show_version(wanted: bool) -> None:
@@ -76,7 +77,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -87,21 +88,21 @@ def run(
     recipe: RecipeArgument,
     set: SetOption = None,
     from_stage: Annotated[
-        str | None, typer.Option("--from", metavar="STAGE", help="Redo this stage and all that follow.")
+        str | None, typer.Option("--from", metavar="STAGE", help="Run this stage and all later ones again.")
     ] = None,
-    to_stage: Annotated[str | None, typer.Option("--to", metavar="STAGE", help="The last stage to run.")] = None,
+    to_stage: Annotated[str | None, typer.Option("--to", metavar="STAGE", help="Stop after this stage.")] = None,
     runs: RunsOption = RUNS,
     watched: Annotated[
-        bool, typer.Option("--watch", help="Start it again from its last checkpoint when it dies or hangs.")
+        bool, typer.Option("--watch", help="Restart it from its last checkpoint when it dies or hangs.")
     ] = False,
     hang_after: HangOption = HANG_AFTER,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, help="Divide the training over so many processes here.")
+        int, typer.Option("--processes", metavar="N", min=1, help="Train with this many processes on this machine.")
     ] = 1,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a recipe; finished stages are reused, an unfinished one is resumed."""
+    """Run a recipe and write its report; reuse finished stages, resume an unfinished one."""
     from ingot.recipe.load import load_recipe
     from ingot.train.parallel.launch import is_ours, start_processes
 
@@ -118,20 +119,24 @@ def plan(
     recipe: RecipeArgument,
     set: SetOption = None,
     runs: RunsOption = RUNS,
-    measure: Annotated[bool, typer.Option("--measure", help="Measure this machine's speed (needs a second).")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure this machine's speed first (about a second).")
+    ] = False,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", metavar="N", min=1, help="Find the best layout on so many GPUs.")
+        int | None, typer.Option("--gpus", metavar="N", min=1, help="Find the best layout on this many GPUs.")
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", metavar="KIND", help="a100, h100, h200, h800 or b200; with --gpus h100 if not given."),
+        typer.Option(
+            "--gpu", metavar="KIND", help="Kind of GPU: a100, h100, h200, h800 or b200; h100 if only --gpus is given."
+        ),
     ] = None,
     price: Annotated[
         float | None, typer.Option("--price", metavar="PRICE", min=0.0, help="Price of a GPU-hour, in any currency.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the stages of a recipe, how far they are and what they cost; runs nothing."""
+    """Print the stages of a recipe with status, memory, speed and cost; run nothing."""
     from ingot.cli.show_plan import show_plan
     from ingot.planner.plan import make_plan
     from ingot.recipe.load import load_recipe
@@ -146,16 +151,18 @@ def plan(
 
 @app.command()
 def report(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its name.", show_default=False)],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder or name.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: RUN/report.html.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     tensorboard: Annotated[
-        Path | None, typer.Option("--tensorboard", metavar="DIR", help="Write the curves as TensorBoard events too.")
+        Path | None, typer.Option("--tensorboard", metavar="DIR", help="Also write the curves as TensorBoard events.")
     ] = None,
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the report of a run: one HTML file that needs no network."""
+    """Write the report of a run as one HTML file that needs no network."""
     from ingot.report.build import build
 
     folder = run_folder if run_folder.exists() else runs / run_folder
@@ -190,16 +197,17 @@ def _no_such_run(name: Path, runs: Path) -> RecipeError:
 @app.command()
 def doctor(
     recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="A recipe to check, too.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="RECIPE", help="Also check this recipe, its data and one training step.", show_default=False
+        ),
     ] = None,
     set: SetOption = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out the stress of the devices and the trial step.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the stress test and the training step.")] = False,
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Check this machine, and a recipe if one is given; exit code 1 if something cannot work."""
+    """Check this machine and, if given, a recipe; exit with 1 if something cannot work."""
     from itertools import chain
 
     from ingot.planner.doctor import examine_machine, examine_recipe
@@ -212,6 +220,7 @@ def doctor(
         raise typer.Exit(1)
 
 
+app.command("new")(new_command)
 app.command("chat")(chat_command)
 app.command("ui")(ui_command)
 app.command("serve")(serve_command)
@@ -227,11 +236,15 @@ def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
         file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
         input: Annotated[
             list[str] | None,
-            typer.Option("--input", metavar="ROLE=PATH", help="An input: an artifact or a stage's folder."),
+            typer.Option(
+                "--input",
+                metavar="ROLE=PATH",
+                help="Input of the stage: an artifact or a stage's folder; may be repeated.",
+            ),
         ] = None,
         set: SetOption = None,
         seed: Annotated[
-            int | None, typer.Option("--seed", metavar="N", min=0, help="Seed instead of the file's.")
+            int | None, typer.Option("--seed", metavar="N", min=0, help="Seed to use instead of the file's.")
         ] = None,
         runs: RunsOption = RUNS,
         dry_run: DryRunOption = False,
@@ -244,7 +257,7 @@ def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
         _run(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run)
 
     takes = [role + (" (optional)" if role in kind.optional else "") for role in kind.needs]
-    help_text = f"{kind.does} Takes: {', '.join(takes) or 'nothing'}. Makes: {', '.join(kind.makes)}."
+    help_text = f"{kind.does} Reads: {', '.join(takes) or 'nothing'}. Writes: {', '.join(kind.makes)}."
     panel = STAGES_PANEL if to is app else None
     to.command(name, help=help_text, short_help=kind.does, rich_help_panel=panel)(command)
 
@@ -254,19 +267,21 @@ def curate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
     set: SetOption = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; one per core if not given.")
+        int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes; default: one per core.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="local or ray; the file's if not given.")
+        str | None, typer.Option("--engine", metavar="NAME", help="Where to run: local or ray; default: the file's.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Seed instead of the file's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed to use instead of the file's.")
+    ] = None,
     runs: RunsOption = RUNS,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show sources, columns, time and disk; write nothing.")
+        bool, typer.Option("--dry-run", help="Print sources, columns, time and disk; write nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Read raw text and keep the good documents; every removed one is kept with its reason. Makes: documents."""
+    """Read raw text, remove bad documents and copies, record the reason for each. Writes: documents."""
     from ingot.recipe.single import load_stage
 
     options = {key: value for key, value in (("workers", workers), ("engine", engine)) if value is not None}
@@ -303,7 +318,7 @@ def _run(
     to_stage: str | None = None,
     dry_run: bool = False,
 ) -> None:
-    """Run stages with live progress, and end by saying where the results are and what to do next."""
+    """Run stages with live progress; print where the results are and what to do next."""
     from ingot.cli.stop import note_signals, resume_command
     from ingot.planner.expected import expected_speed
     from ingot.recipe.flow import run_recipe
@@ -334,10 +349,10 @@ def _run(
                 expected=expected_speed,
             )
     except Interrupted as error:
-        typer.echo(f"{error}\nto go on: {resume_command()}", err=True)
+        typer.echo(f"{error}\nto resume: {resume_command()}", err=True)
         raise typer.Exit(0 if received[-1:] == [signal.SIGTERM] else 130) from None
     except KeyboardInterrupt:
-        typer.echo(f"stopped at once; to go on from the last checkpoint: {resume_command()}", err=True)
+        typer.echo(f"stopped at once; to resume from the last checkpoint: {resume_command()}", err=True)
         raise typer.Exit(130) from None
     except CheckFailed as error:
         show_problem(error)
@@ -346,20 +361,22 @@ def _run(
     except OSError as error:
         if error.errno not in FULL:
             raise
-        fix = "make room, or let a training stage keep fewer checkpoints; the same command goes on from the last one"
+        fix = (
+            "free some space, or let training stages keep fewer checkpoints; the same command resumes from the last one"
+        )
         raise ArtifactError(f"the disk is full: {error}", place=str(runs / recipe.name), fix=fix) from error
     if as_json:
         print_json(result_as_json(result))
     elif dry_run:
         show_result(result, to_run=_asked_for(recipe, only, from_stage, to_stage))
     else:
-        show_result(result)
+        show_result(result, suggestions=recipe.next if report else ())
 
 
 def _asked_for(
     recipe: Recipe, only: Collection[str] | None, from_stage: str | None, to_stage: str | None
 ) -> Collection[str]:
-    """The stages that these options choose; without one of them all."""
+    """The stages that these options select; all without options."""
     first = 0 if from_stage is None else recipe.index(from_stage)
     last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True)
     return {stage.name for stage in recipe.stages[first : last + 1] if only is None or stage.name in only}
@@ -372,7 +389,7 @@ def _join_world(stop: StopSignal) -> AbstractContextManager[World]:
 
 
 def _follow(recipe: Recipe, runs: Path, world: World, stop: StopSignal) -> None:
-    """What a process that does not lead does. What fails everywhere is said by the leader alone."""
+    """What every rank but the main one does. An error that all ranks have is printed by the main rank alone."""
     from ingot.recipe.flow import follow_recipe
 
     try:

@@ -1,4 +1,4 @@
-"""`ingot chat`: talk to a model in the terminal."""
+"""`ingot chat`: chat with a model in the terminal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CheckpointArgument = Annotated[
     ),
 ]
 ServerOption = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="Talk to an OpenAI-compatible server instead.")
+    str | None, typer.Option("--server", metavar="URL", help="Use an OpenAI-compatible server instead of MODEL.")
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="Which of the server's models; its first if not given.")
+    str | None, typer.Option("--model", metavar="NAME", help="Model of the server; default: its first.")
 ]
 
 
@@ -34,26 +34,32 @@ def chat_command(
     model: ModelOption = None,
     api_key: Annotated[
         str | None,
-        typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="The server's key.", show_default=False),
+        typer.Option("--api-key", metavar="KEY", envvar="INGOT_API_KEY", help="Key of the server.", show_default=False),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Answer this and end.")] = None,
-    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="The system prompt.")] = "",
-    thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think first.")] = True,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Answer this message and exit.")
+    ] = None,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System prompt.")] = "",
+    thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think before it answers.")] = True,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,
     yes: Annotated[bool, typer.Option("--yes", help="Run tools without asking.")] = False,
     temperature: Annotated[
-        float, typer.Option("--temperature", metavar="T", min=0.0, help="0 takes the likeliest token.")
+        float,
+        typer.Option("--temperature", metavar="T", min=0.0, help="Sampling temperature; 0 takes the likeliest token."),
     ] = 0.7,
     top_p: Annotated[
-        float, typer.Option("--top-p", metavar="P", help="Sample from the likeliest tokens of this share.")
+        float,
+        typer.Option(
+            "--top-p", metavar="P", help="Sample from the likeliest tokens that hold this share of the probability."
+        ),
     ] = 1.0,
     max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Most tokens of an answer.")
+        int, typer.Option("--max-new-tokens", metavar="N", min=1, help="Longest answer, in tokens.")
     ] = 1024,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of sampling.")] = 0,
 ) -> None:
-    """Talk to a model in the terminal."""
+    """Chat with a model in the terminal."""
     check_one(checkpoint, server)
     chosen = choose_tools(tools, tool_seconds)
 
@@ -77,7 +83,7 @@ def chat_command(
 
 
 def check_one(checkpoint: Path | None, server: str | None) -> None:
-    """Refuse neither and both."""
+    """Exactly one of MODEL and --server must be given."""
     if (checkpoint is None) == (server is None):
         raise IngotError(
             "neither a checkpoint nor a server" if checkpoint is None else "both a checkpoint and a server",

@@ -13,34 +13,45 @@ from ingot.cli.help import App
 from ingot.workspace.errors import DataError, RecipeError
 
 classifier_app = App(
-    name="classifier", help="Quality and topic classifiers for curation.", no_args_is_help=True, add_completion=False
+    name="classifier",
+    help="Train and use quality and topic classifiers for curation.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 Files = list[Path] | None
 
 
 @classifier_app.command("train")
 def train_command(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write.", show_default=False)],
-    positive: Annotated[Files, typer.Option("--positive", help="Texts of the class `positive`; may repeat.")] = None,
-    negative: Annotated[Files, typer.Option("--negative", help="Texts of the class `negative`; may repeat.")] = None,
-    labelled: Annotated[Files, typer.Option("--labelled", help="Texts with a label column; may repeat.")] = None,
-    text: Annotated[str, typer.Option("--text", help="The column of the text.")] = "text",
-    label: Annotated[str, typer.Option("--label", help="The column of the label.")] = "label",
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)],
+    positive: Annotated[
+        Files, typer.Option("--positive", help="Texts of the class `positive`; may be repeated.")
+    ] = None,
+    negative: Annotated[
+        Files, typer.Option("--negative", help="Texts of the class `negative`; may be repeated.")
+    ] = None,
+    labelled: Annotated[Files, typer.Option("--labelled", help="Texts with a label column; may be repeated.")] = None,
+    text: Annotated[str, typer.Option("--text", help="Column of the text.")] = "text",
+    label: Annotated[str, typer.Option("--label", help="Column of the label.")] = "label",
     dimension: Annotated[int | None, typer.Option(help="Length of a feature's vector; default 32.")] = None,
-    word_ngrams: Annotated[int | None, typer.Option(help="Longest run of words; default 2.")] = None,
+    word_ngrams: Annotated[int | None, typer.Option(help="Longest word n-gram; default 2.")] = None,
     min_characters: Annotated[int | None, typer.Option(help="Shortest character n-gram; default 0.")] = None,
     max_characters: Annotated[int | None, typer.Option(help="Longest character n-gram; 0: none; default 0.")] = None,
     buckets: Annotated[int | None, typer.Option(help="Rows that n-grams are hashed into; default 1000000.")] = None,
-    min_count: Annotated[int | None, typer.Option(help="A rarer word is no feature; default 1.")] = None,
+    min_count: Annotated[int | None, typer.Option(help="Ignore words that are rarer; default 1.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the texts; default 5.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="At the start; falls to 0; default 0.1.")] = None,
-    held_out: Annotated[float | None, typer.Option(help="Share of the texts for the report; default 0.1.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the first values and the order; default 1.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="First learning rate, which falls to 0; default 0.1.")
+    ] = None,
+    held_out: Annotated[
+        float | None, typer.Option(help="Share of the texts to hold out for the report; default 0.1.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of initial values and order; default 1.")] = None,
     recall: Annotated[
-        list[float] | None, typer.Option("--recall", help="Give the threshold for it; may repeat.")
+        list[float] | None, typer.Option("--recall", help="Also report the threshold for this recall; may be repeated.")
     ] = None,
 ) -> None:
-    """Train on labelled files (jsonl, jsonl.gz, parquet, txt) and report on texts kept back."""
+    """Train on labelled files (jsonl, jsonl.gz, parquet, txt), write a folder, report on held-out texts."""
     from pydantic import ValidationError
 
     from ingot.data.classify.config import TrainConfig
@@ -74,7 +85,7 @@ def train_command(
     found = train_and_report(pairs, options, out, recall or (0.5, 0.9, 0.95))
     typer.echo(f"loss by epoch: {', '.join(f'{loss:.3f}' for loss in found['losses'])}")
     if "report" in found:
-        typer.echo(f"on {found['report']['texts']:,} texts kept back:")
+        typer.echo(f"on {found['report']['texts']:,} held-out texts:")
         for line in as_lines(found["report"]):
             typer.echo(f"  {line}")
     typer.echo(f"classifier: {out}\nuse it:\n  - {{step: classify, model: {shlex.quote(str(out))}, column: quality}}")
@@ -82,11 +93,11 @@ def train_command(
 
 @classifier_app.command("score")
 def score_command(
-    model: Annotated[str, typer.Argument(help="A classifier's folder or a fastText file.", show_default=False)],
-    files: Annotated[list[Path], typer.Argument(help="jsonl, jsonl.gz, parquet or txt.", show_default=False)],
-    text: Annotated[str, typer.Option("--text", help="The column of the text.")] = "text",
+    model: Annotated[str, typer.Argument(help="Folder of a classifier, or a fastText file.", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(help="Texts: jsonl, jsonl.gz, parquet or txt.", show_default=False)],
+    text: Annotated[str, typer.Option("--text", help="Column of the text.")] = "text",
 ) -> None:
-    """Print the probabilities of every text, one JSON object a line."""
+    """Print the class probabilities of every text, one JSON object per line."""
     from ingot.data.classify.labelled import read_texts
     from ingot.data.classify.store import load_model
     from ingot.data.text.texts import Texts
@@ -100,7 +111,7 @@ def score_command(
 
 @classifier_app.command("hash-terms")
 def hash_terms_command(
-    file: Annotated[Path, typer.Argument(help="One term a line.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="File with one term per line.", show_default=False)],
 ) -> None:
     """Print the hash of every term, for a `hashed` list of the step `safety`."""
     from ingot.data.steps.safety import TermList, hashes_of

@@ -1,4 +1,4 @@
-"""`ingot import` and `ingot export`: models to and from other people's formats."""
+"""`ingot import` and `ingot export`: convert models to and from other formats."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
-OutArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)]
-DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Convert the weights; as they are if not given.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the folder if it is there.")]
+OutArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write.", show_default=False)]
+DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Convert the weights; default: keep their dtype.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the folder if it exists.")]
 
 
 def import_command(
     source: SourceArgument, out: OutArgument, dtype: DtypeOption = None, force: ForceOption = False
 ) -> None:
-    """Read a model in another format and write it as an Ingot checkpoint."""
+    """Convert a Hugging Face folder or GGUF file to an Ingot checkpoint."""
     from ingot.checkpoints.convert import import_model
 
     def convert(progress: Progress, stop: StopSignal) -> Path:
@@ -65,7 +65,8 @@ def export_command(
     source: SourceArgument,
     out: OutArgument,
     model_type: Annotated[
-        str | None, typer.Option("--as", metavar="MODEL_TYPE", help="Hugging Face model type; found if not given.")
+        str | None,
+        typer.Option("--as", metavar="MODEL_TYPE", help="Hugging Face model type; default: the first that fits."),
     ] = None,
     dtype: DtypeOption = None,
     max_shard_size: Annotated[

@@ -1,4 +1,4 @@
-"""How help is shown: a flag takes no value, so none is announced for it (typer writes `--json <bool>`)."""
+"""Help without types for flags, which take no value (typer writes `--json <bool>`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _hide_types_of_flags(params: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command whose flags stand without a type."""
+    """A command whose flags are shown without a type."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _hide_types_of_flags(super().get_params(ctx))

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
     from ingot.model.presets.preset import Preset
 
-model_app = App(name="model", help="Published systems as presets; what a model is made of.", no_args_is_help=True)
+model_app = App(
+    name="model", help="List published models as presets; show what a model is made of.", no_args_is_help=True
+)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LENGTH = 4096
 FILES = (".yaml", ".yml", ".gguf")  # a name that ends so is no preset
 LengthOption = Annotated[
     int,
-    typer.Option(
-        "--length", metavar="N", min=1, help="Tokens of a sequence when FLOPs are counted; at most its context."
-    ),
+    typer.Option("--length", metavar="N", min=1, help="Sequence length for FLOPs, at most the context."),
 ]
 
 
 @model_app.command("list")
 def list_models(length: LengthOption = LENGTH, as_json: JsonOption = False) -> None:
-    """Every preset: parameters, context, cache and training FLOPs per token."""
+    """List all presets with parameters, context, cache and training FLOPs per token."""
     from ingot.cli.show_model import facts, show_list
     from ingot.model.count import count
     from ingot.model.presets.preset import presets
@@ -55,7 +55,7 @@ def show(
     length: LengthOption = LENGTH,
     as_json: JsonOption = False,
 ) -> None:
-    """One model: its shape, layer pattern, parameters by part, cache, and what its report counted."""
+    """Show one model: shape, layers, parameters by part, cache, and published counts."""
     from ingot.cli.show_model import facts, show_model
     from ingot.model.count import count
 

@@ -1,4 +1,4 @@
-"""Errors as a person reads them, also those in which the file system refuses what was asked."""
+"""Errors as messages, also those of the file system."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from ingot.workspace.errors import ArtifactError, IngotError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, of one's share of it, of what one file may take
-_FORBIDDEN = "see who may read and write there, or give another folder"
+_FORBIDDEN = "check its permissions, or give another folder"
 REFUSALS = {
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
@@ -26,8 +26,8 @@ def show_problem(error: IngotError) -> None:
 
 
 def explain(error: OSError) -> IngotError | None:
-    """What the file system refused, and what to do; None for what is not the user's to put right."""
+    """The message for an error of the file system, with a fix; None if the user cannot fix it."""
     if error.filename is None or error.errno is None:
         return None
-    fix = "make room there" if error.errno in FULL else REFUSALS.get(error.errno)
+    fix = "free some space there" if error.errno in FULL else REFUSALS.get(error.errno)
     return None if fix is None else ArtifactError(error.strerror or str(error), place=str(error.filename), fix=fix)

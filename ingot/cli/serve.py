@@ -53,44 +53,45 @@ def serve_command(
         typer.Option(
             "--allow-host",
             metavar="NAME",
-            help="Another name that clients may call the server by (Host header); may be repeated. * allows any.",
+            help="Allow this name in the Host header; may be repeated; * allows any.",
             show_default=False,
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The model's name; that of MODEL if not given.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the model in the API; default: that of MODEL.")
     ] = None,
-    slots: Annotated[int, typer.Option("--slots", metavar="N", min=1, help="Requests that are sampled at once.")] = 64,
+    slots: Annotated[int, typer.Option("--slots", metavar="N", min=1, help="Requests to sample at once.")] = 64,
     length: Annotated[
         int | None,
         typer.Option(
             "--length",
             metavar="N",
             min=2,
-            help="Most tokens of a prompt and its answer; the model's context if not given.",
+            help="Longest prompt with its answer, in tokens; default: the model's context.",
         ),
     ] = None,
     queue: Annotated[
-        int, typer.Option("--queue", metavar="N", min=0, help="Requests that may wait; more are refused.")
+        int, typer.Option("--queue", metavar="N", min=0, help="Requests that may wait; refuse more.")
     ] = 256,
     deadline: Annotated[
-        float, typer.Option("--deadline", metavar="SECONDS", min=1.0, help="How long an answer may take.")
+        float, typer.Option("--deadline", metavar="SECONDS", min=1.0, help="Longest time for an answer.")
     ] = 600.0,
     drain: Annotated[
-        float, typer.Option("--drain", metavar="SECONDS", min=0.0, help="How long a stop waits for answers.")
+        float,
+        typer.Option("--drain", metavar="SECONDS", min=0.0, help="On a stop, time for running answers to finish."),
     ] = 30.0,
-    device: Annotated[Device, typer.Option("--device", help="Where to compute.")] = Device.auto,
+    device: Annotated[Device, typer.Option("--device", help="Device of the model.")] = Device.auto,
     bits: Annotated[
-        Bits | None, typer.Option("--bits", help="Pack the weights into 8 or 4 bits each.", show_default=False)
+        Bits | None, typer.Option("--bits", help="Pack linear weights into 8 or 4 bits.", show_default=False)
     ] = None,
     speculate: Annotated[
         int,
         typer.Option(
-            "--speculate", metavar="N", min=0, help="Tokens to draft ahead, which a pass then checks; 0: none."
+            "--speculate", metavar="N", min=0, help="Draft this many tokens ahead and check them in one pass; 0: off."
         ),
     ] = 0,
 ) -> None:
-    """Serve a model with OpenAI's API: /v1/chat/completions and the rest."""
+    """Serve a model with OpenAI's API: /v1/chat/completions and others."""
     missing = [package for package in ("fastapi", "uvicorn") if importlib.util.find_spec(package) is None]
     if missing:
         raise IngotError(f"{missing[0]} is not installed", place="ingot serve", fix='pip install "ingot[serve]"')

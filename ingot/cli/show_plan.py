@@ -1,4 +1,4 @@
-"""What `ingot plan` prints: the stages, and on GPUs where each training stage runs and what that comes to."""
+"""What `ingot plan` prints: the stages and, on GPUs, layout, memory, speed and cost of each training stage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def show_plan(made: Plan) -> None:
             _sampler_memory(stage)
         typer.echo(f"{made.machine.device}: {speed} ({how}). Training is taken to reach half of that.")
     if made.absent:
-        typer.echo(f"needed to run it, and not there yet: {', '.join(made.absent)}")
+        typer.echo(f"missing inputs: {', '.join(made.absent)}")
     typer.echo(f"results: {made.folder}")
 
 

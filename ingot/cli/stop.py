@@ -1,4 +1,4 @@
-"""Which signal stopped a command, and the command that goes on from there."""
+"""Which signal stopped a command, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def note_signals(stop: StopSignal, received: list[int]) -> Iterator[None]:
 
 
 def _answer(number: int) -> None:
-    """Say that the signal was heard, since the step may take a while; of several processes the first speaks.
+    """Print that the signal arrived, since the step may take a while; of several processes only the main rank prints.
 
     Written past the streams' buffers, which this signal may have interrupted, and on a line below a progress bar.
     """
@@ -56,12 +56,12 @@ def _answer(number: int) -> None:
 
 
 def resume_command() -> str:
-    """This command again, without `--from`: that would throw away what was just done."""
+    """This command again, without `--from`, which would delete the work."""
     return shlex.join(["ingot", *without_from(sys.argv[1:])])
 
 
 def without_from(given: Sequence[str]) -> list[str]:
-    """The arguments of a command that goes on with the work of the given ones."""
+    """The arguments of a command that resumes the work of the given ones."""
     arguments, kept = iter(given), []
     for argument in arguments:
         if argument == "--from":

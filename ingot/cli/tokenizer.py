@@ -1,4 +1,4 @@
-"""`ingot tokenizer`: train one, which is a stage by itself (app.py adds it), or see how well several fit the same texts."""
+"""`ingot tokenizer`: train a tokenizer (a stage by itself, added by app.py), or compare several on the same texts."""
 
 from __future__ import annotations
 
@@ -30,28 +30,31 @@ tokenizer_app = App(
 @tokenizer_app.command("compare")
 def compare_command(
     tokenizers: Annotated[
-        list[Path], typer.Argument(metavar="TOKENIZER", help="Folders, tokenizer.json or .tiktoken files.")
+        list[Path], typer.Argument(metavar="TOKENIZER", help="Tokenizer folders, tokenizer.json or .tiktoken files.")
     ],
     on: Annotated[
-        list[Path], typer.Option("--on", metavar="FILE", help="Texts: documents, Parquet, JSON lines, plain text.")
+        list[Path],
+        typer.Option(
+            "--on", metavar="FILE", help="Texts: documents folder, Parquet, JSONL or plain text; may be repeated."
+        ),
     ],
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="COLUMN", help="Numbers for each value of this column.")
-    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="COLUMN", help="Report each value of this column.")] = None,
     limit: Annotated[
-        float, typer.Option("--megabytes", metavar="MB", min=0.001, help="Read at most so much text of each file.")
+        float, typer.Option("--megabytes", metavar="MB", min=0.001, help="Read at most this much text of each file.")
     ] = 16.0,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write all numbers as JSON.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for a machine to read.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also write all numbers to this JSON file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare tokenizers on texts: bytes per token, tokens per word, words of several tokens."""
+    """Compare tokenizers on texts: bytes per token, tokens per word, split words."""
     from ingot.tokens.compare import compare, read_texts
     from ingot.workspace.files import write_json
 
     texts = list(read_texts(on, by, int(limit * 1e6)))
     found = compare(tokenizers, texts)
     if not any(found.values()):
-        raise DataError("the files hold no text", fix="give files with words in them")
+        raise DataError("the files have no text", fix="give files with text")
     if out is not None:
         write_json(out, found)
     if as_json:

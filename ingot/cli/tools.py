@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 ToolsOption = Annotated[
     str,
-    typer.Option("--tools", metavar="LIST", help="calculator, python, or files of functions (FILE.py); none for none."),
+    typer.Option("--tools", metavar="LIST", help="Tools to offer: calculator, python, FILE.py (its functions), none."),
 ]
 DeadlineOption = Annotated[
-    float, typer.Option("--tool-seconds", metavar="SECONDS", min=0.1, help="How long a tool call may take.")
+    float, typer.Option("--tool-seconds", metavar="SECONDS", min=0.1, help="Longest time for a tool call.")
 ]
 
 

@@ -1,4 +1,4 @@
-"""`ingot ui`: talk to a model in the browser."""
+"""`ingot ui`: chat with a model in the browser."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ def ui_command(
     checkpoint: CheckpointArgument = None,
     server: ServerOption = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at; a public one needs a key.")
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; a public one needs a key.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 takes a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8080,
     api_key: Annotated[
         str | None,
         typer.Option(
             "--api-key",
             metavar="KEY",
             envvar="INGOT_API_KEY",
-            help="The server's key; tools that run code make one if there is none.",
+            help="Key that the page must send; made up if a tool runs code and none is given.",
             show_default=False,
         ),
     ] = None,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,
-    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Talk to a model in the browser."""
+    """Serve a page for chatting with a model in the browser."""
     check_one(checkpoint, server)
     chosen = choose_tools(tools, tool_seconds)
 

@@ -1,4 +1,4 @@
-"""`ingot watch`, and `ingot run --watch`: the command under a watchdog that starts it again when it dies or hangs."""
+"""`ingot watch` and `ingot run --watch`: run a command under a watchdog that restarts it when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from ingot.workspace.errors import RecipeError
 HangOption = Annotated[
     float,
     typer.Option(
-        "--hang-after", metavar="SECONDS", min=0.1, help="Silence that counts as hung; longer where steps are slow."
+        "--hang-after",
+        metavar="SECONDS",
+        min=0.1,
+        help="Seconds without a sign of life that count as hung; more if steps are slow.",
     ),
 ]
 HANG_AFTER, STARTS = 300.0, 3
@@ -24,26 +27,23 @@ HANG_AFTER, STARTS = 300.0, 3
 
 def watch_command(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run.", show_default=False)],
     hang_after: HangOption = HANG_AFTER,
     starts: Annotated[
-        int, typer.Option("--starts", metavar="N", min=1, help="Give up after so many without a new checkpoint.")
+        int,
+        typer.Option("--starts", metavar="N", min=1, help="Give up after this many starts without a new checkpoint."),
     ] = STARTS,
 ) -> None:
-    """Start a command again when it dies or hangs: ingot watch runs/NAME -- COMMAND."""
+    """Restart a training command when it dies or hangs: ingot watch runs/NAME -- COMMAND."""
     if not context.args:
-        raise RecipeError(
-            "there is no command to watch", fix="write it after --, as in: ingot watch runs/NAME -- torchrun …"
-        )
+        raise RecipeError("no command to watch", fix="write it after --, as in: ingot watch runs/NAME -- torchrun …")
     if shutil.which(context.args[0]) is None:
-        raise RecipeError(
-            f"there is no program {context.args[0]} to start", fix="give its path, or see that it is installed here"
-        )
+        raise RecipeError(f"there is no program {context.args[0]} to start", fix="give its path, or install it")
     watch(context.args, context.args, folder, hang_after, starts)
 
 
 def watch_this(folder: Path, hang_after: float) -> NoReturn:
-    """This very command without --watch, under the watchdog; a restart leaves `--from` out, which would undo the work."""
+    """This command without --watch, under the watchdog. A restart leaves out `--from`, which would delete the work."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--watch"]
     command = [sys.executable, "-m", "ingot"]
     watch([*command, *arguments], [*command, *without_from(arguments)], folder, hang_after, STARTS)

@@ -13,7 +13,7 @@ import random
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
@@ -81,6 +81,11 @@ class TaskKind(Kind):
     @abstractmethod
     def solution(self, task: Task) -> list[Message]:
         """A correct conversation after the prompt: thinking, tool calls with their results, the answer."""
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """A wrong conversation after the prompt, well formed and near to a right one (see evals/suites/preferences.py)."""
+        *before, answer = self.solution(task)
+        return [*before, replace(answer, content=f"not {answer.content}")]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         """Judge the messages that followed the prompt: by default, the answer must be the whole content, as number or text."""

@@ -89,7 +89,7 @@ class ToolCalls(Generic[Owner]):
                 text: object = turn.tools[call.name](call.arguments)
                 if not isinstance(text, str):
                     text = f"error: the tool gave {type(text).__name__} instead of a text"
-            except BaseException as error:  # noqa: BLE001 - whatever a tool raises is what the model must hear
+            except BaseException as error:  # noqa: BLE001 - whatever a tool raises is what the model must read
                 text = f"error: {type(error).__name__}: {error}"
             self._arrived.put((turn, place, str(text)[:TEXT_LIMIT]))
 

@@ -175,9 +175,7 @@ class Memory:
             self._page_copies.append((request.pages[whole], own[0]))
         try:
             self.flush()
-        except (
-            BaseException
-        ):  # of any kind: a state that was not copied must not be found, and its slot must not be lost
+        except BaseException:  # a state that was not copied must not be found, and its slot must not be lost
             self.pool.let_go(pages)
             self.snapshots.give_back(slot)
             raise
@@ -250,7 +248,7 @@ def size_chunk(model: Transformer, device: str | None = None) -> int:
 
 
 def _empty_caches(model: Transformer, cache_shape: CacheShape, drafts: bool) -> list[Cache | None]:
-    """The caches without memory, that of the multi-token module among them if it shall draft."""
+    """The caches without memory, and that of the multi-token module if it drafts."""
     mixers = [block.mixer for block in model.blocks if isinstance(block, Block)]
     dtype, nowhere = model.embedding.weight.dtype, torch.device("meta")
     caches: list[Cache | None] = [

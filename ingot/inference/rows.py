@@ -53,9 +53,8 @@ class DecodingRows:
             numbers[:, row] = request.last, request.size - 1, len(request.tokens), request.slot
             table[row, : len(request.pages)] = request.pages
         columns = max((len(request.pages) for request in requests), default=0)
-        columns = (
-            self.pages_BR.shape[1] if padded != len(requests) else columns
-        )  # dead rows must point to no request's memory
+        # dead rows must point to no request's memory
+        columns = self.pages_BR.shape[1] if padded != len(requests) else columns
         values = self._sent(numbers)
         for target, value in zip((self.tokens_B, self.positions_B, self.steps_B, self.slots_B), values, strict=True):
             target[:padded] = value

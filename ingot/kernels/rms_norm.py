@@ -6,11 +6,8 @@
 The mean is taken in float32 whatever the dtype. `round_first` says where 16-bit results are rounded: before the gain (Llama) or
 after it (OLMo, Gemma).
 
-The kernels (rms_norm_kernel.py) do each in one pass over memory, forward and backward:
-
-    ∂x = ∂y = ∂t + s·(g·∂h − t̂·mean(g·∂h·t̂))      ∂g = Σ ∂h·t̂         t̂ = t·s,  s = (mean(t²) + ε)^-½
-
-They compute in float32 and round only results; partial sums of ∂g are added in a fixed order, so equal inputs give equal bits.
+The kernel (rms_norm_kernel.py) is for sampling: one pass over memory, in float32, with only results rounded. Training runs the
+definition, of which the compiler makes code that is as fast.
 
 Shapes: […, D] with D the width; the gain is [D].
 """
@@ -24,8 +21,7 @@ from torch.nn import functional
 from ingot.kernels.launch import has_triton
 
 WIDEST = 8192  # a row is in the registers of one program
-TRAINS_IN = (torch.bfloat16, torch.float16)  # dtypes of the stream
-SAMPLES_IN = (torch.bfloat16, torch.float16, torch.float32)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def rms_norm_definition(x: Tensor, gain: Tensor | None, epsilon: float, round_first: bool) -> Tensor:
@@ -49,19 +45,19 @@ def add_rms_norm_definition(
 
 
 def kernel_allowed(x: Tensor, gain: Tensor | None) -> bool:
-    """Whether the kernels can run: CUDA, a gain, at most WIDEST channels, 16 bits (without gradients also float32)."""
-    if not x.is_cuda or gain is None or x.shape[-1] > WIDEST or not has_triton():
+    """The kernel takes: CUDA, a gain, at most WIDEST channels, at most 32 bits; no gradients, and no compiled code."""
+    if not x.is_cuda or gain is None or x.shape[-1] > WIDEST or x.dtype not in DTYPES or not has_triton():
         return False
-    return x.dtype in (TRAINS_IN if torch.is_grad_enabled() else SAMPLES_IN)
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def rms_norm(x: Tensor, gain: Tensor | None, epsilon: float, round_first: bool, *, kernel: bool = True) -> Tensor:
-    """The norm of x; with `kernel` false always by the definition, which a compiler can fuse with what follows."""
+    """The norm of x; with `kernel` false always by the definition."""
     if gain is None or not kernel or not kernel_allowed(x, gain):
         return rms_norm_definition(x, gain, epsilon, round_first)
-    from ingot.kernels.rms_norm_kernel import run
+    from ingot.kernels.rms_norm_kernel import launch
 
-    return run(x, gain, epsilon, round_first)
+    return launch(x, None, gain, epsilon, round_first)[1]
 
 
 def add_rms_norm(
@@ -70,6 +66,6 @@ def add_rms_norm(
     """x + y, and its norm."""
     if gain is None or not kernel or x.dtype != y.dtype or not kernel_allowed(x, gain):
         return add_rms_norm_definition(x, y, gain, epsilon, round_first)
-    from ingot.kernels.rms_norm_kernel import run_add
+    from ingot.kernels.rms_norm_kernel import launch
 
-    return run_add(x, y, gain, epsilon, round_first)
+    return launch(x, y, gain, epsilon, round_first)

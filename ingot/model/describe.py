@@ -36,9 +36,8 @@ def layer_groups(names: Sequence[str]) -> list[Sequence[str]]:
             group, repeats = names[start : start + size], 1
             while names[start + repeats * size : start + (repeats + 1) * size] == group:
                 repeats += 1
-            if (
-                repeats > 1 and group[0] != group[-1] and group.count(group[-1]) <= group.count(group[0])
-            ):  # the rare one last
+            rare_last = group[0] != group[-1] and group.count(group[-1]) <= group.count(group[0])
+            if repeats > 1 and rare_last:
                 best = max(best, (repeats * size, -size, -start, repeats))
     covered, size, start, repeats = best[0], -best[1], -best[2], best[3]
     if 2 * covered < len(names):

@@ -1,4 +1,7 @@
-"""The order of layers as text: `dense*3 (kda*3 mla)*6` is three dense layers, then six times kda, kda, kda, mla."""
+"""Reads and writes the order of layers as text.
+
+`dense*3 (kda*3 mla)*6` is three dense layers, then six times kda, kda, kda, mla.
+"""
 
 from __future__ import annotations
 

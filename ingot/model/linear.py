@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import linear
 
 
 class Linear(nn.Linear):
@@ -38,11 +38,7 @@ class Embedding(nn.Embedding):
     """A row per token."""
 
     weight_copy: Tensor | None = None  # a copy of the weight for a tied head
-    look_up: Callable[[Tensor, Tensor], Tensor] = staticmethod(embedding)  # train/bf16_copies.py replaces it
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.look_up(tokens, self.weight)

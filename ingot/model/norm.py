@@ -28,7 +28,7 @@ class NormConfig(Config):
     )
 
 
-KERNEL_FIELDS = frozenset(("epsilon", "zero_centred", "cast"))  # fields of a NormConfig that the kernels get
+KERNEL_FIELDS = frozenset(("epsilon", "zero_centred", "cast"))  # fields of a NormConfig that the kernel gets
 
 
 class RmsNorm(nn.Module):
@@ -39,7 +39,7 @@ class RmsNorm(nn.Module):
         self.config, self.epsilon = config, config.epsilon if epsilon is None else epsilon
         self.gain = nn.Parameter(torch.zeros(width) if config.zero_centred else torch.ones(width)) if gain else None
         self.round_first = config.cast == "before_gain"
-        self.kernel = understands(config, KERNEL_FIELDS)  # float8 turns it off: its compiler fuses norm and rounding
+        self.kernel = understands(config, KERNEL_FIELDS)
 
     def scale(self) -> Tensor | None:
         """The parameter that the norm uses."""
@@ -50,9 +50,8 @@ class RmsNorm(nn.Module):
         gain = self.scale()
         if gain is None or not self.config.zero_centred:
             return gain
-        return 1 + gain.to(
-            torch.promote_types(gain.dtype, torch.float32)
-        )  # bfloat16 could not tell 1 + w from its neighbours
+        # bfloat16 could not tell 1 + w from its neighbours
+        return 1 + gain.to(torch.promote_types(gain.dtype, torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm.rms_norm(x, self.used_gain(), self.epsilon, self.round_first, kernel=self.kernel)

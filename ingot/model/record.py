@@ -48,15 +48,13 @@ class Record:
 
     losses: dict[str, Tensor] = field(default_factory=dict)  # name in the log -> Σ of coefficient · loss
     loads: dict[int, RouterLoad] = field(default_factory=dict)  # by layer
-    before: Mapping[int, RouterLoad] = field(
-        default_factory=dict
-    )  # by layer: the step's earlier passes, from the caller
+    # by layer: the step's earlier passes, from the caller
+    before: Mapping[int, RouterLoad] = field(default_factory=dict)
     sum_ranks: Callable[[Tensor], Tensor] = _alone  # adds a tensor over the ranks that have other tokens, in place
 
     want_logits: bool = False  # whether attention layers report their largest logits
-    max_logits: dict[int, Tensor] = field(
-        default_factory=dict
-    )  # by layer: of each head [H], scaled, before any softcap
+    # by layer: of each head [H], scaled, before any softcap
+    max_logits: dict[int, Tensor] = field(default_factory=dict)
 
     def add_loss(self, name: str, total: Tensor) -> None:
         """Add a part's summed loss under `name`."""

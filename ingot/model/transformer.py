@@ -34,9 +34,8 @@ class Transformer(nn.Module):
     """A language model; `tokenizer` is attached when the model was loaded from a checkpoint."""
 
     tokenizer: Tokenizer | None = None
-    elsewhere: frozenset[str] = (
-        frozenset()
-    )  # names in the state of the whole model that only other ranks of a pipeline hold
+    # names in the state of the whole model that only other ranks of a pipeline hold
+    elsewhere: frozenset[str] = frozenset()
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -42,9 +42,8 @@ class AdamW(torch.optim.Optimizer):
     found_inf: Tensor | None = None
 
     def __init__(self, groups: Iterable[dict[str, Any]]) -> None:
-        super().__init__(
-            groups, {"fused": True}
-        )  # `fused`: loading a state moves `step` to the device, where the kernel wants it
+        # `fused`: loading a state moves `step` to the device, where the kernel wants it
+        super().__init__(groups, {"fused": True})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

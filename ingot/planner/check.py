@@ -1,4 +1,4 @@
-"""One line of the doctor's report, and the deadline that every look at hardware has."""
+"""One line of the doctor's report, and the deadline for every check of hardware."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, how it is (`ok`, `warn` or `fail`), what was seen, and what to do."""
+    """What was checked, the result (`ok`, `warn` or `fail`), what was seen, and what to do."""
 
     name: str
     status: str
@@ -25,11 +25,14 @@ class Check:
 
 
 class TooSlow(Exception):
-    """A look at hardware did not come back in time."""
+    """A check of hardware did not end in time."""
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises; TooSlow if it takes longer. A device that hangs is left behind in a daemon thread."""
+    """Run `work` with a deadline: its result or its error, TooSlow if it takes longer.
+
+    A device that hangs is left behind in a daemon thread.
+    """
     results: list[Result] = []
     errors: list[BaseException] = []
 

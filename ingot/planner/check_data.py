@@ -1,4 +1,4 @@
-"""The doctor's look at what a pre-training stage reads: shards that are whole, ids in range, rows from all over, own seeds."""
+"""The doctor's checks of pre-training data: intact shards, ids in range, shuffled rows, a seed for each stage."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_shards(stage: RecipeStage, works: Mapping[str, StageWork]) -> Check:
 
 
 def shards_folder(stage: RecipeStage, works: Mapping[str, StageWork]) -> Path | None:
-    """Where a stage's shards lie, if they are there."""
+    """The folder of a stage's shards, if it exists."""
     source = stage.inputs.get("shards")
     if isinstance(source, FromPath):
         return source.path
@@ -111,26 +111,26 @@ def compare_checksums(folder: Path) -> tuple[int, int]:
 
 
 def unshuffled(loader: MixtureLoader) -> str | None:
-    """What is wrong with the order of the first rows: one long stretch of a source, or a corner of it."""
-    for name, places in first_places(loader).items():
+    """The problem with the order of the first rows, if they are one long stretch of a source, or from a corner of it."""
+    for name, starts in first_rows(loader).items():
         length = len(loader.shards.source(name.partition("@")[0]))
-        followed = float(np.mean(np.diff(places) == loader.sequence_length)) if len(places) > 1 else 0.0
-        parts = len(np.unique(places * PARTS // length))
-        if len(places) >= 4 * PARTS and (followed > MOST_NEIGHBOURS or parts < PARTS // 2):
+        followed = float(np.mean(np.diff(starts) == loader.sequence_length)) if len(starts) > 1 else 0.0
+        parts = len(np.unique(starts * PARTS // length))
+        if len(starts) >= 4 * PARTS and (followed > MOST_NEIGHBOURS or parts < PARTS // 2):
             spread = f"come from {parts} of its {PARTS} parts, {followed:.0%} of them in a row"
-            return f"the first {len(places)} rows of {name} {spread}"
+            return f"the first {len(starts)} rows of {name} {spread}"
     return None
 
 
-def first_places(loader: MixtureLoader) -> dict[str, NDArray[np.int64]]:
+def first_rows(loader: MixtureLoader) -> dict[str, NDArray[np.int64]]:
     """For every source, where in its stream the first rows of the run begin."""
-    places: dict[str, list[int]] = {}
+    starts: dict[str, list[int]] = {}
     step = 0
-    while step < loader.total_steps and sum(len(found) for found in places.values()) < ROWS:
+    while step < loader.total_steps and sum(len(found) for found in starts.values()) < ROWS:
         for name, index in loader.rows(step):
-            places.setdefault(name, []).append(int(loader.row(name, index).starts[0]))
+            starts.setdefault(name, []).append(int(loader.row(name, index).starts[0]))
         step += 1
-    return {name: np.asarray(found) for name, found in places.items()}
+    return {name: np.asarray(found) for name, found in starts.items()}
 
 
 def check_seeds(recipe: Recipe) -> Check:

@@ -1,4 +1,4 @@
-"""The doctor's look at the machine: Python, packages, torch, memory, disk."""
+"""The doctor's checks of the machine: packages, Python, torch, memory, disk."""
 
 from __future__ import annotations
 
@@ -89,19 +89,19 @@ def memory_bytes() -> int | None:
 
 
 def check_disk(runs: Path) -> Check:
-    """The room below the runs folder, and whether it can be written."""
-    place = existing_parent(runs)
-    free = shutil.disk_usage(place).free
+    """The free space below the runs folder, and whether it can be written."""
+    folder = existing_parent(runs)
+    free = shutil.disk_usage(folder).free
     text = f"{free / GIB:.1f} GiB free below {runs}"
-    if not os.access(place, os.W_OK):
-        return Check("disk", "fail", f"{place} cannot be written", "give another folder with --runs")
+    if not os.access(folder, os.W_OK):
+        return Check("disk", "fail", f"{folder} cannot be written", "give another folder with --runs")
     if free >= DISK_WANTED:
         return Check("disk", "ok", text)
     return Check("disk", "warn", text, "make room, or give another folder with --runs")
 
 
 def existing_parent(path: Path) -> Path:
-    """The nearest folder above `path` that is there."""
+    """The nearest folder above `path` that exists."""
     path = path.absolute()
     while not path.exists():
         path = path.parent

@@ -1,4 +1,4 @@
-"""The doctor's look at training stages: can the model be divided, does the disk hold the checkpoints, does one step work."""
+"""The doctor's checks of training stages: the mesh divides the model, the disk holds the checkpoints, one step runs."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def checkpoint_bytes(config: TrainingConfig, cost: Cost) -> tuple[int, int]:
     return whole * min(held, 1 + config.steps // plan.every) + weights, whole * for_good + weights
 
 
-def check_checkpoints(works: list[StageWork], costs: Mapping[str, Cost], place: Path) -> Check | None:
-    """The disk against what checkpoints take at the worst moment of the recipe."""
+def check_checkpoints(works: list[StageWork], costs: Mapping[str, Cost], folder: Path) -> Check | None:
+    """Whether the disk has space for the most that checkpoints take during the recipe."""
     kept = most = 0
     for work in works:
         config, cost = work.stage.config, costs.get(work.stage.name)
@@ -78,7 +78,7 @@ def check_checkpoints(works: list[StageWork], costs: Mapping[str, Cost], place: 
         most, kept = max(most, kept + running), kept + stays
     if not most:
         return None
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(folder).free
     text = f"checkpoints take {most / GIB:.2f} GiB at the most, {kept / GIB:.2f} stay; {free / GIB:.1f} GiB are free"
     if most > free:
         fix = "make room, give another folder with --runs, keep fewer (checkpoints.keep, keep_every)"
@@ -114,7 +114,7 @@ def check_step(works: list[StageWork], models: Mapping[str, ModelConfig | None],
 
 
 def judge_step(outcome: Outcome, stage: str, estimate: int, vocabulary: int) -> Check:
-    """What a step showed, against what was expected of it."""
+    """The result of a step, compared with what was expected."""
     name = "one step"
     if outcome.error is not None:
         return Check(
@@ -135,7 +135,7 @@ def judge_step(outcome: Outcome, stage: str, estimate: int, vocabulary: int) -> 
 
 
 def _memory_here(config: PretrainConfig, model: ModelConfig, cost: Cost) -> tuple[int, int]:
-    """What one process would need on this machine's device, and what that has."""
+    """The memory that one process would need on this machine's device, and the memory of the device."""
     if not torch.cuda.is_available():
         return cost.memory_bytes or 0, memory_bytes() or 1 << 62
     single = config.model_copy(update={"batch_tokens": max(pass_tokens(config), config.sequence_length)})

@@ -1,4 +1,4 @@
-"""How far the estimate of a plan is from the published run of the same system on the same device.
+"""Compares the estimate of a plan with the published run of the same system on the same device.
 
     ratio = estimated tokens per second and device / published tokens per second and device
 

@@ -1,4 +1,4 @@
-"""What the training stages of a recipe cost on this CPU, by arithmetic on the counts of the model (model/count.py).
+"""Estimates FLOPs, memory and time of a recipe's training stages on this CPU, from the model's counts (model/count.py).
 
 GPUs are planned by memory.py, speed.py and placement.py.
 
@@ -42,7 +42,7 @@ BYTES_PER_VALUE = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """What is known in advance; None where it is not."""
+    """The cost of a stage; None where it is not known in advance."""
 
     steps: int | None = None
     parameters: int | None = None

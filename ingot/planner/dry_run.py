@@ -1,7 +1,7 @@
-"""One step of a pre-training stage on this machine, with random tokens, through the real Trainer in a temporary folder.
+"""Runs one step of a pre-training stage on this machine, with random tokens, by the real Trainer in a temporary folder.
 
 It runs in a process of its own (`python -m ingot.planner.dry_run`, a job as JSON on its standard input, the outcome as JSON
-on its standard output), so that one that is killed for want of memory, or hangs, is a finding and not the end of the doctor.
+on its standard output), so that a process that runs out of memory, or hangs, is a finding and does not end the doctor.
 Only one pass of one process is made: the mesh of the stage is not.
 """
 
@@ -28,7 +28,7 @@ MARK = "outcome: "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the step showed; `error` says why there is nothing else."""
+    """The measurements of the step; `error` says why there are none."""
 
     seconds: float = 0.0
     peak_bytes: int = 0
@@ -64,7 +64,7 @@ def dry_run(model: ModelConfig, config: PretrainConfig, deadline: float) -> Outc
         killed = (
             f"the process was killed by signal {-ended.returncode} (out of memory?)" if ended.returncode < 0 else ""
         )
-        return Outcome(error=killed or (ended.stderr.strip().splitlines() or ["it ended without a word"])[-1])
+        return Outcome(error=killed or (ended.stderr.strip().splitlines() or ["it ended without an error message"])[-1])
     return Outcome(**json.loads(found[-1].removeprefix(MARK)))
 
 
@@ -94,9 +94,9 @@ def take_step(config: PretrainConfig) -> Outcome:
 
         def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:
             tokens = torch.randint(vocabulary, (rows, length + 1), generator=torch.Generator().manual_seed(step))
-            places = torch.arange(length).expand(rows, length)
+            positions = torch.arange(length).expand(rows, length)
             weight = {"weight": torch.ones(rows, length)}
-            batch = Batch(tokens[:, :-1], tokens[:, 1:], places, torch.zeros(rows, length, dtype=torch.long), weight)
+            batch = Batch(tokens[:, :-1], tokens[:, 1:], positions, torch.zeros(rows, length, dtype=torch.long), weight)
             return split_rows(batch, max(1, config.micro_batch_tokens // length)), {}
 
     before = _peak_bytes()

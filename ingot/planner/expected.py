@@ -1,4 +1,4 @@
-"""How fast a training stage should run on this machine's devices, by the estimate of `ingot plan`: said when it starts.
+"""Estimates how fast a training stage should run on this machine, which the stage prints when it starts.
 
 A run that reaches half of it has a problem, which the measured number alone does not show.
 """

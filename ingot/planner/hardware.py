@@ -1,11 +1,11 @@
-"""Devices as data: what their makers state, and what was measured.
+"""Figures of devices: what their makers state, and what was measured.
 
 Stated (NVIDIA's data sheets of the A100 80GB SXM, H100 SXM, H200 SXM and HGX B200): dense bfloat16 and float8 products
 (train/hardware.py), memory bandwidth, NVLink per direction. `memory` is what torch reports as the device's total, which is
 what a run can have. The network is one 400 Gb/s adapter per device (200 Gb/s for the A100), as in DGX systems. The H800 is an
 H100 whose NVLink was narrowed to 400 GB/s (DeepSeek-V3, arXiv 2412.19437, section 3.1).
 
-Measured, on one H200 with torch 2.11 (`MEASURED`): what kernels of a useful size reach. Nothing else was at hand: other
+Measured, on one H200 with torch 2.11 (`MEASURED`): what kernels of a useful size reach. No other device was measured: other
 devices are taken to reach the same share of what is stated of them, which is an assumption and printed as such.
 """
 
@@ -39,7 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Reached:
-    """What kernels reached on one H200: FLOP/s and bytes per second."""
+    """Speeds that kernels reached on one H200: FLOP/s and bytes per second."""
 
     bfloat16: float = 788 * TERA
     float8: float = 1433 * TERA
@@ -76,7 +76,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def reached(gpu: Gpu, product: float | None = None) -> Reached:
-    """What kernels reach on `gpu`: the H200's measured shares. `product` is a measured bfloat16 speed to scale by instead."""
+    """The speeds of kernels on `gpu`: the H200's measured shares. `product` is a measured bfloat16 speed to scale by instead."""
     base, measured = GPUS[MEASURED], Reached()
     scale = gpu.bfloat16 / base.bfloat16 if product is None else product / measured.bfloat16
     float8 = measured.float8 * scale if gpu.float8 else measured.bfloat16 * scale

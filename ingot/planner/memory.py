@@ -1,4 +1,4 @@
-"""Memory of one device at the peak of a training stage: an estimate by parts, from few constants fitted to measurements.
+"""Estimates the peak memory of one device in a training stage, by parts, with a few constants fitted to measurements.
 
     weights       4 B · parameters of this device (float32 masters)
     gradients     4 B · parameters, as far as they exist when the activations do: all of them from the second pass of a
@@ -47,9 +47,9 @@ TRANSIENT = 1.0
 WORKSPACE_BYTES = 512 * 1024**2
 """Matrix product and attention kernels' own memory, indices, tokens, statistics."""
 WORKSPACE_SHARE = 0.02
-"""Of all the rest: blocks of the allocator that are not filled."""
+"""Blocks of the allocator that are not filled, as a share of all the rest."""
 RESERVED_SHARE, CONTEXT_BYTES = 0.05, int(0.6 * GIB)
-"""What the allocator holds beyond its peak of use (fragmentation), and CUDA's own: only for the question whether a run fits."""
+"""Memory beyond the allocator's peak of use (fragmentation), and CUDA's own: only for the question whether a run fits."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Memory:
 
     @property
     def needed(self) -> int:
-        """What the device must have for a run to fit."""
+        """The memory that a device must have for a run to fit."""
         return int(self.total * (1 + RESERVED_SHARE)) + CONTEXT_BYTES
 
     def as_json(self) -> dict[str, int]:
@@ -169,7 +169,7 @@ def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
 
 
 def _loss(shape: Shape, tokens: float, ranks: int) -> float:
-    """SamplerMemory the chunk of logits: the states, the gradient of this device's part of the head and its copy in use."""
+    """Besides the chunk of logits: the states, the gradient of this device's part of the head, and its bf16 copy."""
     head = (GRADIENT + VALUE) * shape.vocabulary / ranks * shape.width
     return BYTES_PER_STATE * tokens * shape.width + head
 

@@ -1,4 +1,4 @@
-"""How much longer a step takes in a pipeline than the work of one of its ranks: idle slots, and sends that are waited for.
+"""Estimates how much longer a pipeline's step takes than the work of one rank: idle slots, and waits for sends.
 
 P ranks with V stages each and M passes a step, a backward pass twice as long as a forward one, in the order of the trainer's
 timetable (train/parallel/timetable.py), where a rank goes on as soon as what it needs is there:
@@ -10,8 +10,8 @@ Why the sends: in 1F1B a rank takes what its neighbour has just made. The longes
 sends and takes P micro-batches on. Interleaved, a rank has begun twice as many passes as are on their way, so that sends hide
 behind them; only the first micro-batch waits for each on its way down, and the last one on its way up.
 
-A last group of passes that is not full (M no multiple of P, V > 1) leaves gaps that no formula here knows: it is walked through.
-The groups before it do not matter for that, so the walk is as short as two groups.
+A last group of passes that is not full (M no multiple of P, V > 1) leaves gaps that no formula here covers: it is simulated.
+The groups before it do not matter for that, so the simulation has only two groups.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sends(ranks: int, per_rank: int, micros: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _walk(ranks: int, per_rank: int, micros: int) -> int:
-    """When the last rank is through."""
+    """The time at which the last rank has finished."""
     ended = dict[Action, int]()
     free = [0] * ranks
     for slot in timetable(ranks, per_rank, micros):

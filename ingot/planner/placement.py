@@ -1,6 +1,6 @@
-"""Where a training stage runs: one layout judged, or the best of all legal ones found by trying them all.
+"""Chooses the layout of a training stage: estimates a given one, or tries all legal ones and takes the best.
 
-A layout is a mesh, the rows of a pass and what is kept for the backward pass. Legal are those that divide the model
+A layout is a mesh, the rows of a pass and what is kept for the backward pass. Legal layouts divide the model
 (train/parallel/divisible.py), keep tensor parallelism within a node, give every rank the same number of rows, and fit into the
 memory. The fastest by speed.py wins; of those within TIE of it the simplest, so that a plan does not add an axis for a
 difference that the estimate cannot see.
@@ -33,7 +33,7 @@ SHORTEST_PIECE = 4096
 
 @dataclass(frozen=True)
 class Placement:
-    """A layout and what it comes to on one device. Speeds are None where a stage does not know its tokens in advance."""
+    """A layout with its estimates on one device. Speeds are None where a stage does not know its tokens in advance."""
 
     gpu: str
     gpus: int
@@ -82,7 +82,7 @@ def judge(
     flops: int,
     sampling: SamplerMemory = NOTHING,
 ) -> Placement:
-    """What a layout comes to; `flops` are the model's per token (model/count.py). The mesh's `shard` is resolved."""
+    """The estimates of a layout; `flops` are the model's per token (model/count.py). The mesh's `shard` is resolved."""
     held = memory(shape, config, mesh, gpu.memory, sampling=sampling)
     speed = tokens = mfu = None
     if isinstance(config, PretrainConfig):

@@ -1,4 +1,4 @@
-"""What running a recipe would do: its stages, what they take, how far they are, what they cost. Runs nothing.
+"""The plan of a recipe (`ingot plan`): its stages, their inputs, progress and cost. Runs nothing.
 
 On a CPU the costs are cost.py's. On GPUs (asked for, or found on this machine) each training stage is placed (placement.py):
 with a number of devices the best layout is searched, without one the recipe's own mesh is judged.
@@ -73,7 +73,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a recipe would do on this machine."""
+    """The plan of a recipe on this machine."""
 
     name: str
     seed: int
@@ -82,7 +82,7 @@ class Plan:
     stages: tuple[PlannedStage, ...]
     price: float | None = None
     published: Published | None = None
-    comparison: Comparison | None = None  # the estimate beside the published run, on the same device
+    comparison: Comparison | None = None  # the estimate compared with the published run, on the same device
     absent: tuple[str, ...] = ()  # inputs given as paths that do not exist yet
 
     def as_json(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def compare_with(
     models: Mapping[str, ModelConfig | None],
     machine: Machine,
 ) -> Comparison | None:
-    """The stage with most tokens beside the published run; None where they cannot be compared."""
+    """The stage with most tokens compared with the published run; None where they cannot be compared."""
     from ingot.planner.compare import compare
     from ingot.planner.shape import shape_of
 
@@ -166,7 +166,7 @@ def place(
     product: float | None,
     teacher: ModelConfig | None = None,
 ) -> tuple[Placement | None, str | None]:
-    """Where a stage runs and what is wrong with that; `product` is a measured speed of matrix products to reckon with."""
+    """The placement of a stage, and the problem with it; `product` is a measured speed of matrix products to use."""
     from ingot.planner.hardware import find_gpu, reached
     from ingot.planner.placement import best, devices, first_fit, judge, resolve, why_none
     from ingot.planner.shape import shape_of
@@ -196,7 +196,7 @@ def place(
 
 
 def why_not(placement: Placement) -> str:
-    """What to do about a stage that does not fit. More devices divide the training, but not what each of them has whole."""
+    """Advice for a stage that does not fit. More devices divide the training, but not what each of them holds whole."""
     held = placement.memory
     whole = {"sampler": held.sampler, "reference": held.reference, "teacher": held.teacher, "cache": held.cache}
     if sum(whole.values()) < held.total / 2:

@@ -1,4 +1,4 @@
-"""Published training runs of the systems that have recipes here, to compare an estimate with.
+"""Published training runs of systems that have recipes here, to compare estimates with.
 
 A recipe is matched by its name. Reports count MFU in their own ways (most count attention as if it were not causal), so
 the number to compare is tokens per second and device; `mfu` is as published. A run that gives only its hours includes its
@@ -89,5 +89,5 @@ PUBLISHED: Mapping[str, Published] = {
 
 
 def published(recipe: str) -> Published | None:
-    """What was published about the system that a recipe is named after."""
+    """The published run of the system that a recipe is named after."""
     return PUBLISHED.get(recipe)

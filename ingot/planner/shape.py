@@ -1,4 +1,4 @@
-"""The sizes of a model that memory and speed depend on, read off its own modules (built on the meta device, without memory).
+"""The sizes of a model that memory and speed depend on, read from its modules (built on the meta device, without memory).
 
 Per kind of block: its matrices with their shapes, how many parameters are routed experts', and how many numbers per token it
 keeps for the backward pass.
@@ -106,7 +106,7 @@ class BlockShape:
 
 @dataclass(frozen=True)
 class Shape:
-    """A whole model: its kinds of block, and what stands outside of the blocks."""
+    """A whole model: its kinds of block, and what is outside of the blocks."""
 
     width: int
     depth: int

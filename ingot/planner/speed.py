@@ -1,4 +1,4 @@
-"""How long a training step takes on many devices: a small model of kernels and networks, for choosing between layouts.
+"""Estimates the time of a training step on many devices, by a small model of kernels and networks, to choose layouts.
 
     step = passes · pass · stretch of a pipeline + its sends + gradients' exchange + optimizer
     pass = matrix products + mixing + elementwise, forward and backward, + recomputation, + what is not hidden of the
@@ -14,7 +14,7 @@ Communication per pass, n tokens of the device's rows, D width, 2 bytes each:
 
     tensor    4 all-reduces of n·D per block (forward 2, backward 2; 2 more with recomputation): not hidden
     context   keys and values gathered, their gradients scattered, per block: not hidden
-    expert    4 exchanges of n·K·D per mixture (send and bring back, forward and backward): not hidden. A row travels to each
+    expert    4 exchanges of n·K·D per mixture (send and bring back, forward and backward): not hidden. A row is sent to each
               of a token's K experts, also to two on one device or in one node
     shard     weights gathered forward and, if they were freed, backward; gradients scattered in float32: hidden up to HIDDEN
               of the pass. In a pipeline both happen once a step: torch's stages keep weights and gradients whole in between
@@ -44,14 +44,14 @@ from ingot.train.config import ActivationsConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 
 KERNEL_SHARE = 0.82
-"""Of a kernel's speed alone, what it reaches inside a step (clocks under load, gaps between kernels). Fitted to one reading:
+"""The share of a kernel's speed that it reaches inside a step (clocks under load, gaps between kernels). Fitted to one reading:
 65,885 tokens/s of a plain compiled 1.24B model on one H200."""
 FLEET_SHARE = 0.75
-"""Of a device alone, what it reaches in a run of more than one node: exchanges that hide behind kernels take bandwidth from
+"""A device's share of its own speed in a run of more than one node: exchanges that hide behind kernels take bandwidth from
 them, and the slowest device sets the pace. Not derived: with it, published runs of dense models under FSDP (published.py)
 come out 1.1 to 1.3 times as fast as they were."""
 LINK_SHARE = 0.8
-"""Of a link's stated bandwidth, what collectives reach."""
+"""The share of a link's stated bandwidth that collectives reach."""
 HIDDEN = 0.8
 """Share of a pass behind which the exchange of weights and gradients can hide."""
 TILE_ROWS, TILE_COLUMNS = 128, 256
@@ -68,7 +68,7 @@ NEWTON_SCHULZ_FLOPS = 6
 
 
 class Practice(StrEnum):
-    """What some published trainers do and ours does not."""
+    """Techniques of published trainers that ours does not have."""
 
     FLOAT8_EXPERTS = "experts multiplied in float8"
     HIDDEN_EXCHANGES = "exchanges of experts hidden behind the other half of the batch (DualPipe)"
@@ -213,7 +213,7 @@ def _block(
 
 
 def _end(shape: Shape, gpu: Gpu, kernels: Reached, tokens: float, ranks: int) -> float:
-    """What follows the last layer: logits, their loss and both gradients, three products, divided over `ranks`. Every module of
+    """The time after the last layer: logits, their loss and both gradients, three products, divided over `ranks`. Every module of
     multi-token prediction has its own, and a product that joins states and embeddings."""
     if not shape.vocabulary:
         return 0.0
@@ -269,7 +269,7 @@ def _sharding(shape: Shape, mesh: MeshConfig, gpu: Gpu, share: float) -> tuple[f
 
 
 def _part(group: int) -> float:
-    """What of a tensor a rank does not have already."""
+    """The share of a tensor that a rank does not have already."""
     return (group - 1) / group
 
 

@@ -37,6 +37,13 @@ class SftConfig(LanguageConfig):
         description="chance that a task is asked as the second question of the conversation before it, where that has one "
         "question so far, of the same mode of thinking",
     )
+    spare_tools: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="chance that a conversation whose tasks need no tool is offered those of the other tasks, as a chat offers "
+        "them whatever is asked",
+    )
     files: tuple[str, ...] = Field(
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
     )

@@ -18,7 +18,13 @@ from ingot.workspace.errors import DataError
 
 
 def task_conversations(
-    mix: TaskMixConfig, chat: ChatFormat, count: int, seed: int, longest: int | None = None, follow_ups: float = 0.0
+    mix: TaskMixConfig,
+    chat: ChatFormat,
+    count: int,
+    seed: int,
+    longest: int | None = None,
+    follow_ups: float = 0.0,
+    spare_tools: float = 0.0,
 ) -> list[TokenSequence]:
     """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
 
@@ -28,18 +34,28 @@ def task_conversations(
     tasks = TaskMix(mix)
     rng = random.Random(f"follow/{seed}")
     conversations: list[list[Task]] = []
-    for task in tasks.generate(seed, count, "train"):
+    generated = tasks.generate(seed, count, "train")
+    for task in generated:
         opened = conversations[-1] if conversations else []
         if len(opened) == 1 and opened[0].thinking == task.thinking and rng.random() < follow_ups:
             opened.append(task)
         else:
             conversations.append([task])
-    return [_solved(tasks, chat, asked, longest) for asked in conversations]
+    every = _tools(generated)
+    offered = [_tools(asked) or (every if rng.random() < spare_tools else []) for asked in conversations]
+    return [_solved(tasks, chat, *each, longest) for each in zip(conversations, offered, strict=True)]
 
 
-def _solved(tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], longest: int | None) -> TokenSequence:
+def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
+    """The tools of all tasks, each once."""
+    return list({json.dumps(tool, sort_keys=True): tool for task in tasks for tool in task.tools}.values())
+
+
+def _solved(
+    tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], tools: list[dict[str, object]], longest: int | None
+) -> TokenSequence:
     """One conversation: each task's question and worked solution in turn."""
-    messages, tools = list[Message](), dict[str, dict[str, object]]()
+    messages = list[Message]()
     for task in asked:
         solution = tasks.solution(task)
         if tasks.score(task, solution).reward != 1:
@@ -49,9 +65,8 @@ def _solved(tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], longest: in
                 fix="this is a fault of the task's kind (ingot/envs/tasks): leave the kind out of `tasks.weights`, and report it",
             )
         messages += [*task.messages, *solution]
-        tools |= {json.dumps(tool, sort_keys=True): tool for tool in task.tools}
     try:
-        return as_sequence(chat, messages, list(tools.values()), asked[0].thinking, longest)
+        return as_sequence(chat, messages, tools, asked[0].thinking, longest)
     except DataError as error:
         raise DataError(error.problem, place=", ".join(task.id for task in asked), fix=error.fix) from error
 

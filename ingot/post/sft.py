@@ -29,8 +29,9 @@ class Sft(PostStage[SftConfig]):
         longest = config.sequence_length + 1  # the last token is only predicted
         conversations = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
         if config.tasks is not None:
+            shares = config.follow_ups, config.spare_tools
             conversations += task_conversations(
-                config.tasks, chat, config.task_conversations, self.folder.seed, longest, config.follow_ups
+                config.tasks, chat, config.task_conversations, self.folder.seed, longest, *shares
             )
         if not conversations:
             fix = "give `tasks` with task_conversations > 0, or `files`"

@@ -1,7 +1,7 @@
-"""Will the checkpoint that a stage begins from (`from_step`) exist? Asked when the recipe is loaded, not after hours of training.
+"""Checks, when a recipe is loaded, that the checkpoint of each `from_step` will exist.
 
-A stage of `steps` steps writes a checkpoint at the multiples of `every`, and at its end if that is one to keep. What outlives
-it are multiples of `keep_every` and, with `keep_best`, one that only the run can name: then any that is written may be it.
+A stage writes a checkpoint at multiples of `every`, and at its end if that one is kept. Multiples of `keep_every` stay after the
+stage and, with `keep_best`, one that only the run knows: any step that is written may be it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP, COPIES = "steps/step-{:07d}", "steps/copies.json"  # as train/saving/steps
 
 
 def check_branches(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
-    """Every `from_step` against what the stage that it names keeps, or what lies at the path that it names."""
+    """Check every `from_step` against what the named stage keeps, or what exists at the named path."""
     configs = {stage.name: stage.config for stage in declared}
     for stage in declared:
         step: int | None = getattr(stage.config, "from_step", None)  # of PretrainConfig, which imports torch
@@ -38,7 +38,7 @@ def check_branches(declared: Sequence[Declared], inputs: Mapping[str, Inputs], p
 
 
 def why_missing(step: int, config: TrainingConfig, stage: str) -> str | None:
-    """What to do about it if a stage cannot keep the checkpoint of `step`; None if it can."""
+    """The fix if a stage cannot keep the checkpoint of `step`; None if it can."""
     plan = config.checkpoints
     if step > config.steps:
         return f"{stage} has {config.steps} steps: choose one of them"
@@ -47,12 +47,12 @@ def why_missing(step: int, config: TrainingConfig, stage: str) -> str | None:
     if plan.keep_best or (plan.keep_every is not None and step % plan.keep_every == 0):
         return None
     if plan.keep_every is None:
-        return f"set checkpoints.keep_every in {stage}: only what that keeps outlives it"
+        return f"set checkpoints.keep_every in {stage}: other checkpoints are deleted at its end"
     return f"{stage} keeps every {plan.keep_every} steps: choose one of those, or set its checkpoints.keep_every"
 
 
 def why_absent(step: int, folder: Path) -> str | None:
-    """The same for a stage folder on disk. What was copied to a URL, or is on another machine, may be there."""
+    """The same for a stage folder on disk; None if the checkpoint may be at a URL or on another machine."""
     if not folder.exists() or (folder / COPIES).exists() or (folder / STEP.format(step)).exists():
         return None
     there = sorted(path.name for path in folder.glob(STEP.split("{")[0] + "*[0-9]"))

@@ -1,4 +1,4 @@
-"""The stages as a recipe writes them: kinds, order, typed configs. What they take from each other is graph.py's part.
+"""The stages as a recipe writes them: kinds, order, typed configs. graph.py resolves their inputs.
 
 The order is that of the file; a base recipe's stages come before those that extend it. `before: STAGE` places a stage
 elsewhere. `after: each` makes one stage for every earlier stage that makes a checkpoint, named NAME-STAGE and placed
@@ -67,9 +67,9 @@ def place_stages(stages: Mapping[str, Node], problems: Problems) -> dict[str, No
 
 
 def declare(name: str, node: Node, recipe_seed: int, table: Table, problems: Problems) -> Declared | None:
-    """One stage, checked by itself; None if it cannot even be said what kind it is."""
+    """One stage, checked by itself; None if its kind is unknown."""
     if not STAGE_NAME.fullmatch(name):
-        problems.add(f"{name!r:.80} is no name for a stage", place=node.place, fix="use letters, digits, - and _")
+        problems.add(f"{name!r:.80} is not a valid stage name", place=node.place, fix="use letters, digits, - and _")
         return None
     if node.content is None:  # `curate:` with nothing after it: all defaults
         node = Node({}, node.place)
@@ -101,7 +101,7 @@ def declare(name: str, node: Node, recipe_seed: int, table: Table, problems: Pro
 
 
 def expand(declared: list[Declared], problems: Problems) -> list[Declared]:
-    """The stages with every `after` spelt out."""
+    """The stages with every `after` expanded."""
     result = [stage for stage in declared if stage.after is None]
     earlier: list[str] = []
     for stage in declared:

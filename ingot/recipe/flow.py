@@ -1,8 +1,8 @@
-"""Runs a recipe: skips what is finished, resumes what was begun, redoes exactly what changed.
+"""Runs a recipe: skips finished stages, resumes unfinished ones, repeats exactly what changed.
 
-A stage's folder is named by a hash of all that its result depends on (graph.py), so "has it changed" is "is there a
-finished folder of this name". A stage that was stopped or killed is called again in the same folder and goes on from
-its last checkpoint. Folders of other hashes are never touched.
+A stage's folder is named by a hash of all that its result depends on (graph.py): a finished folder of that name is reused. A
+stage that was stopped or killed is called again in the same folder and resumes from its last checkpoint. Folders of other
+hashes are never touched.
 
 Invariant: at any moment, also after `kill -9`, a folder with a valid DONE is complete; at most the work since a stage's
 last checkpoint is lost.
@@ -137,7 +137,7 @@ def _check_inputs(works: Sequence[StageWork], chosen: set[str], redo: set[str], 
 
 
 def follow_recipe(recipe: Recipe, runs: Path, world: World, stop: StopSignal, table: Table = STAGES) -> None:
-    """What every process but the first does: take part in the stages that the first one calls."""
+    """What every rank but the main one does: take part in the stages that the main rank calls."""
     for name in world.orders():
         works = list_work(recipe, runs, table)
         work = next(each for each in works if each.stage.name == name)
@@ -160,7 +160,7 @@ def _is_divided(work: StageWork) -> bool:
 
 
 def _joined(work: StageWork, world: World) -> AbstractContextManager[None]:
-    """All processes together inside."""
+    """Inside, all processes work on the stage together."""
     config = work.stage.config
     assert isinstance(config, TrainingConfig)
     return world.stage(work.stage.name, config.device)
@@ -253,11 +253,11 @@ class _Run:
 
 
 def _what_is_saved(work: StageWork) -> str:
-    """What a stage that was stopped goes on from. Some training stages sample for long before they have anything."""
+    """What a stopped stage resumes from. Some training stages sample for a long time before they save anything."""
     saved = work.kind.resumes
     if isinstance(work.stage.config, TrainingConfig):
         saved = any(path for pattern in SAVED for path in work.folder.glob(pattern))
-    return f"its work is saved in {work.folder}" if saved else "nothing of it is saved yet, it begins again"
+    return f"its work is saved in {work.folder}" if saved else "none of its work is saved yet; it will start again"
 
 
 def _checked_summary(work: StageWork, summary: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def write_done(folder: Path, stage: RecipeStage, done: Done, makes: Iterable[str
     missing = [artifact for artifact in makes if not (folder / artifact).exists()]
     if missing:
         raise CheckFailed(
-            f"the {stage.kind} stage {stage.name} ended without its {' and '.join(missing)}", place=str(folder)
+            f"the {stage.kind} stage {stage.name} did not write its {' and '.join(missing)}", place=str(folder)
         )
     for path in sorted(folder.rglob("*" + PARTIAL)):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -71,7 +71,7 @@ def write_done(folder: Path, stage: RecipeStage, done: Done, makes: Iterable[str
 
 
 def discard(folder: Path) -> None:
-    """Forget a stage's work. The rename is atomic: the folder is there or gone, never half of it under its name."""
+    """Delete a stage's work. An atomic rename comes first, so the folder is there or gone, never half of it."""
     if not folder.exists():
         return
     aside = folder.with_name(folder.name + PARTIAL)
@@ -88,7 +88,7 @@ def sweep(run_folder: Path) -> None:
 
 
 def input_path(source: InputSource, folders: Mapping[str, Path]) -> Path:
-    """Where an input's artifact lies, given the folders of the stages."""
+    """The path of an input's artifact, given the folders of the stages."""
     return folders[source.stage] / source.artifact if isinstance(source, FromStage) else source.path
 
 

@@ -1,13 +1,14 @@
-"""What each stage takes from which, and the hash that names its work.
+"""The inputs of each stage, and the hash that names its work.
 
 A role of a stage is filled by what the stage says under `inputs` (the name of an earlier stage, or a path), else by
 the latest earlier stage that makes the kind of artifact, else by the path that the recipe itself gives under `inputs`.
 A role that is not called after its artifact (a `teacher` is a checkpoint) must be named: the latest checkpoint as
 teacher of itself would be a silent no-op.
 
-    hash(stage) = sha256(kind, version of the kind, config, seed, {role: hash of the input})
+    hash(stage) = sha256(kind, version of the kind, config, outside, seed, {role: hash of the input})
 
-Files of code that a config names (`file.py:Name`, workspace/outside.py) count by their content, not by their folder.
+`outside` is what a config reads besides its inputs. Files that it names (`file.py:Name`, workspace/outside.py) count by content,
+not by folder.
 The hash of an input that a stage makes is that stage's hash; the hash of a path is that of its content (of shards: of their
 index, which has the checksum of every file; they may be terabytes). So the same work has the same name on every machine, and
 any change of config, seed, version or data upstream gives another one.
@@ -127,7 +128,7 @@ class _Resolver:
         if role != artifact and not optional:
             names = ", ".join(stage.name for stage in makers) or "none yet"
             self.problems.add(
-                f"{self.stage.name}: say which {artifact} is the {role}",
+                f"{self.stage.name}: which {artifact} is the {role}?",
                 place=self.stage.place,
                 fix=f"write inputs: {{{role}: STAGE}} or a path; earlier stages that make one: {names}",
             )
@@ -167,7 +168,7 @@ class _Resolver:
         return self._by_subject(listed)
 
     def _by_subject(self, sources: Sequence[InputSource]) -> dict[str, InputSource]:
-        """Scores are called after the stage whose checkpoint was scored; if that is not unique, after their own."""
+        """Scores have the name of the stage whose checkpoint was scored; if that is not unique, their own."""
         for name_of in (self._subject, _own_name):
             named = {name_of(source): source for source in sources}
             if len(named) == len(sources):
@@ -253,7 +254,7 @@ def input_hashes(inputs: Inputs, hashes: Mapping[str, str]) -> dict[str, str | d
 
 
 def path_hash(path: Path) -> str:
-    """The hash of a file's or a folder's content: names below it and bytes, nothing else. What is absent has no content."""
+    """The hash of a file or folder: relative names and bytes. A path that does not exist has no content."""
     if path.is_file():
         return content_hash({"": file_sha256(path)})
     files = sorted(file for file in path.rglob("*") if file.is_file() and PARTIAL not in file.name)

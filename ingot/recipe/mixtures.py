@@ -1,7 +1,7 @@
-"""Do the sources that a mixture weighs exist? Asked when the recipe is loaded, not after hours of curation.
+"""Checks, when a recipe is loaded, that the sources of every mixture exist.
 
-The sources of a `tokenize` stage are in its config. Of shards that lie on disk the loader asks itself, before the first step.
-What follows @ in a weight (`books@32768+`) chooses among a source's documents, which only the shards know.
+The sources of a `tokenize` stage are in its config. The loader checks shards on disk before the first step. What follows @ in a
+weight (`books@32768+`) selects documents of a source, which only the shards know.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.workspace.nearest import suggestion
 
 
 def check_mixtures(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
-    """Every name in the weights of every phase against the sources of the stage that makes the shards."""
+    """Check every name in the weights of every phase against the sources of the stage that makes the shards."""
     configs = {stage.name: stage.config for stage in declared}
     for stage in declared:
         phases: Sequence[Phase] = getattr(stage.config, "phases", ())  # of PretrainConfig, which imports torch

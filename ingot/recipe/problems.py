@@ -1,4 +1,4 @@
-"""Everything that is wrong with a recipe, collected, so that a person repairs it in one go."""
+"""Collects all problems of a recipe, so that they can be fixed in one go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Problems:
         self.found: list[RecipeError] = []
 
     def add(self, problem: str, *, place: str, fix: str | None = None) -> None:
-        """Remember a problem and go on looking."""
+        """Add a problem and continue."""
         self.found.append(RecipeError(problem, place=place, fix=fix))
 
     def raise_if_any(self) -> None:

@@ -3,7 +3,7 @@
 `extends: base.yaml` (relative to the file that says so) lays this file over the base: mappings are merged key by key,
 lists and scalars are replaced, a stage set to null is removed. `--set stage.key=value` does the same for one value.
 `file.py:Name` is relative to the file that says so, too; on the command line to the working directory. Each value
-keeps the place that wrote it, so that an error points into the right file or names the right option.
+keeps its place, so that an error names the right file and line or the right option.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ingot.recipe.tree import Node, from_python, merge, parse_yaml
 from ingot.workspace.nearest import suggestion
 from ingot.workspace.outside import anchor
 
-ROOT_KEYS = ("name", "seed", "inputs", "stages", "extends")
+ROOT_KEYS = ("name", "seed", "inputs", "stages", "extends", "next")
 Changes = Sequence[str] | Mapping[str, Any]
 """`["a.b=c"]` as on the command line, values read as YAML; or `{"a.b": c}` from Python, values taken as they are."""
 
@@ -42,7 +42,7 @@ def parse_changes(changes: Changes, problems: Problems) -> list[Change]:
             place = f"--set {text}"
             key, equals, value = text.partition("=")
             if not equals:
-                problems.add("a value to set needs a key and a value", place=place, fix="write --set stage.key=value")
+                problems.add("expected a key and a value", place=place, fix="write --set stage.key=value")
                 continue
             pairs.append((key, place, parse_yaml(value, place, problems, lines=False)))
     for key, place, node in pairs:
@@ -50,7 +50,7 @@ def parse_changes(changes: Changes, problems: Problems) -> list[Change]:
         if all(path):
             parsed.append(Change(path, anchored(node, Path())))
         else:
-            problems.add("a key to set is names with dots between them", place=place, fix="write --set stage.key=value")
+            problems.add("a key is names separated by dots", place=place, fix="write --set stage.key=value")
     return parsed
 
 
@@ -88,7 +88,7 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
         problems.add("the file is empty", place=label, fix="write name, seed and stages")
         return empty
     if not isinstance(tree.content, dict):
-        problems.add("a recipe is a mapping of keys to values", place=tree.place, fix="write name, seed and stages")
+        problems.add("expected a mapping of keys to values", place=tree.place, fix="write name, seed and stages")
         return empty
     base = tree.content.get("extends")
     own = Node({key: value for key, value in tree.content.items() if key != "extends"}, tree.place)
@@ -102,7 +102,7 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
 
 
 def anchored(node: Node, folder: Path) -> Node:
-    """The tree with every `file.py:Name` in it, keys included, made absolute: a config has no folder that it is read from."""
+    """The tree with every `file.py:Name`, also in keys, made absolute: a config does not know its folder."""
     if isinstance(node.content, dict):
         return Node({anchor(key, folder): anchored(child, folder) for key, child in node.content.items()}, node.place)
     if isinstance(node.content, list):
@@ -152,7 +152,7 @@ def set_value(node: Node | None, path: tuple[str, ...], value: Node, problems: P
     if node is not None and isinstance(node.content, list):
         items = list(node.content)
         if not (head.isascii() and head.isdecimal() and len(head) < 9 and int(head) < len(items)):
-            problems.add(f"{head} is no index of a list of {len(items)}", place=value.place, fix="count from 0")
+            problems.add(f"{head} is not an index of a list of {len(items)}", place=value.place, fix="count from 0")
             return node
         items[int(head)] = set_value(items[int(head)], rest, value, problems)
         return Node(items, node.place)

@@ -1,8 +1,8 @@
 """The one table of stage kinds: where each one's config and code live, what it needs and what it makes.
 
-Both paths are imported only when asked for, apart from each other: a recipe is checked with the config classes alone, which
-import torch only where a stage holds a model. `version` is part of a stage's hash: raise it when the same config begins to mean
-other work, and results of the old meaning are no longer reused.
+Both paths are imported separately, when needed: a recipe is checked with the config classes alone, which import torch only if a
+stage has a model. `version` is part of a stage's hash: raise it when the same config means other work, so that old results are
+not reused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StageKind:
     many: tuple[str, ...] = ()
     version: int = 1
     divides: bool = False  # its work is divided over the processes of torchrun; other kinds run in the first one alone
-    resumes: bool = True  # it saves parts of its work, and goes on from them; other kinds begin again
+    resumes: bool = True  # it saves parts of its work and resumes from them; other kinds start again
 
     def config(self) -> type[Config]:
         """The config class."""
@@ -59,14 +59,14 @@ STAGES: Table = {
             "curate",
             config_path="ingot.data.config:CurateConfig",
             run_path="ingot.data.curate:run",
-            does="Read raw text and keep the good documents.",
+            does="Read raw text, remove bad documents and copies.",
             makes=("documents",),
         ),
         StageKind(
             "synthesize",
             config_path="ingot.data.synthesize.config:SynthesizeConfig",
             run_path="ingot.inference.synthesize:run",
-            does="Make documents from documents: rephrase, translate, ask about them.",
+            does="Write new documents from documents: rephrase, translate, ask about them.",
             needs={"documents": "documents", "checkpoint": "checkpoint"},
             optional=("checkpoint",),
             makes=("documents",),
@@ -93,7 +93,7 @@ STAGES: Table = {
             "pretrain",
             config_path="ingot.train.pretrain_config:PretrainConfig",
             run_path="ingot.train.pretrain:run",
-            does="Train a model on token shards, from the start or from a checkpoint.",
+            does="Train a model on token shards, from scratch or from a checkpoint.",
             needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},
             optional=("checkpoint",),
             makes=("checkpoint",),
@@ -103,7 +103,7 @@ STAGES: Table = {
             "sft",
             config_path="ingot.post.config:SftConfig",
             run_path="ingot.post.sft:run",
-            does="Fine-tune on conversations.",
+            does="Fine-tune a checkpoint on conversations.",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
             divides=True,
@@ -112,7 +112,7 @@ STAGES: Table = {
             "prefer",
             config_path="ingot.post.config:PreferConfig",
             run_path="ingot.post.prefer:run",
-            does="Optimise preferences between pairs of answers.",
+            does="Train a checkpoint on pairs of its own right and wrong answers (DPO).",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
             divides=True,
@@ -121,7 +121,7 @@ STAGES: Table = {
             "rl",
             config_path="ingot.post.config:RlConfig",
             run_path="ingot.post.rl:run",
-            does="Reinforcement learning on verifiable tasks.",
+            does="Train a checkpoint by reinforcement learning on verifiable tasks (GRPO).",
             needs={"checkpoint": "checkpoint"},
             makes=("checkpoint",),
             divides=True,
@@ -130,7 +130,7 @@ STAGES: Table = {
             "distill",
             config_path="ingot.post.config:DistillConfig",
             run_path="ingot.post.distill:run",
-            does="On-policy distillation from a teacher checkpoint.",
+            does="Train a checkpoint on its own samples, graded by a teacher checkpoint.",
             needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
             makes=("checkpoint",),
             divides=True,
@@ -139,8 +139,9 @@ STAGES: Table = {
             "eval",
             config_path="ingot.evals.config:EvalConfig",
             run_path="ingot.evals.evaluate:run",
-            does="Measure a checkpoint on held-out tasks and text.",
+            does="Score a checkpoint on held-out tasks and text.",
             needs={"checkpoint": "checkpoint", "shards": "shards"},
+            optional=("shards",),
             makes=("scores",),
             resumes=False,
         ),
@@ -148,7 +149,7 @@ STAGES: Table = {
             "verdict",
             config_path="ingot.evals.config:VerdictConfig",
             run_path="ingot.evals.verdict:run",
-            does="Check the claims of a recipe against the scores of its stages.",
+            does="Check the claims of a recipe against the scores of its stages; fail if one does not hold.",
             needs={"scores": "scores"},
             many=("scores",),
             makes=("verdict",),

@@ -1,9 +1,9 @@
-"""YAML as a tree in which every value remembers where it was written.
+"""YAML as a tree in which every value keeps its place (file and line).
 
 The scalars follow YAML 1.2, without the traps of 1.1 that PyYAML has by default: `3e-4` is a number, `on`, `off`, `yes`
 and `no` are text, `12:30` and `2024-01-01` are text, `010` is ten. A key that is written twice is a problem, not a
-silent overwrite. Numbers are finite. `<<: *anchor` brings in the entries of a mapping, as in YAML 1.1: those that are
-written out stand above them.
+silent overwrite. Numbers are finite. `<<: *anchor` merges the entries of a mapping, as in YAML 1.1; entries written out
+win.
 
 Invariant: whatever the text is, reading it either gives a tree or adds to `problems`; nothing else is raised.
 """
@@ -30,7 +30,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and the place that wrote it: `file.yaml:LINE` (the line of its key) or `--set a.b=c`."""
+    """A value and its place: `file.yaml:LINE` (the line of its key) or `--set a.b=c`."""
 
     content: dict[str, Node] | list[Node] | Scalar
     place: str
@@ -151,7 +151,7 @@ class _Reader:
         return {**brought, **entries}
 
     def _brought(self, node: yaml.Node, place: str) -> dict[str, Node]:
-        """What `<<` brings in: the entries of a mapping, or of several, of which the first that has a key counts."""
+        """The entries that `<<` merges: of a mapping, or of several, where the first that has a key counts."""
         entries: dict[str, Node] = {}
         for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(each, yaml.MappingNode):
@@ -171,7 +171,7 @@ def _shortened(text: str) -> str:
 
 
 def _yaml_fix(reason: str) -> str | None:
-    """What the parser's words most often mean."""
+    """The likely fix for a parser error."""
     if "'\\t'" in reason:
         return "indent with spaces, not with tabs"
     if "<block" in reason or "mapping values are not allowed" in reason:

@@ -111,7 +111,7 @@ def _at(node: Node, path: Location) -> Node:
 
 
 def _is_ours(node: Node, detail: ErrorDetails) -> bool:
-    """Whether the recipe is to blame, rather than a default that strictness does not like.
+    """Whether the error is in the recipe, rather than in a default that strict mode rejects.
 
     A list is too short for pydantic also where its items are wrong, which is said of each of them.
     """
@@ -130,7 +130,7 @@ def _explain(
     problems: Problems,
     also: tuple[str, ...],
 ) -> None:
-    """One problem for all that pydantic says about one value (a union complains once for each member)."""
+    """One problem for all of pydantic's errors about one value (a union has one for each member)."""
     value = _at(node, path)
     dotted = ".".join([name, *map(str, path)])
     kinds = {detail["type"] for detail in details}
@@ -181,7 +181,7 @@ def _expected(detail: ErrorDetails) -> str:
 
 
 def _repair(value: Node, wanted: str) -> str | None:
-    """What the writer most likely meant, if that can be told."""
+    """The likely intended value, if there is one."""
     if isinstance(value.content, float) and value.content.is_integer() and "a whole number" in wanted:
         return f"write {int(value.content)}"
     if isinstance(value.content, str):

@@ -1,4 +1,4 @@
-"""The work of a recipe in a runs folder: for each stage its hash, its folder, and how far it is."""
+"""The work of a recipe in a runs folder: for each stage its hash, folder and status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the report of a run: one HTML file that opens anywhere and asks the network for nothing (see `inline.py`)."""
+"""Builds the report of a run: one HTML file that needs no network (see `inline.py`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Training curves, made small enough for a page without losing what a person looks for in them.
+"""Training curves, downsampled for a page without losing spikes, ends and means.
 
 A curve longer than `MOST_POINTS` is cut into equal buckets of its rows, and of each bucket the points with the lowest
 and the highest value stay: every spike survives. Extremes alone would bias a smoothed line, so the mean of each bucket
 is kept beside them for smoothing. Values that are not finite cannot be drawn; their steps are listed instead of
-dropped, because a NaN is exactly what somebody may be looking for.
+dropped.
 
 Invariant: first point, last point, global minimum and global maximum of the finite values are always kept.
 """

@@ -1,9 +1,8 @@
-"""Pages in one piece: an HTML template with its style sheets, scripts and data inlined, and a policy against all else.
+"""One-file pages: an HTML template with style sheets, scripts and data inlined, and a strict Content-Security-Policy.
 
-All content travels as one JSON block and becomes text nodes in the browser, never markup: documents and generations are
-hostile input. Two walls stand behind that: `<`, `>` and `&` are escaped inside the JSON so that no text can close the
-block, and the Content-Security-Policy names the hashes of the one style sheet and the one script, so that nothing else
-may run or load.
+All content is one JSON block and becomes text nodes in the browser, never markup: documents and generations are hostile
+input. In addition `<`, `>` and `&` are escaped inside the JSON, so that no text can close the block, and the policy allows
+only the hashes of the one style sheet and the one script.
 """
 
 from __future__ import annotations

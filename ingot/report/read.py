@@ -1,8 +1,8 @@
-"""Reads a run folder into records, and never gives up on a run because one file of it is missing or torn.
+"""Reads a run folder into records, even if files are missing or torn.
 
-A report is most wanted when something went wrong: a stage failed, a process was killed in the middle of a line, a run
-is still going on. So every file is optional, every unreadable line or row is skipped, and each omission becomes a
-sentence in `RunRecord.problems` that names the file. Only a path that is no run at all is an error.
+A report is most needed when something went wrong: a stage failed, a process was killed in the middle of a line, a run is
+unfinished. So every file is optional, every unreadable line or row is skipped, and `RunRecord.problems` names each omission.
+Only a path that is not a run is an error.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ FINISHED = ("done", "reused")
 
 
 class Reader:
-    """Reads files below a run folder and writes down what it could not read."""
+    """Reads files of a run folder and lists what it could not read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.problems: list[str] = []
 
     def note(self, path: Path, problem: str) -> None:
-        """Remember a problem with a file, named relative to the run."""
+        """Add a problem with a file, named relative to the run."""
         place = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         self.problems.append(f"{place}: {problem}")
 
@@ -285,14 +285,14 @@ def _stage_folder(root: Path, folder: Any) -> Path | None:
 
 
 def _within_run(config: str | None, folders: list[str]) -> str | None:
-    """A stage's options with its inputs named relative to the run: where the run lies on this machine is nobody's business."""
+    """A stage's options with its inputs named relative to the run, without paths of this machine."""
     if config is None or not folders:
         return config
     return re.sub(rf"(?<=[\s\"'])/[^\s\"']*/(?=(?:{'|'.join(map(re.escape, folders))})\b)", "", config)
 
 
 def _size(folder: Path) -> int | None:
-    """Bytes below a folder; a stage at work may take a file away between listing and measuring it."""
+    """Bytes below a folder; a running stage may delete a file between listing and measuring it."""
     try:
         return folder_bytes(folder)
     except OSError:

@@ -62,7 +62,7 @@ class RewrittenDocument(Record):
 
 
 class ReadProblem(Record):
-    """A file, record or row that was not read as it stands; `kept` if it became a document all the same."""
+    """A file, record or row that could not be read unchanged; `kept` if it became a document anyway."""
 
     place: str
     rule: str
@@ -162,7 +162,7 @@ class Rollout(Record):
 
 
 class Claim(BaseModel):
-    """Something the recipe promised about its result; the extra fields are the numbers it was decided on."""
+    """A claim of the recipe about its result; the extra fields are the numbers behind it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -172,7 +172,7 @@ class Claim(BaseModel):
 
 @dataclass
 class StageRecord:
-    """Everything that a stage left behind. What is not there (yet) is None or empty and named in `missing`."""
+    """Everything that a stage wrote. What is missing is None or empty, and named in `missing`."""
 
     name: str
     kind: str

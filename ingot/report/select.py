@@ -1,8 +1,7 @@
-"""Which samples go into the page: a bounded number, chosen by rules that do not flatter the run.
+"""Chooses a bounded number of samples for the page, without bias.
 
-Selection looks only at where a sample stands in its file and at its group (the reason of a removal, the kind of a
-task, the step of a rollout), never at whether an answer was right. What was left out is counted, so that the page can
-say "24 of 310".
+The choice depends only on a sample's position in its file and its group (reason of a removal, kind of a task, step of a
+rollout), never on whether an answer was right. The rest is counted, so that the page can say "24 of 310".
 """
 
 from __future__ import annotations

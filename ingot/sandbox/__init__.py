@@ -1,1 +1,1 @@
-"""Run a program that nobody trusts: in its own process, within limits, as isolated as this machine allows."""
+"""Runs untrusted programs: in their own process, within limits, as isolated as this machine allows."""

@@ -1,4 +1,4 @@
-"""How far a program can be kept apart: three levels, strongest first, and the commands that make them.
+"""The levels of isolation, strongest first, and the commands that set them up.
 
     bubblewrap    The program sees system libraries and Python, read-only, and an empty folder in memory. It sees no home, no
                   other file, no network, no other process, and has no capabilities. Started by root it is another user.

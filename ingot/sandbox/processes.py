@@ -1,4 +1,4 @@
-"""The end of a process and of all that it left behind in its group."""
+"""Kills a process and all that is left in its process group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one program within limits and say how it ended.
+"""Runs one program within limits and reports how it ended.
 
     outcome = run(Program((sys.executable, "-I", "-c", "print(6 * 7)")), Limits(seconds=5))
     outcome.stdout, outcome.exit, outcome.ended_by, outcome.isolation
@@ -53,7 +53,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use. `seconds` are of the wall clock, `cpu` of the processor (None: as many); sizes are bytes."""
+    """The limits of a program. `seconds` are of the wall clock, `cpu` of the processor (None: as many); sizes are bytes."""
 
     seconds: float
     cpu: int | None = None
@@ -132,7 +132,7 @@ def _run(program: Program, limits: Limits, level: Level) -> Outcome:
 
 
 def _order(program: Program, limits: Limits, level: Level, home: str) -> bytes:
-    """What the launcher is told."""
+    """The instructions for the launcher."""
     most = {
         "RLIMIT_CPU": int(limits.seconds if limits.cpu is None else limits.cpu) + 1,
         "RLIMIT_AS": limits.memory,
@@ -171,7 +171,7 @@ class _Pipes:
         self._selector.close()
 
     def follow(self, deadline: float) -> EndedBy | None:
-        """Until the process ends (None), or must be stopped for the reason that is returned."""
+        """Wait until the process ends (None), or must be stopped for the reason that is returned."""
         while not has_ended(self.process):
             left = deadline - time.monotonic()
             if left <= 0:

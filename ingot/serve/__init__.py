@@ -1,1 +1,1 @@
-"""Talking to a model: the OpenAI-compatible server, the chat in the terminal, and the web page."""
+"""Ways to use a model: the OpenAI-compatible server, the chat in the terminal, and the web page."""

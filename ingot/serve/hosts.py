@@ -1,4 +1,4 @@
-"""Which names a server answers to.
+"""Checks the Host header of requests, against DNS rebinding.
 
 A server on loopback can be reached by every web site that the user has open. A site whose name is made to point to this machine
 (DNS rebinding) sends requests whose answers its own scripts may read. They carry the site's name in the Host header, so a server

@@ -11,25 +11,16 @@ The layers read the copies (`in_use`, model/linear.py) while the passes of a ste
 and after, the model has float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
 pass through a rounding of their own (quantisation-aware training) have no copy; neither have sharded ones, which FSDP rounds
 before it gathers them.
-
-On a GPU the gradients of the embedding's rows are added to what the head left in G (or to zeros), where torch would make a second
-matrix of that size to add (kernels/embedding_rows.py). Embeddings come from the copy, if the head shares the weight and has one.
-Only the order of that sum differs from autocast's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import embedding
 
-from ingot.kernels import embedding_rows
-from ingot.kernels.add_gradient import add_gradient
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
@@ -50,13 +41,6 @@ class Bf16Copies:
             if weight.requires_grad and module is not model.head_part:  # the loss makes the head's gradient in float32
                 copy.requires_grad_()
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
-        self.embedding = model.embedding
-        self.lookup: EmbeddingLookup | None = None
-        table = self.embedding.weight
-        if table.requires_grad and embedding_rows.kernel_allowed(table):
-            shared = head and model.head_part is self.embedding
-            source = self.copies[-1] if shared else table.detach()
-            self.lookup = EmbeddingLookup(table, source, dtype)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -65,13 +49,9 @@ class Bf16Copies:
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
         for (module, name), copy in zip(self.attributes, self.copies, strict=True):
             setattr(module, name, copy)
-        if self.lookup is not None:
-            self.embedding.look_up = self.lookup
         try:
             yield
         finally:
-            if self.lookup is not None:
-                del self.embedding.look_up  # the class has its own
             for (module, name), copy in zip(self.attributes, self.copies, strict=True):
                 delattr(module, name)
                 copy.grad = None  # left by a pass that failed: the next step must not find it
@@ -89,38 +69,12 @@ def _hand_over(weight: nn.Parameter) -> Callable[[Tensor], None]:
 
     def hand_over(copy: Tensor) -> None:
         assert copy.grad is not None
-        weight.grad = add_gradient(weight.grad, copy.grad, weight.dtype)
+        add_gradient(weight, copy.grad)
         copy.grad = None
 
     return hand_over
 
 
-class EmbeddingLookup:
-    """Embeddings from `source`, in `dtype`, whose gradients go to `weight` at once: hooks on the weight do not see them."""
-
-    def __init__(self, weight: Tensor, source: Tensor, dtype: torch.dtype) -> None:
-        self.weight, self.source, self.dtype = weight, source, dtype
-        # autograd sees this instead of the weight, whose gradient must not wait for the embedding's
-        self.anchor = torch.zeros((), device=weight.device, requires_grad=True)
-
-    def __call__(self, tokens: Tensor, weight: Tensor) -> Tensor:
-        assert weight is self.weight  # that of the embedding whose look-up this is
-        rows: Tensor = _LookUp.apply(self.anchor, tokens, self)  # type: ignore[no-untyped-call]
-        return rows
-
-
-class _LookUp(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, anchor: Tensor, tokens: Tensor, lookup: EmbeddingLookup) -> Tensor:
-        context.save_for_backward(tokens)
-        context.weight = lookup.weight
-        return embedding(tokens, lookup.source).to(lookup.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(context: Any, gradient: Tensor) -> tuple[None, None, None]:
-        (tokens,), weight = context.saved_tensors, context.weight
-        if weight.grad is None:
-            weight.grad = torch.zeros_like(weight)
-        embedding_rows.add_rows(weight.grad, tokens.flatten(), gradient.flatten(0, -2))
-        return None, None, None
+def add_gradient(weight: nn.Parameter, part: Tensor) -> None:
+    """Add a gradient in 16 bits to the weight's own, which is in float32."""
+    weight.grad = part.to(weight.dtype) if weight.grad is None else weight.grad.add_(part)

@@ -22,7 +22,6 @@ from torch.nn.functional import linear
 
 from ingot.kernels.float8 import Scaling, cast_both, multiply_cast, product, scale_of
 from ingot.model.linear import Linear
-from ingot.model.norm import RmsNorm
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import RecipeError
 
@@ -33,7 +32,7 @@ FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def use_float8(model: Transformer, scaling: Scaling) -> int:
-    """Let the large linear layers of the blocks multiply in float8; returns how many there are."""
+    """Make the large linear layers of the blocks multiply in float8; returns how many there are."""
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < OLDEST:
         raise RecipeError(
             f"{torch.cuda.get_device_name()} has no float8 products",
@@ -49,11 +48,6 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
         ]
         for layer in large:
             layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
-        for norm in block.modules() if large else ():
-            if isinstance(norm, RmsNorm):
-                norm.kernel = (
-                    False  # the compiler fuses a norm with the rounding after it only if the norm is plain PyTorch
-                )
         count += len(large)
     return count
 

@@ -164,9 +164,7 @@ class Trainer:
         for step in range(first, self.config.steps):
             try:
                 pending.append(self._step(step))
-            except (
-                Interrupted
-            ):  # asked to stop while the data was made (sampling takes long); nothing of the step is done yet
+            except Interrupted:  # while the step's data was made, which may take long: nothing of the step is done yet
                 for each in pending:
                     last = self._settle(each)
                 if step > first and step % self.config.checkpoints.every:
@@ -267,7 +265,7 @@ class Trainer:
         return metrics
 
     def _locate(self, pending: Pending) -> str:
-        """Where the step's numbers stopped being finite."""
+        """Find where the step's numbers stopped being finite."""
 
         def forward() -> None:
             for batch in pending.prepared.batches:
@@ -302,7 +300,7 @@ class Trainer:
         return self._last_metrics()
 
     def _last_metrics(self) -> dict[str, Any]:
-        """What was logged of the last step."""
+        """The logged metrics of the last step."""
         rows = self.folder.metrics.read()[-1:]
         return {name: value for row in rows for name, value in row.items() if name != "step"}
 

@@ -75,7 +75,7 @@ def fill_model(model: Transformer, config: PretrainConfig, inputs: Mapping[str, 
 
 
 def start_from(checkpoint: Path, device: torch.device) -> tuple[Transformer, Callable[[Transformer], None] | None]:
-    """A checkpoint's model as it is, to be trained. Where several processes divide it, an empty one, and what fills it then."""
+    """A checkpoint's model, unchanged, to be trained; if several processes divide it, an empty model and what fills it."""
     if world_size() == 1:
         return load_model(checkpoint, device=device), None
     stored = open_model(checkpoint)

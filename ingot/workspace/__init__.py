@@ -1,1 +1,1 @@
-"""The ground floor: run folders, artifacts and their hashes, progress, metrics, errors. Used by all rooms, knows none."""
+"""Basics that all rooms use: run folders, artifacts and their hashes, progress, metrics, errors. Imports no other room."""

@@ -1,8 +1,8 @@
 """The base of every typed configuration, and the hash that names a piece of work.
 
 A config is immutable, refuses keys it does not know, and documents each field where it is declared; the reference in
-docs/ is generated from these classes. Config modules import nothing heavy, except where a part of the model has its options
-beside its module (model/): a recipe without a model is checked without loading torch.
+docs/ is generated from these classes. Config modules import nothing heavy, except in model/, where options are in the file
+of their module: a recipe without a model is checked without loading torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Config(BaseModel):
         return self.model_dump(mode="json", exclude=set(self.how))
 
     def outside(self) -> dict[str, str]:
-        """What the work reads besides this config and its inputs: a fingerprint by name.
+        """Fingerprints by name of what the work reads besides this config and its inputs.
 
         It is part of the stage's hash, so that a changed data file is work to do again, not a result to reuse.
         """

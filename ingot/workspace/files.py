@@ -1,6 +1,6 @@
-"""Files that are either whole or absent.
+"""Writes files and folders atomically: they are either whole or absent.
 
-A file or folder is written under a temporary name beside its final one, flushed to disk, and renamed. The rename is
+A file or folder is written under a temporary name in the same folder, flushed to disk, and renamed. The rename is
 atomic, so that a process killed at any moment leaves either the old state or the new one, never half of it. Temporary
 names carry the suffix `.partial`; such a file may be deleted when no process writes it.
 """
@@ -69,7 +69,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for file in sorted(temporary.rglob("*")):
             if file.is_file():
                 fsync_file(file)
-        if path.exists():  # a rename cannot replace a non-empty folder: step the old one aside first
+        if path.exists():  # a rename cannot replace a non-empty folder: move the old one away first
             aside = path.with_name(path.name + ".old" + PARTIAL)
             shutil.rmtree(aside, ignore_errors=True)
             path.replace(aside)
@@ -130,7 +130,7 @@ def file_sha256(path: Path) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """What tells whether a file has changed: its sha256, or for a large one its size and time of change."""
+    """A fingerprint that changes with the file: its sha256, or for a large one its size and time of change."""
     status = path.stat()
     if status.st_size <= FINGERPRINT_BYTES:
         return file_sha256(path)

@@ -1,4 +1,4 @@
-"""Stopping at a step: Ctrl-C and SIGTERM set a flag that long loops look at between two steps.
+"""Stops long loops gracefully: on Ctrl-C or SIGTERM they save and end between two steps.
 
 The first signal asks politely (the loop saves and raises `Interrupted`); a second Ctrl-C stops at once, which is safe
 because nothing on disk is ever half written.

@@ -1,4 +1,4 @@
-"""Kinds of a thing that recipes name: a built-in one is a file of a package, found by its name; any other is `file.py:Name`.
+"""Finds what recipes name by kind (steps, tasks, suites …): a built-in file of that name, or the user's `file.py:Name`.
 
 A kind is a class that derives from `Kind`: its fields are the options that a recipe gives, its methods do the work. An entry of
 a recipe is a mapping with the kind under a key (`{suite: needle, count: 4}`), or just the name (`needle`). A field of a config
@@ -56,7 +56,7 @@ Of = TypeVar("Of", bound=Kind)
 
 
 class Kinds(Generic[Of]):
-    """The kinds of one family; as an annotation of a field, what reads its entries."""
+    """The kinds of one family; as an annotation of a field it reads the field's entries."""
 
     def __init__(self, base: type[Of], what: str) -> None:
         self.base, self.what = base, what
@@ -78,7 +78,7 @@ class Kinds(Generic[Of]):
         return kind  # the one class of this family that the file defines
 
     def adopt(self, thing: Any, spec: str) -> type[Of]:
-        """What came from outside as a kind of this family."""
+        """Check that something from outside is a kind of this family."""
         if not self._is_kind(thing):
             base = self.base
             fix = f"write class {spec.rpartition(':')[2]}({base.__name__}), with {base.__name__} from {base.__module__}"

@@ -1,4 +1,4 @@
-"""One process at a time in a run folder.
+"""The lock of a run folder: one process at a time works in it.
 
 The lock is `flock` on the file `.lock`: the kernel gives it back when the process ends, however it ends, so a file left
 by a killed process is no obstacle. The file's content only names the holder; no decision depends on it.

@@ -1,4 +1,4 @@
-"""The metrics of a stage: one JSON object a line, appended as the stage runs.
+"""Writes and reads the metrics of a stage: one JSON object a line, appended as the stage runs.
 
 Each line has `step` and any number of plain values. After a kill, lines of steps that will run again are cut off on
 resume, so that the file reads as if the run had never been interrupted.

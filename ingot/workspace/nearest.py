@@ -1,4 +1,4 @@
-"""What a misspelt word was most likely meant to be."""
+"""Suggests the right name for a misspelt one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Things from outside the package: `file.py:Name` and `package.module:Name`.
+"""Loads the user's own classes and functions: `file.py:Name` and `package.module:Name`.
 
 Wherever a recipe or a command names a kind (a task, a suite, a data step, an algorithm, a tool), it may name a class or a
 function of the user's own instead. A file is loaded by its path, as the module
@@ -9,7 +9,7 @@ which any process can import again, because this module finds such names (`__pat
 functions of the file can be pickled, also into processes that are spawned. A file that has changed is loaded anew.
 
 Invariant: what a file does is known by its bytes. `outside_sha256` is part of the hash of each stage that names the file, so
-an edited file is work to do again. Hence a file sees what is installed and not the files beside it.
+an edited file is work to do again. Hence a file can import what is installed, but not other files of its folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_outside(spec: str) -> bool:
 
 
 def anchor(spec: str, folder: Path) -> str:
-    """`file.py:Name` with the file's absolute path, where a relative one begins at `folder`; any other text as it is.
+    """`file.py:Name` with the file's absolute path, where a relative one begins at `folder`; any other text is unchanged.
 
     Words before a file's name are part of it only if there is such a file: "look at this.py:Name" is a sentence.
     """
@@ -53,7 +53,7 @@ def anchor(spec: str, folder: Path) -> str:
 
 
 def load_outside(spec: str, folder: Path = Path(), place: str | None = None) -> Any:
-    """What `spec` names; a relative file begins at `folder`. `place` is where the spec was written, for errors."""
+    """The object that `spec` names; a relative file begins at `folder`. `place` is where the spec was written, for errors."""
     path, module, name = _parts(spec, folder, place)
     try:
         loaded = _load_file(path) if path is not None else importlib.import_module(module)

@@ -24,7 +24,7 @@ def format_values(values: dict[str, Any]) -> str:
 
 
 def format_number(value: Any) -> str:
-    """Four significant digits, thousands separated; anything else as it is."""
+    """Four significant digits, thousands separated; anything else unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or abs(value) >= 1000:
@@ -51,7 +51,7 @@ class Progress:
         """A loop of `total` units begins, `done` of which are already there."""
 
     def advance(self, done: int, **values: Any) -> None:
-        """`done` units are finished; `values` are shown beside the bar."""
+        """`done` units are finished; `values` are shown next to the bar."""
 
     def say(self, text: str) -> None:
         """A line that stays on the screen."""

@@ -1,7 +1,7 @@
-"""Finished stages by names that people know: RUNS/NAME/STAGE without its hash, RUNS/NAME for its last checkpoint.
+"""Finds finished stages by name: RUNS/NAME/STAGE without its hash, RUNS/NAME for its last checkpoint.
 
 What a name stands for is what the last run consisted of, by run.json (see ingot/recipe/record.py). A path that is no
-such name comes back as it is, so that the code that opens it says what is wrong with it.
+such name is returned unchanged, so that the code that opens it reports what is wrong with it.
 """
 
 from __future__ import annotations

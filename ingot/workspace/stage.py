@@ -1,4 +1,4 @@
-"""What a stage of the lifecycle is, and the folder it works in.
+"""The interface of a stage, and the folder that it works in.
 
 A stage turns input artifacts into output artifacts: `run(config, inputs, folder)`. It reads only `inputs`, writes only
 below `folder.path`, and may be killed at any moment: called again with the same arguments it must finish the work. The
@@ -32,13 +32,13 @@ DONE = "DONE"
 
 @dataclass
 class StageFolder:
-    """Where a running stage writes, and how it talks to the person watching."""
+    """The folder that a running stage writes to, and its progress display."""
 
     path: Path
     seed: int
     progress: Progress
     stop: StopSignal = field(default_factory=StopSignal)
-    expected_tokens_per_second: float | None = None  # of a training stage, where someone has estimated it
+    expected_tokens_per_second: float | None = None  # of a training stage, if it was estimated
 
     @property
     def metrics(self) -> MetricsLog:
@@ -46,7 +46,7 @@ class StageFolder:
         return MetricsLog(self.path / "metrics.jsonl")
 
     def artifact(self, kind: str) -> Path:
-        """Where this stage writes its artifact of `kind`."""
+        """The folder of this stage's artifact of `kind`."""
         return self.path / kind
 
 

@@ -163,7 +163,7 @@ def test_a_stacked_weight_is_stored_in_chunks(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_gguf_file_is_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To both forms, a few rows at a time, with its tokenizer; the weights are those it was written from."""
+    """To both formats, in chunks of rows, with its tokenizer; the weights are those it was written from."""
     monkeypatch.setattr(pieces, "CHUNK", 1000)
     peer = make_reference("llama", tie_word_embeddings=False)
     words = ["<s>", "</s>", *(chr(letter) for letter in range(33, 126)), "xy"]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ingot.inference.sampling import Sampling
+from ingot.tokens.chat import Message
+
+
+def wrong(solution: Sequence[Message]) -> list[Message]:
+    """The same conversation with a wrong answer at its end, in the right form."""
+    *before, last = solution
+    return [*before, replace(last, content=f"{last.content}1")]
 
 
 @dataclass(eq=False)

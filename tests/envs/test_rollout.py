@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
-from tests.envs.script import Reply, Script
+from tests.envs.script import Reply, Script, wrong
 
 TEXT = "What is the calculator? It works out an expression, and tells the result of large numbers. " * 20
 CHAT = ChatFormat(train_tokenizer([TEXT], TokenizerConfig(vocabulary_size=320)))
@@ -98,8 +97,7 @@ def test_solutions_come_back_token_for_token_with_the_training_mask(split: Any) 
 
 def test_wrong_answers_earn_nothing() -> None:
     tasks = MIX.generate(4, 40, "test")
-    rng = random.Random(0)
-    policy = Scripted(tasks, lambda task: MIX.weaker(task, rng))
+    policy = Scripted(tasks, lambda task: wrong(MIX.solution(task)))
     assert [trajectory.score.reward for trajectory in rollout(tasks, policy, CHAT)] == [0.0] * 40
 
 

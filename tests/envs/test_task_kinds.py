@@ -1,19 +1,21 @@
-"""Every task kind: solutions are right, wrong answers are wrong, splits are disjoint, traces are true."""
+"""Every task kind: solutions are right, wrong answers are wrong, splits are disjoint by fact, traces are true."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
-from ingot.envs.task import TASKS, TEST_SHARE, Split, TaskKind, make_task, question_split
+from ingot.envs.task import TASKS, TEST_SHARE, Split, Task, TaskKind, fact_split, make_task
 from ingot.envs.tasks.arithmetic import Arithmetic, work_out
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.tasks.no_think import NoThink
+from ingot.envs.tasks.small_talk import SmallTalk
 from ingot.envs.tasks.strings import Strings
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
@@ -24,6 +26,7 @@ OTHERS: dict[str, TaskKind] = {
     "words": Strings(spelled=False, letters_max=9, alphabet="abcd"),
     "direct calculator": Calculator(thinking=False, digits_min=2),
     "sums": NoThink(operations=("sum",)),
+    "direct letters": NoThink(operations=("last", "parity"), spelled=False, letters_max=6),
 }
 
 
@@ -35,8 +38,8 @@ def test_solutions_earn_the_reward_and_weaker_answers_do_not(name: str) -> None:
         for task in tasks.generate(seed, 2, splits[seed % 2]):
             right = tasks.score(task, tasks.solution(task))
             assert (right.reward, right.correct, right.format_ok) == (1.0, True, True), task
-            wrong = tasks.score(task, tasks.weaker(task, random.Random(seed)))
-            assert (wrong.reward, wrong.correct, wrong.format_ok) == (0.0, False, True), task
+            other = tasks.score(task, tasks.weaker(task, random.Random(seed)))
+            assert (other.reward, other.correct, other.format_ok) == (0.0, False, True), task
 
 
 @pytest.mark.parametrize("kind", KIND_SETS)
@@ -47,20 +50,55 @@ def test_another_tasks_solution_is_wrong(kind: str) -> None:
         assert tasks.score(first, tasks.solution(other)).correct == (other.answer == first.answer)
 
 
-def test_train_and_test_questions_are_disjoint_over_kinds_seeds_and_difficulties() -> None:
-    questions: dict[Split, set[str]] = {"train": set(), "test": set()}
+WORDING = "reverse the word spell backwards write what is can you please last letter of which in at end how many are often count"
+
+
+def fact_of(task: Task) -> tuple[object, ...]:
+    """What a question asks, read from its text alone: numbers without their order, or what is done with which word."""
+    text = task.question.lower()
+    numbers = re.findall("[0-9]+", text)
+    if "odd" in text:
+        return "parity", *numbers
+    if numbers:
+        difference = "-" in text or "minus" in text
+        sign = "-" if difference else "*" if re.search("[*]|times|multiply", text) else "+"
+        return sign, *(numbers if difference else sorted(numbers, key=int))
+    if task.kind == "small_talk":  # its wording is its fact
+        return (re.sub("[^a-z ]", "", text),)
+    counts = re.search("many|often|count", text)
+    operation = "count" if counts else "reverse" if re.search("back|reverse", text) else "last"
+    letters = [part for part in re.findall("[a-z]+", text) if part not in WORDING.split()]
+    if not letters:  # the word that was drawn is one of the wording's
+        return (text,)
+    return operation, *(sorted(letters, key=len) if counts else letters)
+
+
+def test_a_fact_is_in_one_split_in_every_wording_kind_and_difficulty() -> None:
+    """The fact is read from the question by other code than the kind's: 37 + 48, "add 48 and 37" and "48+37" are one."""
+    found: dict[Split, dict[tuple[object, ...], set[str]]] = {"train": defaultdict(set), "test": defaultdict(set)}
     for tasks in (KIND_SETS | OTHERS).values():
-        for seed in range(20):
-            for split, found in questions.items():
-                found.update(task.question for task in tasks.generate(seed, 20, split))
-    assert len(questions["train"]) > 1000 and len(questions["test"]) > 1000
-    assert not questions["train"] & questions["test"]
-    assert all(question_split(question) == "test" for question in questions["test"])
+        for seed in range(40):
+            for split, facts in found.items():
+                for task in tasks.generate(seed, 20, split):
+                    facts[fact_of(task)].add(task.question)
+    train, test = found["train"], found["test"]
+    assert len(train) > 1000 and len(test) > 1000
+    assert not train.keys() & test.keys()
+    assert len(test["+", "0", "8"] | train["+", "0", "8"]) > 5  # many wordings of one fact were seen
+    assert any(len({re.sub("[^0-9]+", " ", each) for each in asked}) > 1 for asked in test.values())  # in both orders
 
 
-def test_the_test_split_is_a_fifth_of_all_questions() -> None:
-    questions = [f"What is {left} + {right}?" for left in range(100) for right in range(100)]
-    share = sum(question_split(question) == "test" for question in questions) / len(questions)
+def test_what_is_asked_in_other_words_or_another_order_has_the_same_split() -> None:
+    sums = {task.asked: task.split for seed in range(60) for task in Arithmetic().generate(seed, 40, "test")}
+    assert any(left != right for left, _, right in sums)
+    swapped = [task for seed in range(60) for task in Arithmetic().generate(seed, 40, "train")]
+    assert not {(task.asked[2], "+", task.asked[0]) for task in swapped} & sums.keys()
+    assert Arithmetic(operators=("-",)).generate(0, 1, "test")[0].split == "test"
+
+
+def test_the_test_split_is_a_fifth_of_all_facts() -> None:
+    facts = [f"{left} + {right}" for left in range(100) for right in range(100)]
+    share = sum(fact_split(fact) == "test" for fact in facts) / len(facts)
     assert abs(share - 1 / TEST_SHARE) < 0.015  # 3.75 standard deviations of a fair draw
 
 
@@ -117,17 +155,20 @@ def test_weights_must_make_sense() -> None:
 
 
 def test_more_test_tasks_than_questions_is_an_error_and_train_repeats() -> None:
-    few = NoThink(operations=("sum",), largest=3)  # 16 facts in 6 wordings: about 96 questions
-    with pytest.raises(DataError, match="asked for 100 distinct test tasks"):
-        few.generate(0, 100, "test")
-    assert len(few.generate(0, 300, "train")) == 300
+    few = NoThink(operations=("sum",), largest=5)  # 21 facts in some 20 wordings
+    with pytest.raises(DataError, match="asked for 500 distinct test tasks"):
+        few.generate(0, 500, "test")
+    assert len(few.generate(0, 800, "train")) == 800
 
 
-def test_a_world_without_test_questions_is_an_error() -> None:
-    """Two letters out of four: none of the 16 questions is a test question, so drawing would never end."""
-    few = Strings(operations=("reverse",), letters_min=2, letters_max=2, alphabet="dghi")
-    asked = {f"Reverse: {first} {second}" for first in "dghi" for second in "dghi"}
-    assert {question_split(question) for question in asked} == {"train"}
+def test_a_world_without_test_facts_is_an_error() -> None:
+    """Two letters out of four: none of the 16 facts is a test fact, so drawing would never end."""
+    pairs = next(
+        letters
+        for letters in map("".join, itertools.combinations("abcdefghijkl", 4))
+        if {fact_split(f"reverse {first}{second}") for first in letters for second in letters} == {"train"}
+    )
+    few = Strings(operations=("reverse",), letters_min=2, letters_max=2, alphabet=pairs)
     assert len(few.generate(0, 20, "train")) == 20
     with pytest.raises(DataError, match="task kind strings: none of 1000 drawn questions is a test question"):
         few.generate(0, 1, "test")
@@ -175,15 +216,32 @@ def _check_steps(left: int, operator: str, right: int, expected: int) -> None:
 
 
 def test_string_answers_agree_with_python() -> None:
-    for task in Strings().generate(3, 600, "train"):
-        command, _, spelled = task.question.partition(": ")
-        word = spelled.split(" ")
-        if command == "Reverse":
-            assert task.answer.split(" ") == list(reversed(word))
-        elif command == "Last letter":
-            assert task.answer == word[-1]
-        else:
-            assert task.answer == str(len([letter for letter in word if letter == command[-1]]))
+    kind = Strings(operations=("reverse", "last", "count"), spelled=False, letters_max=6)
+    for task in kind.generate(3, 600, "train"):
+        operation, *letters = fact_of(task)
+        word = str(letters[-1])
+        expected = {"reverse": word[::-1], "last": word[-1], "count": str(word.count(str(letters[0])))}[str(operation)]
+        assert task.answer == expected, task.question
+
+
+def test_a_spelled_word_has_blanks_in_question_trace_and_answer() -> None:
+    (task,) = Strings(operations=("reverse",)).generate(1, 1, "train")
+    (reply,) = Strings().solution(task)
+    letters = " ".join(str(task.asked[1]))
+    assert letters in task.question and reply.content == letters[::-1]
+    assert reply.thinking is not None and reply.thinking.split(" ")[1:8:2] == letters.split(" ")
+
+
+def test_small_talk_is_answered_by_what_is_meant_not_by_its_words() -> None:
+    replies = defaultdict(set)
+    for task in SmallTalk().generate(2, 400, "train"):
+        replies[task.answer].add(task.question.lower().rstrip("!?."))
+    assert len(replies["I do not know that."]) > 100 and len(replies) == 7
+    assert {task.answer for task in SmallTalk().generate(2, 100, "test")} == {"I do not know that."}
+    every = [question for asked in replies.values() for question in asked]
+    assert len(every) == len(set(every))  # no question has two answers
+    direct = SmallTalk(direct=1).generate(0, 1, "train")[0]
+    assert SmallTalk().solution(direct)[0].thinking is None
 
 
 def test_calculator_reward_needs_the_call() -> None:
@@ -197,10 +255,10 @@ def test_calculator_reward_needs_the_call() -> None:
 
 
 GOLDEN = [
-    ("calculator-bad5dc363ec1", "What is 659 - 835?", "-176"),
-    ("strings-274362d8c085", "Reverse: z x z w", "w z x z"),
-    ("arithmetic-7a8b0dbcf8d3", "What is 9 + 92?", "101"),
-    ("arithmetic-cbea8d3bd8f6", "What is 86 + 95?", "181"),
-    ("no_think-b0e012c39b43", "What is 6 + 8?", "14"),
-    ("strings-49d6138f29a3", "Last letter: s c t", "t"),
+    ("calculator-1941c4b86867", "267 + 9989", "10256"),
+    ("strings-298aa7f966de", "reverse p y d i y", "y i d y p"),
+    ("arithmetic-b8eeac9ab40d", "62 * 2 =", "124"),
+    ("arithmetic-909c378c7176", "35 + 56", "91"),
+    ("no_think-00f18b1ca7bb", "6+8", "14"),
+    ("strings-79544f47ad2e", "how many z in r z s s", "1"),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.envs.script import Reply, Script
+from tests.envs.script import Reply, Script, wrong
 
 from .conftest import World
 
@@ -103,7 +102,7 @@ def test_a_solver_that_is_right_sometimes(world: World) -> None:
 
     def answer(task: Task, number: int) -> list[Message]:
         right = {"arithmetic": number < 3, "strings": False}.get(task.kind, True)
-        return MIX.solution(task) if right else MIX.weaker(task, random.Random(0))
+        return MIX.solution(task) if right else wrong(MIX.solution(task))
 
     found = measure_tasks(SUITE, Scripted(world.chat, answer), world.chat, Asking())
     metrics = {metric.name: metric for metric in found.metrics}

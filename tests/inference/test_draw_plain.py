@@ -71,7 +71,7 @@ def test_one_logit_that_is_no_number_is_seen_wherever_it_is() -> None:
 
 
 def test_neighbours_change_nothing() -> None:
-    """A plain row beside one that truncates: exactly as alone, though that one takes another way."""
+    """A plain row in a batch with one that truncates: exactly as alone, though the other takes another path."""
     logits = torch.randn(2, 700, generator=torch.Generator().manual_seed(1))
     both = [Sampling(seed=1, temperature=0.8), Sampling(seed=2, top_k=5)]
     steps = torch.tensor([3, 4])

@@ -68,7 +68,7 @@ class Thirds:
 
 
 def balance(engine: Engine) -> None:
-    """Every page is free, left or held by whom it says, every slot is where it belongs, and all that is found is there."""
+    """Every page is free, left or held by the requests that it lists, every slot has one owner, and all that is found exists."""
     memory, pool = engine._memory, engine._memory.pool
     inside = [*engine._active, *engine._reading]
     kept = list(memory.snapshots._kept.values())
@@ -82,7 +82,7 @@ def balance(engine: Engine) -> None:
     for page, node in pool._node_of.items():
         assert node.page == page and pool._find[node.key] is node
         assert page not in free and (node.ready or page not in left)
-        if not node.ready:  # somebody is about to fill it, or those who wait for it would wait for ever
+        if not node.ready:  # a request is about to fill it, or those that wait for it would wait for ever
             assert any(page in request.pages for request in engine._reading)
     spare = [snapshot.slot for snapshot in kept] + memory.snapshots._spare
     slots = [request.slot for request in inside if request.slot is not None] + memory._slots

@@ -91,7 +91,7 @@ def test_nothing_of_old_weights_is_shared(model: Transformer) -> None:
 
 
 def test_a_running_request_keeps_its_cache_over_an_update(model: Transformer) -> None:
-    """The keys of the old weights stay: exactly what a pass with the new ones over that cache gives, and nobody shares it."""
+    """The keys of the old weights stay: exactly what a pass with the new ones over that cache gives, and no request shares it."""
     old, new = tiny_model(seed=0), tiny_model(seed=1)
     engine = Engine(model, slots=2, length=64)
     prompt = [token % VOCABULARY for token in text(20, 1)]
@@ -117,7 +117,7 @@ def test_a_running_request_keeps_its_cache_over_an_update(model: Transformer) ->
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_next_turn_keeps_the_place_of_its_conversation(model: Transformer, keeps: bool) -> None:
-    """It comes before those who came later, and finds its past; at the end of the queue the others have overwritten it."""
+    """It comes before later requests, and finds its past; at the end of the queue the others have overwritten it."""
     engine = Engine(model, slots=1, length=64)  # four pages
     prompts = [[token % VOCABULARY for token in text(40, seed)] for seed in range(4)]
     first, *others = [engine.submit(prompt, Sampling(max_new_tokens=5, seed=1)) for prompt in prompts]
@@ -152,7 +152,7 @@ def test_cancelling_frees_everything_at_once(model: Transformer) -> None:
 
 
 def test_long_prompts_do_not_stop_the_others(model: Transformer) -> None:
-    """While a prompt is read in pieces, those who are there get a token at every step."""
+    """While a prompt is read in chunks, active requests get a token at every step."""
     engine = Engine(model, slots=2, length=64, chunk=8)
     first = engine.submit([1, 2], Sampling(max_new_tokens=40))
     engine.step()

@@ -1,4 +1,4 @@
-"""Pages and snapshots against a model of what they promise: who holds what, what is found, and that nothing gets lost."""
+"""Pages and snapshots against a model of what they promise: which request holds what, what is found, and nothing gets lost."""
 
 from __future__ import annotations
 

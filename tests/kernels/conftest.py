@@ -15,7 +15,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") 
 # cases that take the interpreter ten seconds or more; smaller ones of the same tests run with the others
 LONG = re.compile(
     r"mixture-(300|1500)|plain-1500|difficult_values|models_own|compiled|the_operator|values_and_gradients\[dtype1"
-    r"|seven tokens|forty tokens|sixteen_bits|sum_of_gains|parts2"
+    r"|seven tokens|forty tokens|sixteen_bits|parts2"
 )
 
 

@@ -1,6 +1,6 @@
-"""An option that a kernel has never heard of is never ignored: as soon as it is set, the kernel is passed over.
+"""No kernel ignores an option that it does not list: as soon as it is set, the kernel is passed over.
 
-Each option class gets a field that nobody knows. Predicates of devices are made true, so that only the allow-lists decide.
+Each option class gets a field that is on no list. Predicates of devices are made true, so that only the allow-lists decide.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class MoreOptions(AttentionOptions):
 
 
 class MoreAttention(AttentionConfig):
-    fake: int = Field(0, description="nobody knows it")
+    fake: int = Field(0, description="on no list")
 
 
 class MoreRope(RopeConfig):
-    fake: int = Field(0, description="nobody knows it")
+    fake: int = Field(0, description="on no list")
 
 
 class MoreNorm(NormConfig):
-    fake: int = Field(0, description="nobody knows it")
+    fake: int = Field(0, description="on no list")
 
 
 class MoreFeedForward(FeedForwardConfig):
-    fake: int = Field(0, description="nobody knows it")
+    fake: int = Field(0, description="on no list")
 
 
 HEADS: dict[str, Any] = {"heads": 4, "key_value_heads": 2, "head_width": 8}

@@ -189,7 +189,7 @@ def test_what_is_no_number_stays_none(wrong: float, place: int) -> None:
 
 @pytest.mark.parametrize("wrong", [-100, -1, 2000, 2_000_000_000])
 def test_a_target_that_is_no_token_shows(wrong: int) -> None:
-    """And nothing beside the logits is touched."""
+    """And nothing next to the logits is touched."""
     case = Case(4, 2000, torch.float32)
     case.targets[1] = wrong
     around = torch.full((6, 2000), 7.0, device=DEVICE)

@@ -53,7 +53,7 @@ def check_write(kind: str, zero_centred: bool, device: str, dtype: torch.dtype) 
             query = run(projected.flatten(0, 1), *given, **options).unflatten(0, x.shape[:2]).transpose(1, 2)
         else:
             query = run(projected, *given, **options)
-        results.append([query, *(cache.streams[name][1:] for name in ("keys", "values"))])  # page 0 is nobody's
+        results.append([query, *(cache.streams[name][1:] for name in ("keys", "values"))])  # page 0 is for padding
     for ours, wanted in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, wanted, atol=2e-6 if dtype == torch.float32 else 0.02, rtol=1e-5)
     assert results[0][1].count_nonzero() == 8 * 2 * 24  # the keys of eight real tokens

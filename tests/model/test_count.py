@@ -74,7 +74,7 @@ def _held(cache: Cache) -> int:
     if isinstance(cache, JointCache):
         return sum(_held(part) for part in cache.parts.values())
     assert isinstance(cache, TokenCache | StateCache)
-    if isinstance(cache, TokenCache):  # whose first page belongs to nobody
+    if isinstance(cache, TokenCache):  # its first page is for padding
         return sum(stream[1:].numel() * stream.element_size() for stream in cache.streams.values())
     return sum(tensor.numel() * tensor.element_size() for tensor in cache.states.values())
 

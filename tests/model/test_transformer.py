@@ -65,7 +65,7 @@ def test_a_model_without_a_vocabulary_is_refused() -> None:
 
 
 def test_passes_with_caches_are_not_compiled() -> None:
-    """Training compiles a model's blocks; who samples from the same model meets other shapes at every step."""
+    """Training compiles a model's blocks; sampling from the same model has other shapes at every step."""
     model, tokens = random_model(config()), random_tokens(1, 6)
     wanted = model.hidden(tokens)
     for block in model.blocks:

@@ -5,7 +5,6 @@ The files are in `outside/`; docs/guides/task-kind.md shows them.
 
 from __future__ import annotations
 
-import random
 import shutil
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from ingot.train.terms import PolicyGradient, Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.outside import load_outside
+from tests.envs.script import wrong
 from tests.evals.conftest import World
 
 OUTSIDE = Path(__file__).parent / "outside"
@@ -94,7 +94,7 @@ def test_a_task_with_a_tool_of_its_own(world: World, recipe: Path, tmp_path: Pat
     mix = TaskMix(TaskMixConfig(weights={f"{recipe.parent}/lookups.py:Colours": 1.0}))
     for task in mix.generate(0, 8, "train"):
         assert mix.score(task, mix.solution(task)).reward == 1
-        assert mix.score(task, mix.weaker(task, random.Random(0))).reward == 0
+        assert mix.score(task, wrong(mix.solution(task))).reward == 0
 
 
 @pytest.mark.parametrize(

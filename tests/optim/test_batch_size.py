@@ -1,4 +1,4 @@
-"""Growing batches against a walk over all steps, and against the published sizes of DeepSeek-V3, GLM-4.5 and MiniMax-01."""
+"""Growing batches against a loop over all steps, and against the published sizes of DeepSeek-V3, GLM-4.5 and MiniMax-01."""
 
 from __future__ import annotations
 

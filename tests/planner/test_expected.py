@@ -23,7 +23,7 @@ from .test_plan import REAL
 def test_as_planned(mesh: dict[str, int], processes: int, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("x", "given/part-0.parquet")
     recipe = load_recipe(write(REAL), [f"pretrain.mesh={mesh}"])
-    assert expected_speed(recipe, "pretrain", processes) is None, "nobody knows what a CPU can do"
+    assert expected_speed(recipe, "pretrain", processes) is None, "the speed of a CPU is not known"
     monkeypatch.setattr("ingot.planner.plan.this_gpu", lambda: "h200")
     planned = next(each for each in make_plan(recipe, gpu="h200").stages if each.name == "pretrain").placement
     assert planned is not None and planned.tokens_per_second is not None

@@ -171,7 +171,7 @@ def test_plan_for_many_gpus(large: Path) -> None:
 
 
 def test_plan_of_the_recipes_own_mesh(large: Path) -> None:
-    """Without a number of devices the recipe's mesh is judged as it is."""
+    """Without a number of devices the recipe's own mesh is judged."""
     made = make_plan(load_recipe(large, ["pretrain.mesh={shard: 64}", "pretrain.micro_batch_tokens=8192"]), gpu="h200")
     placed = made.stages[2].placement
     assert placed is not None and (placed.gpus, placed.micro_batch_tokens, placed.fits) == (64, 8192, True)

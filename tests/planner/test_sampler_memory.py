@@ -1,4 +1,4 @@
-"""What stages that sample hold beside their training: by hand, and against the bytes that a stage really holds."""
+"""What stages that sample hold besides their training: by hand, and against the bytes that a stage really holds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SAMPLES: dict[str, Any] = {"steps": 1, "sequence_length": 1024, "prompts_per_ste
 def test_rl_by_hand() -> None:
     assert PAGE_BYTES == MIB
     config = RlConfig.model_validate(SAMPLES)
-    alone = (1 + 48 * 64) * PAGE_BYTES  # page 0 is nobody's; 48 samples of 64 pages
+    alone = (1 + 48 * 64) * PAGE_BYTES  # page 0 is for padding; 48 samples of 64 pages
     assert sampler_memory(llama(), config) == SamplerMemory(cache=alone)
     shared = (1 + 24 * 64) * PAGE_BYTES
     assert sampler_memory(llama(), config, processes=2) == SamplerMemory(sampler=LLAMA_BYTES, cache=shared)

@@ -51,7 +51,7 @@ def test_what_is_kept_can_be_begun_from(from_step: int, checkpoints: dict[str, A
 @pytest.mark.parametrize(
     ("from_step", "checkpoints", "fix"),
     [
-        (50, {"every": 10}, "set checkpoints.keep_every in main: only what that keeps outlives it"),
+        (50, {"every": 10}, "set checkpoints.keep_every in main: other checkpoints are deleted at its end"),
         (50, {"every": 10, "keep_every": 40}, "main keeps every 40 steps: choose one of those, or set its"),
         (40, {"every": 30, "keep_every": 40}, "main saves every 30 steps: choose one of those, or set its"),
         (45, {"every": 30, "keep_best": True}, "main saves every 30 steps"),

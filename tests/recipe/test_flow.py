@@ -204,7 +204,7 @@ def test_failure_is_recorded_and_resumed(load: Load) -> None:
 def test_a_stage_without_its_artifact_or_with_a_bad_summary(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load("name: broken\nstages: {make: }\n")
     monkeypatch.setattr(toy, "make", lambda *_: {})
-    with pytest.raises(CheckFailed, match="the make stage make ended without its documents"):
+    with pytest.raises(CheckFailed, match="the make stage make did not write its documents"):
         run_recipe(recipe, RUNS, table=toy.TABLE)
     monkeypatch.setattr(toy, "make", lambda *_: {"loss": float("nan")})
     with pytest.raises(CheckFailed, match="returned a summary that is not plain JSON"):
@@ -299,7 +299,11 @@ def test_a_stop_before_anything_is_saved_says_so(
     checkpoint_of(tiny_model(tiny_tokenizer()), Path("base"))
     recipe = load_recipe(write(json.dumps({"name": "small", "stages": {kind: SHORT | options}})))
     stop = StopSignal()
-    said = rf"its work is saved in runs/small/{kind}-\w+" if saved else "nothing of it is saved yet, it begins again"
+    said = (
+        rf"its work is saved in runs/small/{kind}-\w+"
+        if saved
+        else "none of its work is saved yet; it will start again"
+    )
     with pytest.raises(Interrupted, match=rf"^stopped in stage {kind}; {said}$"):
         run_recipe(recipe, RUNS, stop=stop, progress=StopWhen(stop, steps))
     assert bool(list(RUNS.glob("small/*/steps/step-*"))) == saved
@@ -322,7 +326,9 @@ def test_answers_that_are_kept_are_saved_work(write: Write, monkeypatch: pytest.
 
 def test_a_stop_in_a_stage_that_never_saves_parts_says_so(load: Load) -> None:
     table, stop = {**toy.TABLE, "train": replace(toy.TABLE["train"], resumes=False)}, StopSignal()
-    with pytest.raises(Interrupted, match=r"^stopped in stage second; nothing of it is saved yet, it begins again$"):
+    with pytest.raises(
+        Interrupted, match=r"^stopped in stage second; none of its work is saved yet; it will start again$"
+    ):
         run_recipe(load(TEXT), RUNS, table=table, stop=stop, progress=StopAt(stop, 2))
 
 

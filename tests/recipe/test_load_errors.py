@@ -143,7 +143,7 @@ def test_stage_that_is_no_mapping(problem: Problem) -> None:
         "recipe.yaml:2: make: expected the options of the stage (a mapping)\n  fix: is it an option of the stage above?"
     )
     assert problem("stages:\n  make: 3\n") == f"{expected} then indent it as the others are"
-    message = "recipe.yaml:2: 'ma/ke' is no name for a stage\n  fix: use letters, digits, - and _"
+    message = "recipe.yaml:2: 'ma/ke' is not a valid stage name\n  fix: use letters, digits, - and _"
     assert problem("stages:\n  ma/ke: {stage: make}\n") == message
 
 
@@ -217,7 +217,7 @@ def test_a_stage_folder_without_the_artifact(problem: Problem, write: Write) -> 
 def test_a_teacher_must_be_named(problem: Problem) -> None:
     text = "stages:\n  make:\n  train:\n  teach:\n"
     message = (
-        "recipe.yaml:4: teach: say which checkpoint is the teacher\n"
+        "recipe.yaml:4: teach: which checkpoint is the teacher?\n"
         "  fix: write inputs: {teacher: STAGE} or a path; earlier stages that make one: train"
     )
     assert problem(text) == message
@@ -228,8 +228,8 @@ def test_a_teacher_must_be_named(problem: Problem) -> None:
     [
         ("", "recipe.yaml: the file is empty\n  fix: write name, seed and stages"),
         ("# nothing\n", "recipe.yaml: the file is empty\n  fix: write name, seed and stages"),
-        ("- a\n", "recipe.yaml:1: a recipe is a mapping of keys to values\n  fix: write name, seed and stages"),
-        ("just words", "recipe.yaml:1: a recipe is a mapping of keys to values\n  fix: write name, seed and stages"),
+        ("- a\n", "recipe.yaml:1: expected a mapping of keys to values\n  fix: write name, seed and stages"),
+        ("just words", "recipe.yaml:1: expected a mapping of keys to values\n  fix: write name, seed and stages"),
         ("name: x\n", "recipe.yaml:1: the recipe has no stages\n  fix: write stages: {pretrain: …}"),
         ("name: x\nstages: {}\n", "recipe.yaml:2: the recipe has no stages\n  fix: write stages: {pretrain: …}"),
         (
@@ -239,12 +239,12 @@ def test_a_teacher_must_be_named(problem: Problem) -> None:
         ),
         (
             "name: a b\nstages: {make: }\n",
-            "recipe.yaml:1: name: 'a b' is no name for a recipe"
+            "recipe.yaml:1: name: 'a b' is not a valid recipe name"
             "\n  fix: the name becomes a folder: use letters, digits, dots, - and _",
         ),
         (
             "name: [1]\nstages: {make: }\n",
-            "recipe.yaml:1: name: [1] is no name for a recipe"
+            "recipe.yaml:1: name: [1] is not a valid recipe name"
             "\n  fix: the name becomes a folder: use letters, digits, dots, - and _",
         ),
         ("seed: -1\nstages: {make: }\n", "recipe.yaml:1: seed: expected a whole number from 0 to 4294967295, given -1"),
@@ -362,11 +362,11 @@ def test_set_problems(problem: Problem) -> None:
     message = "--set train.steps.x=3: train.steps: expected a whole number, given a mapping"
     assert problem(text, ["train.steps.x=3"]) == message
     assert problem(text, ["tran.steps=3"]) == "--set tran.steps=3: no stage is named tran\n  fix: did you mean train?"
-    message = "--set train.steps: a value to set needs a key and a value\n  fix: write --set stage.key=value"
+    message = "--set train.steps: expected a key and a value\n  fix: write --set stage.key=value"
     assert problem(text, ["train.steps"]) == message
-    message = "--set .steps=3: a key to set is names with dots between them\n  fix: write --set stage.key=value"
+    message = "--set .steps=3: a key is names separated by dots\n  fix: write --set stage.key=value"
     assert problem(text, [".steps=3"]) == message
-    message = "--set make.sources.4.weight=3: 4 is no index of a list of 1\n  fix: count from 0"
+    message = "--set make.sources.4.weight=3: 4 is not an index of a list of 1\n  fix: count from 0"
     assert problem(text, ["make.sources.4.weight=3"]) == message
     message = "--set seed=x: seed: expected a whole number from 0 to 4294967295, given 'x'"
     assert problem(text, ["seed=x"]) == message

@@ -58,6 +58,8 @@ SMALLER: dict[str, Any] = {
     "rl.group": 4,
     "distill.steps": 4,
     "distill.prompts_per_step": 6,
+    "base": None,
+    "eval.after": "each",
     "eval.suites": [
         {
             "suite": "tasks",

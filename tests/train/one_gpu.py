@@ -141,7 +141,7 @@ def assert_same(
 def group_of_one(store: Path) -> Iterator[None]:
     """A process group of this process alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NCCL_SOCKET_IFNAME", "lo")  # there is nobody else to be found on the network
+        patch.setenv("NCCL_SOCKET_IFNAME", "lo")  # there is no other machine to be found on the network
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         if DEVICE == "cuda":
             torch.cuda.set_device(0)

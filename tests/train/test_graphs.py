@@ -129,7 +129,7 @@ def test_a_part_that_waits_is_found_before_anything_is_recorded(card: Card) -> N
     for _ in range(4):
         step(graphs, batch_of(8))  # gradients are those of one step, also after the broken one
     assert passes.ran == ["default"] * 4 and card.replays == 0
-    assert lines == ["no CUDA graphs from here on: a part of the model asks the device in the middle of a pass"]
+    assert lines == ["no CUDA graphs from here on: a part of the model waits for the device in the middle of a pass"]
 
 
 def test_other_errors_are_not_swallowed(card: Card) -> None:
@@ -147,7 +147,7 @@ def test_other_errors_are_not_swallowed(card: Card) -> None:
 
 
 def test_little_memory_and_many_shapes(card: Card) -> None:
-    card.free = 4 * 10**9  # a step needs 2: one for the recording, one beside it, and some air
+    card.free = 4 * 10**9  # a step needs 2: the graph needs as much, another shape as much again, and a margin
     graphs, lines = make(Passes(card))
     for _ in range(4):
         step(graphs, batch_of(8))

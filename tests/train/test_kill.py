@@ -40,7 +40,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def uninterrupted(
     inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[dict[str, Any]], dict[str, Tensor], dict[str, str]]:
-    """Metrics without times, weights, and checksums of the run that nobody disturbs."""
+    """Metrics without times, weights, and checksums of the run that is not interrupted."""
     path = tmp_path_factory.mktemp("whole")
     assert finish(start(path, inputs)) == 0
     return result(path)

@@ -45,7 +45,7 @@ def packed(sequences: list[TokenSequence], length: int = 16) -> Batch:
 
 
 def ahead_by_hand(model: Transformer, sequences: list[TokenSequence]) -> Tensor:
-    """Each document alone: step k reads token t + k beside the state of step k − 1 and predicts token t + k + 1."""
+    """Each document alone: step k reads token t + k and the state of step k − 1, and predicts token t + k + 1."""
     assert model.multi_token is not None and model.config.multi_token is not None
     steps, total = model.config.multi_token.steps, torch.zeros((), dtype=torch.float64)
     for sequence in sequences:

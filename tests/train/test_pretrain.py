@@ -221,7 +221,7 @@ def test_ranks_share_a_steps_rows_and_make_as_many_passes(inputs: dict[str, Path
 
 
 def test_the_learning_rate_follows_the_tokens_and_the_batch(inputs: dict[str, Path], tmp_path: Path) -> None:
-    """Batches of 1, 1, 1 … 4 rows: the walk by hand of the formula in optim/batch_size.py; lr × √(rows / 4) × schedule."""
+    """Batches of 1, 1, 1 … 4 rows: the steps by hand of the formula in optim/batch_size.py; lr × √(rows / 4) × schedule."""
     folder = stage_folder(tmp_path)
     pieces = [{"until_tokens": 640, "to": 1}, {"until_tokens": 1536, "to": 0.5, "shape": "linear"}]
     config = pretrain_config(

@@ -134,7 +134,7 @@ def test_a_run_of_the_trainer(folder: StageFolder) -> None:
 
 
 def test_nothing_is_recomputed_without_gradients() -> None:
-    """Validation runs each block once, as it is."""
+    """Validation runs each block once, without recomputation."""
     model, _ = passes(shape(DENSE, layers=2), "blocks")
     plain = fresh(shape(DENSE, layers=2)).double()
     batch = uneven(4, rows=2)

@@ -153,7 +153,7 @@ def refuse(step: int) -> None:
 def test_a_run_killed_after_its_last_checkpoint_is_not_made_again(
     folder: StageFolder, listener: Listener, uninterrupted: tuple[Any, Any]
 ) -> None:
-    """The final checkpoint is there and the others are gone, but nobody has declared the stage finished yet."""
+    """The final checkpoint is there and the others are gone, but the stage is not marked as finished yet."""
     first = make_trainer(folder).run()
     trainer = make_trainer(folder, source=StepSource(refuse))
     assert trainer.run() == first

@@ -12,7 +12,7 @@ from ingot.workspace.runs import find_checkpoint, find_stage
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """curate, pretrain and sft are finished, rl is not; an older pretrain lies beside."""
+    """curate, pretrain and sft are finished, rl is not; an older pretrain is in the folder too."""
     folder = tmp_path / "runs" / "mine"
     names = {"curate": "curate-1", "pretrain": "pretrain-2", "sft": "sft-3", "rl": "rl-4"}
     for name in (*names.values(), "pretrain-0"):

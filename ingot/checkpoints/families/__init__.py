@@ -1,2 +1,1 @@
-"""Other people's checkpoints: a file per group of Hugging Face model types that says how their configuration and tensors
-correspond to Ingot's parts. table.py lists them all; family.py is the interface."""
+"""One file per group of Hugging Face model types: how their config.json and their tensors correspond to ours."""

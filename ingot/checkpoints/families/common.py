@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ingot.checkpoints.families.keys import Keys, Values
+from ingot.checkpoints.families.keys import FULL, LINEAR, SLIDING, Keys, Values
 from ingot.checkpoints.families.rotary import write_rope_keys
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
@@ -19,7 +19,6 @@ from ingot.workspace.errors import ArtifactError
 
 P = TypeVar("P")
 
-FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 ACTIVATIONS = {
     "silu": "silu",
     "gelu": "gelu",

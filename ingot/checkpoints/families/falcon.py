@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from ingot.checkpoints.families.common import (
-    common_config,
-    make_model,
-    need,
-    read_attention,
-    read_feed_forward,
-    write_attention,
-    write_feed_forward,
-)
-from ingot.checkpoints.families.family import Family, Layout
+from ingot.checkpoints.families import common
+from ingot.checkpoints.families.family import Family
 from ingot.checkpoints.families.keys import Keys, Table, Values, written
-from ingot.checkpoints.families.layouts import Names, block_layout, stack_layout
+from ingot.checkpoints.families.layouts import Names, stacked
 from ingot.checkpoints.families.rotary import read_rope, write_rope_keys
 from ingot.model.config import ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
@@ -49,14 +40,14 @@ def read_falcon(keys: Keys) -> ModelConfig:
     keys.ignore("mamba_expand", "mamba_chunk_size", "num_logits_to_keep", "mamba_use_mlp", "attn_layer_indices")
     keys.ignore("layers_block_type", "layer_types", "mlp_expansion_factor")
     factor, rope = keys.get("key_multiplier", 1.0), read_rope(keys, context=CONTEXT)
-    attention = read_attention(keys, key_value_heads=8, biases=False, key_multiplier=factor, rope=rope)
+    attention = common.read_attention(keys, key_value_heads=8, biases=False, key_multiplier=factor, rope=rope)
     parallel = {"kind": "parallel", "attention": attention, "mamba": _read_mamba(keys), **keys.fields(PARALLEL)}
     gate, down = keys.get("mlp_multipliers", [1.0, 1.0])
-    feed_forward = read_feed_forward(
+    feed_forward = common.read_feed_forward(
         keys, 14336, bias=keys.get("mlp_bias", False), gate_multiplier=gate, output_multiplier=down
     )
     blocks = [{"mixer": parallel, "feed_forward": feed_forward}] * keys.need("num_hidden_layers")
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT, **keys.fields(MODEL))
+    return common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT, **keys.fields(MODEL))
 
 
 def _read_mamba(keys: Keys) -> Values:
@@ -81,12 +72,12 @@ def _number(value: Any) -> float:
 
 
 def write_falcon(config: ModelConfig) -> Values:
-    parallel, feed_forward = need(config, ParallelConfig), need(config, FeedForwardConfig)
+    parallel, feed_forward = common.need(config, ParallelConfig), common.need(config, FeedForwardConfig)
     attention, mamba = parallel.attention, parallel.mamba
     high = mamba.time_step_max if mamba.time_step_max is not None else {"__float__": "Infinity"}
     return {
-        **common_config(config),
-        **write_attention(attention),
+        **common.common_config(config),
+        **common.write_attention(attention),
         **write_rope_keys(attention.rope),
         "attention_bias": attention.query_key_value_bias,
         "key_multiplier": attention.key_multiplier,
@@ -99,15 +90,12 @@ def write_falcon(config: ModelConfig) -> Values:
         "mamba_rms_norm": mamba.norm != "none",
         "mamba_norm_before_gate": mamba.norm != "gate_first",
         "time_step_limit": [mamba.time_step_min, high],
-        **write_feed_forward(config),
+        **common.write_feed_forward(config),
         "mlp_bias": feed_forward.bias,
         "mlp_multipliers": [feed_forward.gate_multiplier, feed_forward.output_multiplier],
         **written(config, MODEL),
     }
 
 
-def falcon_layout(config: ModelConfig) -> Layout:
-    return stack_layout(config, partial(block_layout, names=NAMES), norm="final_layernorm")
-
-
-FALCON_H1 = Family(("falcon_h1",), "FalconH1ForCausalLM", read_falcon, write_falcon, falcon_layout)
+LAYOUT = stacked(NAMES.layer, norm="final_layernorm")
+FALCON_H1 = Family(("falcon_h1",), "FalconH1ForCausalLM", read_falcon, write_falcon, LAYOUT)

@@ -1,4 +1,4 @@
-"""What a Hugging Face model type is to Ingot: a translation of its config.json and of its tensors.
+"""The interface of a family: how a Hugging Face model type's config.json and tensors are translated.
 
 Three functions make a family. `read` turns the keys of config.json into a ModelConfig; `write` does the reverse; `layout`
 names every tensor and says which part of which parameter it is. Nothing else in Ingot knows of families.
@@ -46,7 +46,7 @@ class ViewPair:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a Hugging Face tensor consists of. `shape` is needed only where it is not the shape of the first pair's view.
+    """The parts of a Hugging Face tensor. `shape` is needed only where it is not the shape of the first pair's view.
 
     A `duplicate` is a second copy of what another tensor holds: always written, optional when reading, and it must be equal.
     A `computed` tensor follows from the configuration: it has no pairs, is written, and is not read.

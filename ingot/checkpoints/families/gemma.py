@@ -8,23 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    SLIDING,
-    expect_divisible,
-    make_model,
-    need,
-    read_activation,
-    read_attention,
-    read_layer_types,
-    rope_of,
-    softmax_config,
-    write_bias,
-    write_feed_forward,
-    write_layer_types,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family
-from ingot.checkpoints.families.keys import Keys, Values
+from ingot.checkpoints.families.keys import FULL, SLIDING, Keys, Values
 from ingot.checkpoints.families.layouts import Names, stacked
 from ingot.checkpoints.families.rotary import read_rope, write_ropes_by_type
 from ingot.model.config import ModelConfig
@@ -43,20 +29,20 @@ NAMES = Names(
 
 
 def read_gemma2(keys: Keys) -> ModelConfig:
-    types = read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 2 else FULL)
+    types = common.read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 2 else FULL)
     rope = read_rope(keys, context=CONTEXT_2)
     attention = {"softcap": keys.raw("attn_logit_softcapping", 50.0)}
     return _read(keys, types, {FULL: rope, SLIDING: rope}, attention, context=CONTEXT_2, softcap=30.0)
 
 
 def write_gemma2(config: ModelConfig) -> Values:
-    return _write(config) | {"attn_logit_softcapping": need(config, AttentionConfig).softcap}
+    return _write(config) | {"attn_logit_softcapping": common.need(config, AttentionConfig).softcap}
 
 
 def read_gemma3(keys: Keys) -> ModelConfig:
     keys.expect(attn_logit_softcapping=None)  # transformers reads it and computes without it
     period = keys.get("sliding_window_pattern", keys.get("_sliding_window_pattern", 6))
-    types = read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % period else FULL)
+    types = common.read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % period else FULL)
     local = keys.get("rope_local_base_freq", 10_000.0)
     full = read_rope(keys, base=1_000_000.0, context=CONTEXT_3, layer_type=FULL)
     sliding = read_rope(keys.having(rope_theta=None), base=local, context=CONTEXT_3, layer_type=SLIDING)
@@ -65,8 +51,8 @@ def read_gemma3(keys: Keys) -> ModelConfig:
 
 
 def write_gemma3(config: ModelConfig) -> Values:
-    sliding = rope_of(config, windowed=True)
-    ropes = write_ropes_by_type(rope_of(config, windowed=False), sliding)
+    sliding = common.rope_of(config, windowed=True)
+    ropes = write_ropes_by_type(common.rope_of(config, windowed=False), sliding)
     return _write(config) | ropes | ({"rope_local_base_freq": sliding.base} if sliding else {})
 
 
@@ -82,11 +68,11 @@ def _read(
     keys.ignore("hidden_act")  # an older name that hidden_activation overrules
     keys.expect(use_bidirectional_attention=False)
     window = keys.raw("sliding_window", 4096)
-    attention |= read_attention(keys, heads=8, key_value_heads=4, head_width=256, biases=False)
-    expect_divisible(keys, attention)
+    attention |= common.read_attention(keys, heads=8, key_value_heads=4, head_width=256, biases=False)
+    common.expect_divisible(keys, attention)
     scalar = keys.get("query_pre_attn_scalar", 256)
     attention["scale"] = None if scalar == attention["head_width"] else scalar**-0.5
-    activation = read_activation(keys, "hidden_activation", "gelu_pytorch_tanh")
+    activation = common.read_activation(keys, "hidden_activation", "gelu_pytorch_tanh")
     blocks = [
         {
             "mixer": {**attention, "rope": ropes[kind], "window": window if kind == SLIDING else None},
@@ -95,7 +81,7 @@ def _read(
         }
         for kind in types
     ]
-    return make_model(
+    return common.make_model(
         keys,
         blocks,
         epsilon=1e-6,
@@ -109,16 +95,16 @@ def _read(
 
 
 def _write(config: ModelConfig) -> Values:
-    attention = need(config, AttentionConfig)
+    attention = common.need(config, AttentionConfig)
     return {
-        **softmax_config(config),
-        **write_layer_types(config),
-        **write_bias(config),
-        **write_feed_forward(config, "hidden_activation"),
+        **common.softmax_config(config),
+        **common.write_layer_types(config),
+        **common.write_bias(config),
+        **common.write_feed_forward(config, "hidden_activation"),
         "query_pre_attn_scalar": attention.head_width if attention.scale is None else round(attention.scale**-2),
         "final_logit_softcapping": config.logit_softcap,
     }
 
 
-GEMMA2 = Family(("gemma2",), "Gemma2ForCausalLM", read_gemma2, write_gemma2, stacked(NAMES))
-GEMMA3 = Family(("gemma3_text",), "Gemma3ForCausalLM", read_gemma3, write_gemma3, stacked(NAMES))
+GEMMA2 = Family(("gemma2",), "Gemma2ForCausalLM", read_gemma2, write_gemma2, stacked(NAMES.layer))
+GEMMA3 = Family(("gemma3_text",), "Gemma3ForCausalLM", read_gemma3, write_gemma3, stacked(NAMES.layer))

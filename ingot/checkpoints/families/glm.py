@@ -5,14 +5,7 @@ The router is that of DeepSeek-V3; a multi-token prediction module may follow th
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    make_model,
-    need,
-    read_attention,
-    read_feed_forward,
-    softmax_config,
-    write_bias,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family
 from ingot.checkpoints.families.keys import Keys, Values
 from ingot.checkpoints.families.layouts import stacked
@@ -27,7 +20,7 @@ CONTEXT = 131_072
 
 
 def read_glm4_moe(keys: Keys) -> ModelConfig:
-    attention = read_attention(
+    attention = common.read_attention(
         keys,
         heads=96,
         key_value_heads=8,
@@ -36,20 +29,20 @@ def read_glm4_moe(keys: Keys) -> ModelConfig:
         rope=read_rope(keys, share=0.5, context=CONTEXT),
     )
     mixture = read_v3_mixture(keys, experts=128, width=1408, scaling=1.0)
-    dense, first = read_feed_forward(keys, 10944), keys.get("first_k_dense_replace", 1)
+    dense, first = common.read_feed_forward(keys, 10944), keys.get("first_k_dense_replace", 1)
     layers = range(keys.need("num_hidden_layers"))
     blocks = [{"mixer": attention, "feed_forward": dense if layer < first else mixture} for layer in layers]
-    return read_multi_token(keys, make_model(keys, blocks, epsilon=1e-5, context=CONTEXT))
+    return read_multi_token(keys, common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT))
 
 
 def write_glm4_moe(config: ModelConfig) -> Values:
     return {
-        **softmax_config(config, partial=True),
+        **common.softmax_config(config, partial=True),
         **write_mixture(config),
-        **write_v3_mixture(need(config, MoeConfig)),
+        **write_v3_mixture(common.need(config, MoeConfig)),
         **write_multi_token(config),
-        **write_bias(config),
-        "use_qk_norm": need(config, AttentionConfig).query_key_norm != "none",
+        **common.write_bias(config),
+        "use_qk_norm": common.need(config, AttentionConfig).query_key_norm != "none",
         "first_k_dense_replace": sparse_layers(config).index(True),
     }
 

@@ -7,20 +7,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    SLIDING,
-    make_model,
-    need,
-    read_attention,
-    read_layer_types,
-    softmax_config,
-    write_bias,
-    write_layer_types,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family, Layout, TensorMap, ViewPair, maps_to
-from ingot.checkpoints.families.keys import Keys, Values
-from ingot.checkpoints.families.layouts import Names, norms_and_mixer, stack_layout
+from ingot.checkpoints.families.keys import FULL, SLIDING, Keys, Values
+from ingot.checkpoints.families.layouts import LLAMA_NAMES, stacked
 from ingot.checkpoints.families.mixture import read_mixture, write_every_mixture
 from ingot.checkpoints.families.rotary import read_rope
 from ingot.model.config import BlockConfig, ModelConfig
@@ -36,7 +26,7 @@ YARN = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-"""What the transformers class takes where a config.json says nothing of the rotation."""
+"""The default of the transformers class where a config.json does not mention the rotation."""
 
 
 def read_gpt_oss(keys: Keys) -> ModelConfig:
@@ -44,9 +34,11 @@ def read_gpt_oss(keys: Keys) -> ModelConfig:
     keys.expect(swiglu_alpha=1.702)
     if not keys.has("rope_parameters") and not keys.has("rope_scaling"):
         keys = keys.having(rope_parameters=YARN)
-    types = read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 2 else FULL)
+    types = common.read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 2 else FULL)
     rope, window = read_rope(keys, base=150_000.0, context=CONTEXT), keys.raw("sliding_window", 128)
-    attention = read_attention(keys, heads=64, key_value_heads=8, head_width=64, biases=True, sinks=True, rope=rope)
+    attention = common.read_attention(
+        keys, heads=64, key_value_heads=8, head_width=64, biases=True, sinks=True, rope=rope
+    )
     router = {"score": "top_k_softmax", "bias": True}
     expert = {"bias": True, "clamp": keys.get("swiglu_limit", 7.0), "up_offset": 1.0}
     mixture = read_mixture(
@@ -57,27 +49,23 @@ def read_gpt_oss(keys: Keys) -> ModelConfig:
         {"mixer": {**attention, "window": window if kind == SLIDING else None}, "feed_forward": mixture}
         for kind in types
     ]
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT, norm={"cast": "after_gain"})
+    return common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT, norm={"cast": "after_gain"})
 
 
 def write_gpt_oss(config: ModelConfig) -> Values:
     return {
-        **softmax_config(config),
-        **write_layer_types(config),
-        **write_bias(config),
+        **common.softmax_config(config),
+        **common.write_layer_types(config),
+        **common.write_bias(config),
         **write_every_mixture(config, "num_local_experts"),
-        "swiglu_limit": need(config, MoeConfig).expert.clamp,
+        "swiglu_limit": common.need(config, MoeConfig).expert.clamp,
         "hidden_act": "silu",
     }
 
 
-def gpt_oss_layout(config: ModelConfig) -> Layout:
-    return stack_layout(config, _layer)
-
-
 def _layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
     assert isinstance(block.feed_forward, MoeConfig)
-    layout = norms_and_mixer(ours, theirs, block, site, Names())
+    layout = LLAMA_NAMES.norms_and_mixer(ours, theirs, block, site)
     count, inner = block.feed_forward.experts, block.feed_forward.expert.width
     ours, theirs = f"{ours}feed_forward.", f"{theirs}mlp."
     return layout | {
@@ -103,4 +91,4 @@ def in_then_out(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2) if tensor.dim() == 3 else tensor
 
 
-GPT_OSS = Family(("gpt_oss",), "GptOssForCausalLM", read_gpt_oss, write_gpt_oss, gpt_oss_layout)
+GPT_OSS = Family(("gpt_oss",), "GptOssForCausalLM", read_gpt_oss, write_gpt_oss, stacked(_layer))

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from ingot.workspace.errors import ArtifactError
 
 T = TypeVar("T")
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"  # entries of `layer_types`
 Values = dict[str, Any]  # keys of config.json, or fields of our options, with their values
 Table = Mapping[str, tuple[str, Any]]  # key of config.json: our field, and the default of the transformers class
 

@@ -1,4 +1,4 @@
-"""Kimi Linear: Kimi delta attention with latent attention without positions in between, and mixtures like DeepSeek-V3's.
+"""Kimi Linear: layers of Kimi delta attention, latent attention without positions in between, mixtures like DeepSeek-V3's.
 
 config.json has keys of its own for many things, and released files another spelling of the layers (`linear_attn_config`,
 counted from 1) than transformers.
@@ -6,19 +6,10 @@ counted from 1) than transformers.
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    LINEAR,
-    common_config,
-    make_model,
-    need,
-    read_feed_forward,
-    use_spellings,
-    write_recurrent_types,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.deepseek import read_mla, write_mla
 from ingot.checkpoints.families.family import Family
-from ingot.checkpoints.families.keys import Keys, Table, Values, written
+from ingot.checkpoints.families.keys import FULL, LINEAR, Keys, Table, Values, written
 from ingot.checkpoints.families.layouts import Names, stacked
 from ingot.checkpoints.families.mixture import read_v3_mixture, sparse_layers, write_mixture, write_v3_mixture
 from ingot.model.config import ModelConfig
@@ -48,7 +39,7 @@ RELEASED = {"num_heads": "heads", "head_dim": "head_width", "short_conv_kernel_s
 
 
 def read_kimi_linear(keys: Keys) -> ModelConfig:
-    keys = use_spellings(keys, SPELLINGS)
+    keys = common.use_spellings(keys, SPELLINGS)
     keys.expect(mla_use_nope=True, moe_router_activation_func="sigmoid", use_grouped_topk=True, moe_layer_freq=1)
     keys.expect(num_nextn_predict_layers=0)
     keys.ignore("rope_theta", "rope_scaling", "rope_parameters")  # nothing rotates
@@ -63,22 +54,22 @@ def read_kimi_linear(keys: Keys) -> ModelConfig:
     types = types or [FULL if layer and layer % 4 == 0 else LINEAR for layer in range(depth)]
     first = keys.get("first_k_dense_replace", 1)
     kinds = kinds or ["dense" if layer < first else "sparse" for layer in range(depth)]
-    mixture, dense = read_v3_mixture(keys, width=1024, scaling=2.446), read_feed_forward(keys, 9216)
+    mixture, dense = read_v3_mixture(keys, width=1024, scaling=2.446), common.read_feed_forward(keys, 9216)
     blocks = [
         {"mixer": latent if kind == FULL else kda, "feed_forward": mixture if channel == "sparse" else dense}
         for kind, channel in zip(types, kinds, strict=True)
     ]
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
+    return common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
 
 
 def write_kimi_linear(config: ModelConfig) -> Values:
     values = {
-        **common_config(config),
-        **write_mla(need(config, MlaConfig)),
+        **common.common_config(config),
+        **write_mla(common.need(config, MlaConfig)),
         **write_mixture(config),
-        **written(need(config, KdaConfig), KDA),
-        **write_v3_mixture(need(config, MoeConfig)),
-        **write_recurrent_types(config, MlaConfig),
+        **written(common.need(config, KdaConfig), KDA),
+        **write_v3_mixture(common.need(config, MoeConfig)),
+        **common.write_recurrent_types(config, MlaConfig),
         "mlp_layer_types": ["sparse" if one else "dense" for one in sparse_layers(config)],
     }
     names = {usual: name for name, usual in SPELLINGS.items() if name != "num_local_experts"}
@@ -90,6 +81,6 @@ KIMI_LINEAR = Family(
     "KimiLinearForCausalLM",
     read_kimi_linear,
     write_kimi_linear,
-    stacked(NAMES),
+    stacked(NAMES.layer),
     renames=((r"\.block_sparse_moe\.(gate|up|down)_proj\.", r".mlp.\1_proj."),),  # transformers saves dense ones so
 )

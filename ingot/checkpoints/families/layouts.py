@@ -1,14 +1,13 @@
 """Tensor names of the parts that many families share: which Hugging Face tensor is which parameter of a layer.
 
-A family states its names in a `Names` table; `stacked(Names(…))` is then its whole layout. In every function `ours` and `theirs`
-are the beginnings of the names, such as `blocks.3.mixer.` and `model.layers.3.self_attn.`
+A family states its names in a `Names` table; `stacked(NAMES.layer)` is then its whole layout. In every function `ours` and
+`theirs` are the beginnings of the names, such as `blocks.3.mixer.` and `model.layers.3.self_attn.`
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from ingot.checkpoints.families.family import Layout, View, maps_to, rows
 from ingot.checkpoints.families.multi_token import multi_token_layout
@@ -30,7 +29,7 @@ BlockLayout = Callable[[str, str, BlockConfig, Site], Layout]
 
 @dataclass(frozen=True)
 class Names:
-    """What a family calls the tensors of a layer. The defaults are the names of Llama, with DeepSeek-V3's for mixtures."""
+    """A family's names for the tensors of a layer. The defaults are the names of Llama, with DeepSeek-V3's for mixtures."""
 
     norms: Mapping[str, str] = field(
         default_factory=lambda: {"mixer_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"}
@@ -45,73 +44,86 @@ class Names:
     experts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")  # the projections of one expert
     shared: str = "shared_experts"
 
+    def layer(self, ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
+        """All tensors of a layer."""
+        layout, channel = self.norms_and_mixer(ours, theirs, block, site), block.feed_forward
+        if isinstance(channel, MoeConfig):
+            return layout | self.mixture_layout(f"{ours}feed_forward.", f"{theirs}{self.mixture}.", channel)
+        if channel is not None:
+            layout |= feed_forward_layout(f"{ours}feed_forward.", f"{theirs}{self.feed_forward}.", channel)
+        return layout
 
-def stacked(names: Names | None = None) -> Callable[[ModelConfig], Layout]:
-    """The layout of a model with these names, multi-token modules included."""
-    layer = partial(block_layout, names=names or Names())
-    return lambda config: stack_layout(config, layer) | multi_token_layout(config, layer)
+    def norms_and_mixer(self, ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
+        """The norms of the parts that the layer has, and its mixer."""
+        layout: Layout = {}
+        for part, name in self.norms.items():
+            if getattr(block, "mixer" if part.startswith("mixer") else "feed_forward") is not None:
+                layout[f"{theirs}{name}.weight"] = maps_to(f"{ours}{part}.gain")
+        return layout if block.mixer is None else layout | self.mixer_layout(f"{ours}mixer.", theirs, block.mixer, site)
+
+    def mixer_layout(self, ours: str, theirs: str, mixer: MixerConfig, site: Site) -> Layout:
+        """The mixer of a layer; `theirs` is the beginning of the layer's names."""
+        softmax, recurrent = f"{theirs}{self.mixer}.", f"{theirs}{self.recurrent}."
+        match mixer:
+            case AttentionConfig():
+                return attention_layout(ours, softmax, mixer, self.gate)
+            case MlaConfig():
+                return mla_layout(ours, softmax, mixer)
+            case ParallelConfig():
+                attention = attention_layout(f"{ours}attention.", softmax, mixer.attention, self.gate)
+                return attention | mamba_layout(f"{ours}mamba.", recurrent, mixer.mamba)
+            case Mamba2Config():
+                return mamba_layout(ours, recurrent, mixer)
+            case KdaConfig():
+                return kda_layout(ours, recurrent, mixer)
+            case GatedDeltaConfig():
+                return gated_delta_layout(ours, recurrent, mixer, site.width)
+            case LightningConfig():
+                return lightning_layout(ours, recurrent, mixer, site)
+        raise TypeError(f"no family has tensors of a {type(mixer).__name__}")
+
+    def mixture_layout(self, ours: str, theirs: str, mixture: MoeConfig) -> Layout:
+        """Router, selection bias, experts one by one, shared expert and its gate, and the projections of a latent."""
+        layout = {f"{theirs}{self.router}.weight": maps_to(f"{ours}router.weight")}
+        if mixture.router.selection_bias:
+            layout[f"{theirs}{self.selection}"] = maps_to(f"{ours}router.selection_bias")
+        layout |= experts_layout(f"{ours}experts.", f"{theirs}experts.", mixture, self.experts)
+        if mixture.shared is not None:
+            layout |= feed_forward_layout(f"{ours}shared.", f"{theirs}{self.shared}.", mixture.shared)
+        if mixture.shared_gate:
+            layout[f"{theirs}{self.shared}_gate.weight"] = maps_to(f"{ours}shared_gate.weight")
+        if mixture.latent is not None:
+            layout[f"{theirs}fc1_latent_proj.weight"] = maps_to(f"{ours}latent_down.weight")
+            layout[f"{theirs}fc2_latent_proj.weight"] = maps_to(f"{ours}latent_up.weight")
+        return layout
 
 
-def stack_layout(
-    config: ModelConfig,
-    layer: BlockLayout,
+LLAMA_NAMES = Names()
+
+
+def stacked(
+    layer: BlockLayout = LLAMA_NAMES.layer,
     *,
     stem: str = "model.",
     embedding: str = "embed_tokens",
     norm: str = "norm",
-) -> Layout:
-    """Embedding, layers, last norm, and the head if it is a matrix of its own."""
-    layout = {
-        f"{stem}{embedding}.weight": maps_to("embedding.weight"),
-        f"{stem}{norm}.weight": maps_to("norm.gain"),
-    }
-    if not config.tied_embeddings:
-        layout["lm_head.weight"] = maps_to("output.weight")
-    for number in range(config.depth):
-        site = Site(config.width, number, config.depth, config.norm)
-        layout |= layer(f"blocks.{number}.", f"{stem}layers.{number}.", config.block(number), site)
+    modules: Callable[[ModelConfig, BlockLayout], Layout] = multi_token_layout,
+) -> Callable[[ModelConfig], Layout]:
+    """The layout of a family: embedding, layers, last norm, the head if it is a matrix of its own, multi-token modules."""
+
+    def layout(config: ModelConfig) -> Layout:
+        found = {
+            f"{stem}{embedding}.weight": maps_to("embedding.weight"),
+            f"{stem}{norm}.weight": maps_to("norm.gain"),
+        }
+        if not config.tied_embeddings:
+            found["lm_head.weight"] = maps_to("output.weight")
+        for number in range(config.depth):
+            site = Site(config.width, number, config.depth, config.norm)
+            found |= layer(f"blocks.{number}.", f"{stem}layers.{number}.", config.block(number), site)
+        return found | modules(config, layer)
+
     return layout
-
-
-def block_layout(ours: str, theirs: str, block: BlockConfig, site: Site, names: Names) -> Layout:
-    """All tensors of a layer."""
-    layout, channel = norms_and_mixer(ours, theirs, block, site, names), block.feed_forward
-    if isinstance(channel, MoeConfig):
-        return layout | mixture_layout(f"{ours}feed_forward.", f"{theirs}{names.mixture}.", channel, names)
-    if channel is not None:
-        layout |= feed_forward_layout(f"{ours}feed_forward.", f"{theirs}{names.feed_forward}.", channel)
-    return layout
-
-
-def norms_and_mixer(ours: str, theirs: str, block: BlockConfig, site: Site, names: Names) -> Layout:
-    """The norms of the parts that the layer has, and its mixer."""
-    layout: Layout = {}
-    for part, name in names.norms.items():
-        if getattr(block, "mixer" if part.startswith("mixer") else "feed_forward") is not None:
-            layout[f"{theirs}{name}.weight"] = maps_to(f"{ours}{part}.gain")
-    return layout if block.mixer is None else layout | mixer_layout(f"{ours}mixer.", theirs, block.mixer, site, names)
-
-
-def mixer_layout(ours: str, theirs: str, mixer: MixerConfig, site: Site, names: Names) -> Layout:
-    """The mixer of a layer that is called `theirs`."""
-    softmax, recurrent = f"{theirs}{names.mixer}.", f"{theirs}{names.recurrent}."
-    match mixer:
-        case AttentionConfig():
-            return attention_layout(ours, softmax, mixer, names.gate)
-        case MlaConfig():
-            return mla_layout(ours, softmax, mixer)
-        case ParallelConfig():
-            attention = attention_layout(f"{ours}attention.", softmax, mixer.attention, names.gate)
-            return attention | mamba_layout(f"{ours}mamba.", recurrent, mixer.mamba)
-        case Mamba2Config():
-            return mamba_layout(ours, recurrent, mixer)
-        case KdaConfig():
-            return kda_layout(ours, recurrent, mixer)
-        case GatedDeltaConfig():
-            return gated_delta_layout(ours, recurrent, mixer, site.width)
-        case LightningConfig():
-            return lightning_layout(ours, recurrent, mixer, site)
-    raise TypeError(f"no family has tensors of a {type(mixer).__name__}")
 
 
 def attention_layout(ours: str, theirs: str, attention: AttentionConfig, gate: str | None = None) -> Layout:
@@ -167,22 +179,6 @@ def feed_forward_layout(ours: str, theirs: str, config: FeedForwardConfig) -> La
         else:
             layout[f"{theirs}up_proj.{kind}"] = maps_to(f"{ours}up.{kind}")
         layout[f"{theirs}down_proj.{kind}"] = maps_to(f"{ours}down.{kind}")
-    return layout
-
-
-def mixture_layout(ours: str, theirs: str, mixture: MoeConfig, names: Names) -> Layout:
-    """Router, selection bias, experts one by one, shared expert and its gate, and the projections of a latent."""
-    layout = {f"{theirs}{names.router}.weight": maps_to(f"{ours}router.weight")}
-    if mixture.router.selection_bias:
-        layout[f"{theirs}{names.selection}"] = maps_to(f"{ours}router.selection_bias")
-    layout |= experts_layout(f"{ours}experts.", f"{theirs}experts.", mixture, names.experts)
-    if mixture.shared is not None:
-        layout |= feed_forward_layout(f"{ours}shared.", f"{theirs}{names.shared}.", mixture.shared)
-    if mixture.shared_gate:
-        layout[f"{theirs}{names.shared}_gate.weight"] = maps_to(f"{ours}shared_gate.weight")
-    if mixture.latent is not None:
-        layout[f"{theirs}fc1_latent_proj.weight"] = maps_to(f"{ours}latent_down.weight")
-        layout[f"{theirs}fc2_latent_proj.weight"] = maps_to(f"{ours}latent_up.weight")
     return layout
 
 

@@ -6,24 +6,11 @@ with the position instead. Experts are stacked and stored as [experts, in, out].
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    attentions_of,
-    first,
-    make_model,
-    need,
-    read_attention,
-    read_feed_forward,
-    read_layer_types,
-    read_rotated,
-    softmax_config,
-    write_bias,
-    write_rotated,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.gpt_oss import in_then_out
-from ingot.checkpoints.families.keys import Keys, Values
-from ingot.checkpoints.families.layouts import Names, block_layout, feed_forward_layout, norms_and_mixer, stack_layout
+from ingot.checkpoints.families.keys import FULL, Keys, Values
+from ingot.checkpoints.families.layouts import Names, feed_forward_layout, stacked
 from ingot.checkpoints.families.mixture import read_mixture, sparse_layers, with_shared, write_every_mixture
 from ingot.checkpoints.families.rotary import read_rope
 from ingot.model.config import BlockConfig, ModelConfig
@@ -39,9 +26,9 @@ NAMES = Names(feed_forward="feed_forward")
 
 def read_llama4(keys: Keys) -> ModelConfig:
     keys.ignore("for_llm_compressor")
-    depth, rotated = keys.need("num_hidden_layers"), read_rotated(keys)
-    types = read_layer_types(keys, lambda layer: CHUNKED if rotated[layer] else FULL, (FULL, CHUNKED))
-    attention = read_attention(keys, heads=40, key_value_heads=8, head_width=128, biases=False)
+    depth, rotated = keys.need("num_hidden_layers"), common.read_rotated(keys)
+    types = common.read_layer_types(keys, lambda layer: CHUNKED if rotated[layer] else FULL, (FULL, CHUNKED))
+    attention = common.read_attention(keys, heads=40, key_value_heads=8, head_width=128, biases=False)
     rope = read_rope(keys, base=500_000.0, pairing="interleaved", context=CONTEXT)
     temperature = {"slope": keys.get("attn_scale", 0.1), "floor": keys.get("floor_scale", 8192)}
     with_positions = {"rope": rope, "query_key_norm": "after_rope" if keys.get("use_qk_norm", True) else "none"}
@@ -53,7 +40,7 @@ def read_llama4(keys: Keys) -> ModelConfig:
     router = {"score": "sigmoid_input"}
     mixture = read_mixture(keys, experts=16, active=1, width=8192, key="intermediate_size", router=router)
     mixture = with_shared(mixture, mixture["expert"]["width"])
-    dense = read_feed_forward(keys, 16384, "intermediate_size_mlp")
+    dense = common.read_feed_forward(keys, 16384, "intermediate_size_mlp")
     blocks = [
         {
             "mixer": {
@@ -65,40 +52,36 @@ def read_llama4(keys: Keys) -> ModelConfig:
         }
         for layer in range(depth)
     ]
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
+    return common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
 
 
 def write_llama4(config: ModelConfig) -> Values:
-    dense, attentions = first(config, FeedForwardConfig), attentions_of(config)
+    dense, attentions = common.first(config, FeedForwardConfig), common.attentions_of(config)
     temperatures = [one.temperature for one in attentions if one.temperature is not None]
     temperature = temperatures[0] if temperatures else TemperatureConfig()
     chunks = [one.chunk for one in attentions]
     return {
-        **softmax_config(config),
-        **write_bias(config),
+        **common.softmax_config(config),
+        **common.write_bias(config),
         **write_every_mixture(config, "num_local_experts"),
-        **write_rotated(config),
+        **common.write_rotated(config),
         "use_qk_norm": any(one.query_key_norm == "after_rope" for one in attentions),
         "layer_types": [FULL if chunk is None else CHUNKED for chunk in chunks],
         "attention_chunk_size": next((chunk for chunk in chunks if chunk is not None), config.context),
         "attn_temperature_tuning": bool(temperatures),
         "attn_scale": temperature.slope,
         "floor_scale": temperature.floor,
-        "intermediate_size": need(config, MoeConfig).expert.width,
-        "intermediate_size_mlp": need(config, MoeConfig).expert.width if dense is None else dense.width,
+        "intermediate_size": common.need(config, MoeConfig).expert.width,
+        "intermediate_size_mlp": common.need(config, MoeConfig).expert.width if dense is None else dense.width,
         "moe_layers": [layer for layer, sparse in enumerate(sparse_layers(config)) if sparse],
     }
 
 
-def llama4_layout(config: ModelConfig) -> Layout:
-    return stack_layout(config, _layer)
-
-
 def _layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
     if isinstance(block.feed_forward, FeedForwardConfig):
-        return block_layout(ours, theirs, block, site, NAMES)
+        return NAMES.layer(ours, theirs, block, site)
     assert block.feed_forward is not None and block.feed_forward.shared is not None
-    layout = norms_and_mixer(ours, theirs, block, site, NAMES)
+    layout = NAMES.norms_and_mixer(ours, theirs, block, site)
     ours, theirs = f"{ours}feed_forward.", f"{theirs}feed_forward."
     layout[f"{theirs}router.weight"] = maps_to(f"{ours}router.weight")
     layout[f"{theirs}experts.gate_up_proj"] = maps_to(f"{ours}experts.gate_up", in_then_out)
@@ -106,4 +89,4 @@ def _layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
     return layout | feed_forward_layout(f"{ours}shared.", f"{theirs}shared_expert.", block.feed_forward.shared)
 
 
-LLAMA4 = Family(("llama4_text",), "Llama4ForCausalLM", read_llama4, write_llama4, llama4_layout)
+LLAMA4 = Family(("llama4_text",), "Llama4ForCausalLM", read_llama4, write_llama4, stacked(_layer))

@@ -6,20 +6,9 @@ a model says so (`partial_rotary_factor`), but transformers does not look at it.
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    LINEAR,
-    blocks_of,
-    make_model,
-    need,
-    read_activation,
-    read_attention,
-    read_layer_types,
-    softmax_config,
-    write_recurrent_types,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family
-from ingot.checkpoints.families.keys import Keys, Values
+from ingot.checkpoints.families.keys import FULL, LINEAR, Keys, Values
 from ingot.checkpoints.families.layouts import Names, stacked
 from ingot.checkpoints.families.mixture import read_mixture, write_every_mixture
 from ingot.checkpoints.families.recurrent import LIGHTNING_BLOCK
@@ -43,16 +32,16 @@ def read_minimax(keys: Keys) -> ModelConfig:
     keys.ignore("block_size", "shared_moe_mode", "sliding_window")
     if keys.get("sliding_window", 0):
         keys.refuse("sliding_window")
-    attention = read_attention(keys, heads=32, key_value_heads=8)
+    attention = common.read_attention(keys, heads=32, key_value_heads=8)
     width, listed = attention["head_width"], keys.raw("attn_type_list")
     attention["rope"] = read_rope(keys, base=1e6, share=keys.get("rotary_dim", width) / width, context=CONTEXT)
     lightning = {"kind": "lightning", "heads": attention["heads"], "head_width": width}
-    mixers = {FULL: attention, LINEAR: {**lightning, "activation": read_activation(keys)}}
+    mixers = {FULL: attention, LINEAR: {**lightning, "activation": common.read_activation(keys)}}
     router = {"renormalise": True}
     mixture = read_mixture(keys, experts=8, active=2, width=14336, key="intermediate_size", router=router)
     if listed is not None:
         keys = keys.having(layer_types=[FULL if one else LINEAR for one in listed])
-    types = read_layer_types(keys, lambda layer: LINEAR if layer % 2 else FULL, (FULL, LINEAR))
+    types = common.read_layer_types(keys, lambda layer: LINEAR if layer % 2 else FULL, (FULL, LINEAR))
     scales = {name: _scales(keys, *prefixes) for name, prefixes in SCALES.items()}
     blocks = [
         {
@@ -64,7 +53,7 @@ def read_minimax(keys: Keys) -> ModelConfig:
         }
         for kind in types
     ]
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
+    return common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
 
 
 def _scales(keys: Keys, ours: str, released: str) -> tuple[float, float]:
@@ -73,15 +62,15 @@ def _scales(keys: Keys, ours: str, released: str) -> tuple[float, float]:
 
 
 def write_minimax(config: ModelConfig) -> Values:
-    need(config, LightningConfig)
-    types = write_recurrent_types(config, AttentionConfig)
+    common.need(config, LightningConfig)
+    types = common.write_recurrent_types(config, AttentionConfig)
     values = {
-        **softmax_config(config),
+        **common.softmax_config(config),
         **write_every_mixture(config, "num_local_experts"),
         **types,
         "block_size": LIGHTNING_BLOCK,
     }
-    for block, kind in zip(blocks_of(config), types["layer_types"], strict=True):
+    for block, kind in zip(common.blocks_of(config), types["layer_types"], strict=True):
         prefix, _ = SCALES[kind]
         values[f"{prefix}_alpha_factor"], values[f"{prefix}_beta_factor"] = block.mixer_scales
         values["mlp_alpha_factor"], values["mlp_beta_factor"] = block.feed_forward_scales
@@ -89,5 +78,9 @@ def write_minimax(config: ModelConfig) -> Values:
 
 
 MINIMAX = Family(
-    ("minimax", "minimax_text_01", "minimax_m1"), "MiniMaxForCausalLM", read_minimax, write_minimax, stacked(NAMES)
+    ("minimax", "minimax_text_01", "minimax_m1"),
+    "MiniMaxForCausalLM",
+    read_minimax,
+    write_minimax,
+    stacked(NAMES.layer),
 )

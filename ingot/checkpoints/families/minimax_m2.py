@@ -49,4 +49,4 @@ def write_minimax_m2(config: ModelConfig) -> Values:
     }
 
 
-MINIMAX_M2 = Family(("minimax_m2",), "MiniMaxM2ForCausalLM", read_minimax_m2, write_minimax_m2, stacked(NAMES))
+MINIMAX_M2 = Family(("minimax_m2",), "MiniMaxM2ForCausalLM", read_minimax_m2, write_minimax_m2, stacked(NAMES.layer))

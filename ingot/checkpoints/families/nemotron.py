@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from ingot.checkpoints.families.common import (
-    ACTIVATIONS,
-    FULL,
-    LINEAR,
-    blocks_of,
-    common_config,
-    first,
-    make_model,
-    need,
-    read_activation,
-    read_attention,
-    use_spellings,
-    write_attention,
-)
-from ingot.checkpoints.families.family import Family, Layout
-from ingot.checkpoints.families.keys import Keys, Table, Values, written
-from ingot.checkpoints.families.layouts import Names, block_layout, stack_layout
+from ingot.checkpoints.families import common
+from ingot.checkpoints.families.family import Family
+from ingot.checkpoints.families.keys import FULL, LINEAR, Keys, Table, Values, written
+from ingot.checkpoints.families.layouts import Names, stacked
 from ingot.checkpoints.families.mixture import read_mixture, read_v3_router, write_v3_router
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
@@ -57,7 +42,7 @@ NAMES = Names(  # every part is called `mixer`, with one norm before it
 
 
 def read_nemotron(keys: Keys) -> ModelConfig:
-    keys = use_spellings(keys, SPELLINGS)
+    keys = common.use_spellings(keys, SPELLINGS)
     keys.expect(mamba_hidden_act="silu", residual_in_fp32=False, num_nextn_predict_layers=0, attention_bias=False)
     keys.expect(n_shared_experts=1)
     keys.ignore("expand", "mamba_expand", "chunk_size", "mamba_chunk_size", "use_mamba_kernels", "mamba_proj_bias")
@@ -67,7 +52,7 @@ def read_nemotron(keys: Keys) -> ModelConfig:
     keys.ignore("num_hidden_layers", "num_query_groups", "attention_head_dim")
     keys.ignore("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor")  # nothing rotates
     bias = keys.get("mlp_bias", False)
-    activation, router = read_activation(keys, "mlp_hidden_act", "relu2"), read_v3_router(keys, scaling=1.0)
+    activation, router = common.read_activation(keys, "mlp_hidden_act", "relu2"), read_v3_router(keys, scaling=1.0)
     channel = {"gated": False, "activation": activation, "bias": bias}
     mixture = read_mixture(keys, experts=8, active=2, width=7688, activation=activation, router=router)
     mixture["expert"] |= channel
@@ -75,7 +60,7 @@ def read_nemotron(keys: Keys) -> ModelConfig:
     mixture["latent"] = keys.raw("moe_latent_size")
     parts: dict[str, Values] = {
         LINEAR: {"mixer": {"kind": "mamba2", **keys.fields(MAMBA), "norm": "gate_first"}},
-        FULL: {"mixer": read_attention(keys, heads=32, key_value_heads=8, head_width=128, rope=None)},
+        FULL: {"mixer": common.read_attention(keys, heads=32, key_value_heads=8, head_width=128, rope=None)},
         DENSE: {"feed_forward": {**channel, "width": keys.get("intermediate_size", 21504)}},
         MIXTURE: {"feed_forward": mixture},
     }
@@ -83,7 +68,7 @@ def read_nemotron(keys: Keys) -> ModelConfig:
     if bias and MIXTURE in types:
         keys.refuse("mlp_bias in a model with mixtures")
     norm = {"epsilon": keys.get("layer_norm_epsilon", 1e-5), "cast": "after_gain"}
-    return make_model(keys, [parts[kind] for kind in types], epsilon=1e-5, context=4096, norm=norm)
+    return common.make_model(keys, [parts[kind] for kind in types], epsilon=1e-5, context=4096, norm=norm)
 
 
 def _layer_types(keys: Keys) -> list[str]:
@@ -99,17 +84,17 @@ def _layer_types(keys: Keys) -> list[str]:
 
 
 def write_nemotron(config: ModelConfig) -> Values:
-    mamba, attention = need(config, Mamba2Config), first(config, AttentionConfig)
-    dense, mixture = first(config, FeedForwardConfig), first(config, MoeConfig)
+    mamba, attention = common.need(config, Mamba2Config), common.first(config, AttentionConfig)
+    dense, mixture = common.first(config, FeedForwardConfig), common.first(config, MoeConfig)
     channel = dense or (mixture.expert if mixture is not None else None)
-    values = common_config(config)
+    values = common.common_config(config)
     values["layer_norm_epsilon"] = values.pop("rms_norm_eps")
     values |= {
-        **(write_attention(attention) if attention is not None else {}),
+        **(common.write_attention(attention) if attention is not None else {}),
         **written(mamba, MAMBA),
-        "layers_block_type": [_kind(block) for block in blocks_of(config)],
+        "layers_block_type": [_kind(block) for block in common.blocks_of(config)],
         "mamba_proj_bias": mamba.projection_bias,
-        "mlp_hidden_act": ACTIVATIONS.get(channel.activation) if channel is not None else "relu2",
+        "mlp_hidden_act": common.ACTIVATIONS.get(channel.activation) if channel is not None else "relu2",
         "mlp_bias": channel.bias if channel is not None else False,
     }
     if dense is not None:
@@ -133,9 +118,5 @@ def _kind(block: BlockConfig) -> str:
     return MIXTURE if isinstance(block.feed_forward, MoeConfig) else DENSE
 
 
-def nemotron_layout(config: ModelConfig) -> Layout:
-    layer = partial(block_layout, names=NAMES)
-    return stack_layout(config, layer, stem="backbone.", embedding="embeddings", norm="norm_f")
-
-
-NEMOTRON_H = Family(("nemotron_h",), "NemotronHForCausalLM", read_nemotron, write_nemotron, nemotron_layout)
+LAYOUT = stacked(NAMES.layer, stem="backbone.", embedding="embeddings", norm="norm_f")
+NEMOTRON_H = Family(("nemotron_h",), "NemotronHForCausalLM", read_nemotron, write_nemotron, LAYOUT)

@@ -5,21 +5,9 @@ OLMo 3 has windows in three of four layers, and may stretch the rotation of the 
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    SLIDING,
-    make_model,
-    read_attention,
-    read_feed_forward,
-    read_layer_types,
-    rope_of,
-    softmax_config,
-    write_bias,
-    write_feed_forward,
-    write_layer_types,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family
-from ingot.checkpoints.families.keys import Keys, Values
+from ingot.checkpoints.families.keys import FULL, SLIDING, Keys, Values
 from ingot.checkpoints.families.layouts import Names, stacked
 from ingot.checkpoints.families.rotary import read_rope, write_ropes_by_type
 from ingot.model.config import ModelConfig
@@ -36,30 +24,30 @@ def read_olmo2(keys: Keys) -> ModelConfig:
 
 
 def write_olmo2(config: ModelConfig) -> Values:
-    return softmax_config(config) | write_bias(config) | write_feed_forward(config)
+    return common.softmax_config(config) | common.write_bias(config) | common.write_feed_forward(config)
 
 
 def read_olmo3(keys: Keys) -> ModelConfig:
-    types = read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 4 else FULL)
+    types = common.read_layer_types(keys, lambda layer: SLIDING if (layer + 1) % 4 else FULL)
     ropes = {kind: read_rope(keys, base=500_000.0, layer_type=kind) for kind in (FULL, SLIDING)}
     window = keys.raw("sliding_window", 4096)
     return _read(keys, [ropes[kind] for kind in types], [window if kind == SLIDING else None for kind in types])
 
 
 def write_olmo3(config: ModelConfig) -> Values:
-    ropes = write_ropes_by_type(rope_of(config, windowed=False), rope_of(config, windowed=True))
-    return write_olmo2(config) | write_layer_types(config) | ropes
+    ropes = write_ropes_by_type(common.rope_of(config, windowed=False), common.rope_of(config, windowed=True))
+    return write_olmo2(config) | common.write_layer_types(config) | ropes
 
 
 def _read(keys: Keys, ropes: list[RopeConfig], windows: list[int | None]) -> ModelConfig:
-    attention = read_attention(keys, query_key_norm="full", biases=False)
-    feed_forward = read_feed_forward(keys, 11008)
+    attention = common.read_attention(keys, query_key_norm="full", biases=False)
+    feed_forward = common.read_feed_forward(keys, 11008)
     blocks = [
         {"mixer": {**attention, "rope": rope, "window": window}, "feed_forward": feed_forward, "residual": "post"}
         for rope, window in zip(ropes, windows, strict=True)
     ]
-    return make_model(keys, blocks, epsilon=1e-5, norm={"cast": "after_gain"})
+    return common.make_model(keys, blocks, epsilon=1e-5, norm={"cast": "after_gain"})
 
 
-OLMO2 = Family(("olmo2",), "Olmo2ForCausalLM", read_olmo2, write_olmo2, stacked(NAMES))
-OLMO3 = Family(("olmo3",), "Olmo3ForCausalLM", read_olmo3, write_olmo3, stacked(NAMES))
+OLMO2 = Family(("olmo2",), "Olmo2ForCausalLM", read_olmo2, write_olmo2, stacked(NAMES.layer))
+OLMO3 = Family(("olmo3",), "Olmo3ForCausalLM", read_olmo3, write_olmo3, stacked(NAMES.layer))

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    make_model,
-    need,
-    read_attention,
-    read_feed_forward,
-    rope_of,
-    softmax_config,
-    write_feed_forward,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family, Layout, maps_to
 from ingot.checkpoints.families.keys import Keys, Values
-from ingot.checkpoints.families.layouts import stack_layout
+from ingot.checkpoints.families.layouts import stacked
 from ingot.checkpoints.families.rotary import read_rope
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.mixers.attention import AttentionConfig
@@ -29,33 +21,32 @@ TENSORS = {
     "mlp.gate_up_proj": "feed_forward.gate_up.weight",
     "mlp.down_proj": "feed_forward.down.weight",
 }
-"""Of a layer, theirs: ours. Both have the matrices [queries | keys | values] and [gate | up] in one."""
+"""Tensors of a layer, theirs: ours. In both, [queries | keys | values] and [gate | up] are one matrix each."""
 
 
 def read_phi3(keys: Keys) -> ModelConfig:
     keys.expect(attention_bias=False, mlp_bias=False, lm_head_bias=False, full_attn_mod=1, interpolate_factor=1)
     rope = read_rope(keys, context=CONTEXT, original=CONTEXT)
-    attention = read_attention(keys, rope=rope, window=keys.raw("sliding_window"))
-    blocks = [{"mixer": attention, "feed_forward": read_feed_forward(keys, 8192)}] * keys.need("num_hidden_layers")
-    return make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
+    attention = common.read_attention(keys, rope=rope, window=keys.raw("sliding_window"))
+    blocks = [{"mixer": attention, "feed_forward": common.read_feed_forward(keys, 8192)}] * keys.need(
+        "num_hidden_layers"
+    )
+    return common.make_model(keys, blocks, epsilon=1e-5, context=CONTEXT)
 
 
 def write_phi3(config: ModelConfig) -> Values:
-    rope = rope_of(config)
+    rope = common.rope_of(config)
     longrope = rope.scaling if rope is not None and isinstance(rope.scaling, LongRopeScaling) else None
     return {
-        **softmax_config(config),
-        **write_feed_forward(config),
+        **common.softmax_config(config),
+        **common.write_feed_forward(config),
         "original_max_position_embeddings": longrope.original_context if longrope else config.context,
-        "sliding_window": need(config, AttentionConfig).window,
+        "sliding_window": common.need(config, AttentionConfig).window,
     }
 
 
-def phi_layout(config: ModelConfig) -> Layout:
-    def layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
-        return {f"{theirs}{name}.weight": maps_to(f"{ours}{part}") for name, part in TENSORS.items()}
-
-    return stack_layout(config, layer)
+def _layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
+    return {f"{theirs}{name}.weight": maps_to(f"{ours}{part}") for name, part in TENSORS.items()}
 
 
-PHI3 = Family(("phi3",), "Phi3ForCausalLM", read_phi3, write_phi3, phi_layout)
+PHI3 = Family(("phi3",), "Phi3ForCausalLM", read_phi3, write_phi3, stacked(_layer))

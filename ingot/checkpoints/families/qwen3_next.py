@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    FULL,
-    LINEAR,
-    make_model,
-    need,
-    read_attention,
-    read_feed_forward,
-    read_layer_types,
-    softmax_config,
-    write_recurrent_types,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family, Layout, TensorMap, ViewPair, maps_to
-from ingot.checkpoints.families.keys import Keys, Table, Values, written
-from ingot.checkpoints.families.layouts import Names, block_layout, stack_layout
+from ingot.checkpoints.families.keys import FULL, LINEAR, Keys, Table, Values, written
+from ingot.checkpoints.families.layouts import BlockLayout, Names, stacked
 from ingot.checkpoints.families.mixture import read_mixture, with_shared
 from ingot.checkpoints.families.qwen_moe import read_channels, read_softmax_router, write_channels
 from ingot.checkpoints.families.recurrent import grouped, within
@@ -48,17 +38,17 @@ MODULE = {
 def read_qwen3_next(keys: Keys) -> ModelConfig:
     keys.expect(attention_bias=False)
     every, rope = keys.get("full_attention_interval", 4), read_rope(keys, share=0.25, context=CONTEXT)
-    attention = read_attention(
+    attention = common.read_attention(
         keys, heads=16, key_value_heads=2, head_width=256, query_key_norm="head", gate={}, rope=rope
     )
     mixers = {FULL: attention, LINEAR: {"kind": "gated_delta", **keys.fields(DELTA)}}
     mixture = read_mixture(keys, experts=512, active=10, width=512, router=read_softmax_router(keys, renormalise=True))
     mixture = with_shared(mixture, keys.get("shared_expert_intermediate_size", 512), shared_gate=True)
-    channels = read_channels(keys, read_feed_forward(keys, 5632), mixture)
-    types = read_layer_types(keys, lambda layer: LINEAR if (layer + 1) % every else FULL, (FULL, LINEAR))
+    channels = read_channels(keys, common.read_feed_forward(keys, 5632), mixture)
+    types = common.read_layer_types(keys, lambda layer: LINEAR if (layer + 1) % every else FULL, (FULL, LINEAR))
     blocks = [{"mixer": mixers[kind], "feed_forward": channel} for kind, channel in zip(types, channels, strict=True)]
     norm = {"zero_centred": True, "cast": "after_gain"}
-    return _read_multi_token(keys, make_model(keys, blocks, epsilon=1e-6, context=CONTEXT, norm=norm))
+    return _read_multi_token(keys, common.make_model(keys, blocks, epsilon=1e-6, context=CONTEXT, norm=norm))
 
 
 def _read_multi_token(keys: Keys, model: ModelConfig) -> ModelConfig:
@@ -73,28 +63,19 @@ def _read_multi_token(keys: Keys, model: ModelConfig) -> ModelConfig:
 
 
 def write_qwen3_next(config: ModelConfig) -> Values:
-    shared = need(config, MoeConfig).shared
+    shared = common.need(config, MoeConfig).shared
     return {
-        **softmax_config(config),
+        **common.softmax_config(config),
         **write_channels(config),
-        **written(need(config, GatedDeltaConfig), DELTA),
-        **write_recurrent_types(config, AttentionConfig),
+        **written(common.need(config, GatedDeltaConfig), DELTA),
+        **common.write_recurrent_types(config, AttentionConfig),
         "shared_expert_intermediate_size": shared.width if shared else 0,
         **({STEPS: 1} if config.multi_token is not None else {}),
     }
 
 
-def qwen3_next_layout(config: ModelConfig) -> Layout:
-    layout = stack_layout(config, _layer)
-    if config.multi_token is not None:
-        ours, site = "multi_token.parts.0.", Site(config.width, config.depth, config.depth, config.norm)
-        layout |= _layer(f"{ours}block.", "mtp.layers.0.", config.blocks[config.multi_token.block], site)
-        layout |= {f"mtp.{name}": maps_to(f"{ours}{part}") for name, part in MODULE.items()}
-    return layout
-
-
 def _layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
-    layout = block_layout(ours, theirs, block, site, NAMES)
+    layout = NAMES.layer(ours, theirs, block, site)
     if isinstance(block.mixer, AttentionConfig):
         layout[f"{theirs}self_attn.q_proj.weight"] = _query_and_gate(f"{ours}mixer.", block.mixer, site.width)
     return layout
@@ -107,4 +88,13 @@ def _query_and_gate(ours: str, mixer: AttentionConfig, width: int) -> TensorMap:
     return TensorMap((query, gate), (2 * heads * size, width))
 
 
-QWEN3_NEXT = Family(("qwen3_next",), "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next, qwen3_next_layout)
+def _module_layout(config: ModelConfig, layer: BlockLayout) -> Layout:
+    if config.multi_token is None:
+        return {}
+    ours, site = "multi_token.parts.0.", Site(config.width, config.depth, config.depth, config.norm)
+    layout = layer(f"{ours}block.", "mtp.layers.0.", config.blocks[config.multi_token.block], site)
+    return layout | {f"mtp.{name}": maps_to(f"{ours}{part}") for name, part in MODULE.items()}
+
+
+LAYOUT = stacked(_layer, modules=_module_layout)
+QWEN3_NEXT = Family(("qwen3_next",), "Qwen3NextForCausalLM", read_qwen3_next, write_qwen3_next, LAYOUT)

@@ -1,4 +1,4 @@
-"""Qwen 1.5/2 MoE and Qwen 3 MoE: Qwen's attention, with mixtures of experts that route by softmax.
+"""Qwen 1.5/2 MoE and Qwen 3 MoE: the attention of Qwen, with mixtures of experts that route by softmax.
 
 Qwen 2 MoE has a shared expert behind a gate; Qwen 3 MoE has none, and norms queries and keys. `mlp_only_layers` and
 `decoder_sparse_step` leave some layers dense.
@@ -6,14 +6,7 @@ Qwen 2 MoE has a shared expert behind a gate; Qwen 3 MoE has none, and norms que
 
 from __future__ import annotations
 
-from ingot.checkpoints.families.common import (
-    make_model,
-    need,
-    read_attention,
-    read_feed_forward,
-    softmax_config,
-    write_bias,
-)
+from ingot.checkpoints.families import common
 from ingot.checkpoints.families.family import Family
 from ingot.checkpoints.families.keys import Keys, Values
 from ingot.checkpoints.families.layouts import Names, stacked
@@ -30,7 +23,7 @@ NAMES = Names(shared="shared_expert")
 
 def read_qwen2_moe(keys: Keys) -> ModelConfig:
     rope, bias = read_rope(keys, context=CONTEXT), keys.get("qkv_bias", True)
-    attention = read_attention(keys, heads=16, key_value_heads=16, query_key_value_bias=bias, rope=rope)
+    attention = common.read_attention(keys, heads=16, key_value_heads=16, query_key_value_bias=bias, rope=rope)
     last = keys.get("max_window_layers", 28)
     windows = read_windows(keys, lambda layer: layer % 2 == 0 and layer < last)
     mixture = read_mixture(keys, experts=60, active=4, width=1408, router=read_softmax_router(keys))
@@ -39,11 +32,11 @@ def read_qwen2_moe(keys: Keys) -> ModelConfig:
 
 
 def write_qwen2_moe(config: ModelConfig) -> Values:
-    shared = need(config, MoeConfig).shared
+    shared = common.need(config, MoeConfig).shared
     return {
         **_write(config),
         **write_windows(config),
-        "qkv_bias": need(config, AttentionConfig).query_key_value_bias,
+        "qkv_bias": common.need(config, AttentionConfig).query_key_value_bias,
         "shared_expert_intermediate_size": shared.width if shared else 0,
     }
 
@@ -51,17 +44,17 @@ def write_qwen2_moe(config: ModelConfig) -> Values:
 def read_qwen3_moe(keys: Keys) -> ModelConfig:
     keys.ignore("max_window_layers")
     rope = read_rope(keys, context=CONTEXT)
-    attention = read_attention(keys, key_value_heads=4, query_key_norm="head", biases=False, rope=rope)
+    attention = common.read_attention(keys, key_value_heads=4, query_key_norm="head", biases=False, rope=rope)
     windows = read_windows(keys, lambda layer: True)  # in all layers or in none
     mixture = read_mixture(keys, experts=128, active=8, width=768, router=read_softmax_router(keys))
     return _read(keys, attention, windows, mixture, dense=6144)
 
 
 def write_qwen3_moe(config: ModelConfig) -> Values:
-    window = need(config, AttentionConfig).window
+    window = common.need(config, AttentionConfig).window
     return {
         **_write(config),
-        **write_bias(config),
+        **common.write_bias(config),
         "use_sliding_window": window is not None,
         "sliding_window": window,
     }
@@ -81,7 +74,7 @@ def read_channels(keys: Keys, dense: Values, mixture: Values) -> list[Values]:
 
 def write_channels(config: ModelConfig) -> Values:
     """The mixtures, and which layers have one."""
-    mixture = need(config, MoeConfig)
+    mixture = common.need(config, MoeConfig)
     return {
         **write_mixture(config),
         "num_experts": mixture.experts,
@@ -92,17 +85,17 @@ def write_channels(config: ModelConfig) -> Values:
 
 
 def _read(keys: Keys, attention: Values, windows: list[int | None], mixture: Values, *, dense: int) -> ModelConfig:
-    channels = read_channels(keys, read_feed_forward(keys, dense), mixture)
+    channels = read_channels(keys, common.read_feed_forward(keys, dense), mixture)
     blocks = [
         {"mixer": {**attention, "window": window}, "feed_forward": channel}
         for window, channel in zip(windows, channels, strict=True)
     ]
-    return make_model(keys, blocks, epsilon=1e-6, context=CONTEXT)
+    return common.make_model(keys, blocks, epsilon=1e-6, context=CONTEXT)
 
 
 def _write(config: ModelConfig) -> Values:
-    return softmax_config(config) | write_channels(config)
+    return common.softmax_config(config) | write_channels(config)
 
 
-QWEN2_MOE = Family(("qwen2_moe",), "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe, stacked(NAMES))
-QWEN3_MOE = Family(("qwen3_moe",), "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe, stacked(NAMES))
+QWEN2_MOE = Family(("qwen2_moe",), "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe, stacked(NAMES.layer))
+QWEN3_MOE = Family(("qwen3_moe",), "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe, stacked(NAMES.layer))

@@ -1,4 +1,4 @@
-"""Layouts of the linear-time mixers: gated DeltaNet, Kimi delta attention, lightning attention, Mamba-2."""
+"""Tensor names of the linear-time mixers: gated DeltaNet, Kimi delta attention, lightning attention, Mamba-2."""
 
 from __future__ import annotations
 

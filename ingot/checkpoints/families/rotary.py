@@ -1,4 +1,4 @@
-"""Rotary positions in config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (before)."""
+"""Reads and writes rotary positions in config.json: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def read_rope(
         scaling = scaling if layer_type == "full_attention" else {}
     values: dict[str, Any] = {"rope_theta": theta}
     values |= {name: value for name, value in {**scaling, **parameters}.items() if value is not None}
-    kept = keys.raw("partial_rotary_factor")
-    share = values.pop("partial_rotary_factor", None) or kept or share
+    outside = keys.raw("partial_rotary_factor")
+    share = values.pop("partial_rotary_factor", None) or outside or share
     kind = values.pop("rope_type", None) or values.get("type") or "default"
     values.pop("type", None)
     theta = values.pop("rope_theta") or base

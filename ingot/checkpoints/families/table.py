@@ -1,4 +1,4 @@
-"""All families, and the translation of a configuration through them.
+"""The table of all families, and reading and writing a config.json through it.
 
 `export_as` in a model's configuration names the model type to write; without it, the first family of the table that can
 express the model is taken. A family can express a model if its own `read` of what it wrote gives the same architecture.
@@ -123,13 +123,13 @@ def write_config(config: ModelConfig) -> tuple[Family, dict[str, Any]]:
 
 
 def architecture(config: ModelConfig) -> dict[str, Any]:
-    """What a forward pass depends on: every layer spelt out, training-only fields left out."""
+    """The fields that a forward pass depends on: every layer spelt out, training-only fields left out."""
     values = _without(config.model_dump(mode="json"))
     blocks = values.pop("blocks")
     values["layers"] = [blocks[name] for name in config.layer_names]
     if config.multi_token is not None:
         values["multi_token"]["block"] = blocks[config.multi_token.block]
-        if config.multi_token.shared:  # one module: how many steps it is applied is up to the one who uses it
+        if config.multi_token.shared:  # one module: its user decides how many steps it is applied
             values["multi_token"] |= {"steps": 1, "shared": False}
     return values
 

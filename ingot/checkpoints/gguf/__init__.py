@@ -1,1 +1,1 @@
-"""GGUF files, the format of llama.cpp: the reader, its quantised blocks, the tokenizer, and the model in it."""
+"""GGUF files, the format of llama.cpp: their container, quantised blocks, tokenizer and model."""

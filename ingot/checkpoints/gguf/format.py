@@ -1,4 +1,4 @@
-"""The GGUF container (versions 2 and 3, little-endian): metadata, and tensors that stay on disk until they are asked for.
+"""Reads the GGUF container (versions 2 and 3, little-endian): metadata, and tensors that stay on disk until they are read.
 
     "GGUF"  version:u32  tensors:u64  entries:u64
     entry   = key:string  type:u32  value          string = length:u64 bytes      array = type:u32 length:u64 values
@@ -98,7 +98,7 @@ class GgufFile:
             self.tensors[info.name] = placed
 
     def blocks(self, name: str) -> NDArray[np.uint8]:
-        """The tensor's bytes as they lie in the file, [runs, bytes of a run]: a read-only view, no copy."""
+        """The tensor's bytes in the file, [runs, bytes of a run]: a read-only view, no copy."""
         info = self.tensors[name]
         view = np.frombuffer(self._map, np.uint8, info.runs * info.run_bytes, info.start)
         return view.reshape(info.runs, info.run_bytes)

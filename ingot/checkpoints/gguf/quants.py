@@ -1,4 +1,4 @@
-"""The block formats of GGUF tensors, back to float32.
+"""Unpacks the block formats of GGUF tensors to float32.
 
 A row is cut into blocks of 32 values (256 for the K formats). Each block holds small integers q and float16 scales:
 

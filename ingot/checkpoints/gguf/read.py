@@ -1,6 +1,6 @@
-"""The model in a GGUF file.
+"""Reads the model in a GGUF file, by translating it to Hugging Face names.
 
-llama.cpp has its own names for what config.json says and for the tensors, and is otherwise the same model, so a file is
+llama.cpp has its own names for the keys of config.json and for the tensors, and the model is otherwise the same, so a file is
 translated into the words of Hugging Face and read by the same table of families as a Hugging Face folder.
 
 One thing is not a name. For some architectures llama.cpp pairs neighbouring channels in the rotation (2i and 2i + 1)
@@ -76,7 +76,7 @@ TENSORS = {
     "ffn_down": "mlp.down_proj",
 }
 NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
-DIVISORS = "rope_freqs.weight"  # a divisor for each frequency: how llama.cpp keeps the scaling of Llama 3
+DIVISORS = "rope_freqs.weight"  # a divisor for each frequency: how llama.cpp stores the scaling of Llama 3
 FIX = "import the model from its Hugging Face folder, or leave this part out"
 
 
@@ -126,7 +126,7 @@ class GgufTensors(Tensors):
 
 
 def huggingface_config(file: GgufFile) -> dict[str, Any]:
-    """What the config.json of the same model says."""
+    """The keys that the config.json of the same model has."""
     place, architecture = str(file.path), file.metadata.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in REORDERED:
         raise ArtifactError(

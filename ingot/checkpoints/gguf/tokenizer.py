@@ -1,4 +1,4 @@
-"""The tokenizer in a GGUF file as the files of a Hugging Face tokenizer.
+"""Converts the tokenizer in a GGUF file to the files of a Hugging Face tokenizer.
 
 `tokenizer.ggml.model: gpt2` is a byte-level BPE: tokens in the order of their ids, merges in order of rank, a type per
 token, and in `tokenizer.ggml.pre` the *name* of a rule that cuts text before merging, which is not in the file. `RULES`

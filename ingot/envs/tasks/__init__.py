@@ -1,1 +1,1 @@
-"""The task kinds, one a file: each generates questions, works out a model answer, makes a wrong one, and scores."""
+"""The task kinds, one a file: each generates questions in many wordings, works out a model answer, and scores."""

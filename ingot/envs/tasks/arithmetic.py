@@ -11,15 +11,21 @@ needs stands at a fixed place just before it:
 from __future__ import annotations
 
 import random
-import re
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
-QUESTION = re.compile(r"What is ([0-9]+) ([-+*]) ([0-9]+)\?")
+EXPRESSIONS = ("What is {} # {}?", "How much is {} # {}?", "Calculate {} # {}.", "{} # {}", "{}#{}", "{} # {} =")
+WORDS = {
+    "+": ("What is {} plus {}?", "{} plus {}?", "Add {} and {}.", "Can you add {} and {}?", "The sum of {} and {}?"),
+    "-": ("What is {} minus {}?", "{} minus {}?"),
+    "*": ("What is {} times {}?", "{} times {}?", "Multiply {} by {}."),
+}
+WORDINGS = {sign: (*(each.replace("#", sign) for each in EXPRESSIONS), *WORDS[sign]) for sign in WORDS}
 
 
 class Arithmetic(TaskKind):
@@ -46,7 +52,9 @@ class Arithmetic(TaskKind):
             right = rng.randint(2, self.multiplier_max)
         if operator == "-" and left < right:
             left, right = right, left
-        return make_task(self.kind, f"What is {left} {operator} {right}?", work_out(left, operator, right)[1])
+        question, answer = word(WORDINGS[operator], rng, left, right), work_out(left, operator, right)[1]
+        asked = (left, operator, right)
+        return make_task(self.kind, question, answer, fact=arithmetic_fact(*asked), asked=asked)
 
     def _number(self, rng: random.Random) -> int:
         digits = rng.randint(self.digits_min, self.digits_max)
@@ -56,21 +64,19 @@ class Arithmetic(TaskKind):
         return [self._reply(task, None)]
 
     def weaker(self, task: Task, rng: random.Random) -> list[Message]:
-        left, operator, right = operands(task.question)
+        left, operator, right = task.asked
         columns = len(str(left if operator == "*" else max(left, right)))
         return [self._reply(task, rng.randrange(columns))]
 
     def _reply(self, task: Task, mistake: int | None) -> Message:
-        trace, answer = work_out(*operands(task.question), mistake)
+        trace, answer = work_out(*task.asked, mistake)
         return Message(role="assistant", content=answer, thinking=trace)
 
 
-def operands(question: str) -> tuple[int, str, int]:
-    """The numbers and the operator of a question that this kind wrote."""
-    found = QUESTION.fullmatch(question)
-    if found is None:
-        raise ValueError(f"not an arithmetic question: {question!r}")
-    return int(found[1]), found[2], int(found[3])
+def arithmetic_fact(left: int, operator: str, right: int) -> str:
+    """What is asked: the order of a sum's or a product's numbers does not matter."""
+    first, second = (left, right) if operator == "-" else sorted((left, right))
+    return f"{first} {operator} {second}"
 
 
 def work_out(left: int, operator: str, right: int, mistake: int | None = None) -> tuple[str, str]:

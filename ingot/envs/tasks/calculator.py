@@ -13,8 +13,9 @@ from pydantic import Field, model_validator
 
 from ingot.envs import calculator as tool
 from ingot.envs.task import Score, Task, TaskKind, make_task
-from ingot.envs.tasks.arithmetic import operands
+from ingot.envs.tasks.arithmetic import WORDINGS, arithmetic_fact
 from ingot.envs.verify import final_content, format_ok, same_number
+from ingot.envs.wording import word
 from ingot.tokens.chat import Message, ToolCall
 
 BEFORE, AFTER = "large numbers", "tool result"
@@ -39,21 +40,28 @@ class Calculator(TaskKind):
 
     def draw(self, rng: random.Random) -> Task:
         operator = rng.choice(self.operators)
-        expression = f"{self._number(rng)} {operator} {self._number(rng)}"
-        answer = tool.calculator({"expression": expression})
-        return make_task(self.kind, f"What is {expression}?", answer, tools=(tool.SCHEMA,), thinking=self.thinking)
+        left, right = self._number(rng), self._number(rng)
+        return make_task(
+            self.kind,
+            word(WORDINGS[operator], rng, left, right),
+            tool.calculator({"expression": f"{left} {operator} {right}"}),
+            fact=arithmetic_fact(left, operator, right),
+            asked=(left, operator, right),
+            tools=(tool.SCHEMA,),
+            thinking=self.thinking,
+        )
 
     def _number(self, rng: random.Random) -> int:
         digits = rng.randint(self.digits_min, self.digits_max)
         return rng.randrange(10 ** (digits - 1), 10**digits)
 
     def solution(self, task: Task) -> list[Message]:
-        left, operator, right = operands(task.question)
+        left, operator, right = task.asked
         return self._conversation(task, f"{left} {operator} {right}")
 
     def weaker(self, task: Task, rng: random.Random) -> list[Message]:
         """Calls the tool with one wrong digit and repeats its result."""
-        left, operator, right = operands(task.question)
+        left, operator, right = task.asked
         return self._conversation(task, f"{left} {operator} {right + rng.choice((-10, -1, 1, 10))}")
 
     def _conversation(self, task: Task, expression: str) -> list[Message]:

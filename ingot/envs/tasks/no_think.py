@@ -1,35 +1,35 @@
-"""Questions that need no thinking, asked in the mode without it: the prompt closes the thinking block already.
-
-A fact is asked in several wordings. The split is by question, so that a test question asks a fact that training showed
-in other words: what is tested is answering directly, not a sum that was never seen.
-"""
+"""Questions that need no thinking, asked in the mode without it: the prompt closes the thinking block already."""
 
 from __future__ import annotations
 
 import random
-import re
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.tasks.arithmetic import WORDINGS as SUMS
+from ingot.envs.tasks.arithmetic import arithmetic_fact
+from ingot.envs.tasks.strings import WORDINGS as LETTERS_ASKED
+from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
-SUMS = ("{} + {}?", "{} plus {}?", "What is {} + {}?", "What is {} plus {}?", "Add {} and {}.", "Sum of {} and {}?")
-LASTS = ("Last letter: {}", "Last of: {}", "Final letter: {}")
+LASTS = LETTERS_ASKED["last"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PARITY = ("Is {} even or odd?", "{}: even or odd?", "Even or odd: {}")
 
 
 class NoThink(TaskKind):
-    """Questions so easy that the answer comes directly: one-digit sums and the last letter of a word."""
+    """Questions so easy that the answer comes directly: one-digit sums, the last letter of a word, even or odd."""
 
     label: ClassVar[str] = "direct questions"
-    operations: tuple[Literal["sum", "last"], ...] = Field(
+    operations: tuple[Literal["sum", "last", "parity"], ...] = Field(
         ("sum",), min_length=1, description="operations to draw from, each equally often"
     )
     largest: int = Field(9, ge=3, le=9, description="largest number in a sum")
     letters_min: int = Field(2, ge=1, le=9, description="letters of the shortest words")
     letters_max: int = Field(4, ge=1, le=9, description="letters of the longest words")
+    spelled: bool = Field(True, description="write a word with spaces between letters, so that a letter is one token")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -38,26 +38,20 @@ class NoThink(TaskKind):
         return self
 
     def draw(self, rng: random.Random) -> Task:
-        if rng.choice(self.operations) == "sum":
-            left, right = (rng.randint(0, self.largest) for _ in range(2))
-            return make_task(self.kind, rng.choice(SUMS).format(left, right), str(left + right), thinking=False)
-        length = rng.randint(self.letters_min, self.letters_max)
-        word = [rng.choice(LETTERS) for _ in range(length)]
-        return make_task(self.kind, rng.choice(LASTS).format(" ".join(word)), word[-1], thinking=False)
+        match rng.choice(self.operations):
+            case "sum":
+                left, right = (rng.randint(0, self.largest) for _ in range(2))
+                asked, answer, fact = (SUMS["+"], left, right), str(left + right), arithmetic_fact(left, "+", right)
+            case "last":
+                letters = [rng.choice(LETTERS) for _ in range(rng.randint(self.letters_min, self.letters_max))]
+                asked, answer = (LASTS, (" " if self.spelled else "").join(letters)), letters[-1]
+                fact = f"last {''.join(letters)}"
+            case _:
+                number = rng.randrange(1000)
+                asked, answer, fact = (PARITY, number), "odd" if number % 2 else "even", f"parity {number}"
+        wordings, *values = asked
+        question = word(wordings, rng, *values)
+        return make_task(self.kind, question, answer, fact=fact, thinking=False)
 
     def solution(self, task: Task) -> list[Message]:
-        return [Message(role="assistant", content=work_out(task.question))]
-
-    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
-        answer = work_out(task.question)
-        if answer.isdigit():
-            wrong = str(int(answer) + rng.choice((1, 2) if answer == "0" else (-1, 1)))
-        else:
-            wrong = rng.choice([letter for letter in LETTERS if letter != answer])
-        return [Message(role="assistant", content=wrong)]
-
-
-def work_out(question: str) -> str:
-    """The answer of a question that this kind wrote."""
-    numbers = re.findall(r"[0-9]+", question)
-    return str(sum(map(int, numbers))) if numbers else question[-1]
+        return [Message(role="assistant", content=task.answer)]

@@ -1,25 +1,39 @@
 """Small tasks on the letters of a word; the trace spells the word so that each step looks at one letter.
 
-    Reverse: t r e e              1 t 2 r 3 e 4 e 4 e 3 e 2 r 1 t      e e r t
-    How many e: t r e e           t 0 r 0 e 1 e 2                      2
-    Last letter: t r e e          t r e e                              e
+    Reverse tree.                           1t2r3e4e4e3e2r1t      eert
+    What is the last letter of tree?        tree                  e
+    How many e are in tree?                 t0r0e1e2              2
 
-Positions are numbered for the reversal because a repeated letter cannot be found again by its name alone.
+Positions are numbered for the reversal because a repeated letter cannot be found again by its name alone. (Read from the end
+without spelling the word first, a small model does not learn it.) A tokenizer that has merges needs blanks between letters
+(`spelled`): in the question, the trace and the answer.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ingot.envs.task import Score, Task, TaskKind, make_task
 from ingot.envs.verify import final_content, format_ok, same_number, same_text
+from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
-REVERSE, COUNT, LAST = "Reverse", "How many", "Last letter"
+WORDINGS = {
+    "reverse": (
+        *("Reverse {}", "Reverse: {}", "Reverse the word {}.", "Can you reverse {}?", "Please reverse {}."),
+        *("Spell {} backwards.", "Write {} backwards.", "What is {} backwards?"),
+    ),
+    "last": (
+        *("Last letter: {}", "What is the last letter of {}?", "The last letter of {}?", "Which letter is last in {}?"),
+        *("The last letter of the word {}?", "What letter is at the end of {}?"),
+    ),
+    "count": ("How many {1} are in {0}?", "How many {1} in {0}?", "Count the {1} in {0}.", "How often is {1} in {0}?"),
+}
 
 
 class Strings(TaskKind):
@@ -48,26 +62,31 @@ class Strings(TaskKind):
         operation = rng.choice(self.operations)
         length = rng.randint(self.letters_min, self.letters_max)
         # a count is only interesting when letters repeat: draw those words from three letters
-        letters = rng.sample(self.alphabet, 3) if operation == "count" else self.alphabet
-        word = [rng.choice(letters) for _ in range(length)]
-        command = {"reverse": REVERSE, "count": f"{COUNT} {rng.choice(letters)}", "last": LAST}[operation]
-        question = f"{command}: {(' ' if self.spelled else '').join(word)}"
-        return make_task(self.kind, question, work_out(question)[1])
+        alphabet = rng.sample(self.alphabet, 3) if operation == "count" else self.alphabet
+        letters = [rng.choice(alphabet) for _ in range(length)]
+        letter = rng.choice(alphabet) if operation == "count" else ""
+        question = word(WORDINGS[operation], rng, self.gap.join(letters), letter)
+        asked = (operation, "".join(letters), letter)
+        answer = work_out(*asked, self.gap)[1]
+        return make_task(self.kind, question, answer, fact=" ".join(asked).strip(), asked=asked)
+
+    @property
+    def gap(self) -> str:
+        """What stands between letters."""
+        return " " if self.spelled else ""
 
     def solution(self, task: Task) -> list[Message]:
-        trace, answer = work_out(task.question)
+        trace, answer = work_out(*task.asked, self.gap)
         return [Message(role="assistant", content=answer, thinking=trace)]
 
     def weaker(self, task: Task, rng: random.Random) -> list[Message]:
-        trace, answer = work_out(task.question)
-        if answer.isdigit():
-            wrong = str(int(answer) + rng.choice((1, 2) if answer == "0" else (-1, 1)))
-        else:
-            letters = answer.split(" ")
-            place = rng.randrange(len(letters))
-            letters[place] = rng.choice([letter for letter in self.alphabet if letter != letters[place]])
-            wrong = " ".join(letters)
-        return [Message(role="assistant", content=wrong, thinking=trace)]
+        """Works it out rightly, and says another letter or number in the end."""
+        (reply,) = self.solution(task)
+        letters = list(task.answer)
+        place = rng.choice([place for place, letter in enumerate(letters) if letter != " "])
+        others = "0123456789" if task.answer.isdigit() else self.alphabet
+        letters[place] = rng.choice([letter for letter in others if letter != letters[place]])
+        return [replace(reply, content="".join(letters))]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages)
@@ -79,17 +98,12 @@ class Strings(TaskKind):
         return Score(float(correct and well_formed), correct, well_formed)
 
 
-def work_out(question: str) -> tuple[str, str]:
-    """The trace and the answer of a question that this kind wrote."""
-    command, _, spelled = question.partition(": ")
-    word = spelled.replace(" ", "")
-    if command == REVERSE:
-        numbered = [f"{place} {letter}" for place, letter in enumerate(word, start=1)]
-        return " ".join(numbered + numbered[::-1]), " ".join(word[::-1])
-    if command == LAST:
-        return " ".join(word), word[-1]
-    target = command.removeprefix(COUNT + " ")
-    if len(target) != 1 or not word:
-        raise ValueError(f"not a string question: {question!r}")
-    steps = [f"{letter} {word[:place].count(target)}" for place, letter in enumerate(word, start=1)]
-    return " ".join(steps), str(word.count(target))
+def work_out(operation: str, letters: str, letter: str, gap: str) -> tuple[str, str]:
+    """The trace and the answer."""
+    if operation == "reverse":
+        numbered = [f"{place}{gap}{each}" for place, each in enumerate(letters, start=1)]
+        return gap.join(numbered + numbered[::-1]), gap.join(letters[::-1])
+    if operation == "last":
+        return gap.join(letters), letters[-1]
+    steps = [f"{each}{gap}{letters[:place].count(letter)}" for place, each in enumerate(letters, start=1)]
+    return gap.join(steps), str(letters.count(letter))

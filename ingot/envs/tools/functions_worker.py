@@ -117,7 +117,7 @@ def call(function: Callable[..., Any], schema: dict[str, Any], arguments: dict[s
     try:
         result = function(**arguments)
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
-    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what the model must hear
+    except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what the model must read
         return f"error: {type(error).__name__}: {error}"
 
 

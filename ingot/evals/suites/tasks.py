@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import Field, model_validator
@@ -39,6 +40,11 @@ class Tasks(Suite):
 
     long: ClassVar[bool] = True
 
+    name: str = Field(
+        "",
+        pattern="^[a-z0-9_]*$",
+        description="put before the metrics' names (sampled: sampled/accuracy/all), where a recipe has several such suites",
+    )
     kinds: tuple[KindConfig, ...] = Field(
         (
             KindConfig(kind="arithmetic"),
@@ -113,7 +119,12 @@ def measure_tasks(suite: Tasks, policy: Policy, chat: ChatFormat, asked: Asked) 
         between=asked.stop.check,
     )
     labels = {name: kind.label or name for name, kind in kinds.items()}
-    return Measured(task_metrics(trajectories, labels), kept_samples(trajectories, chat, suite.kept_samples))
+    metrics = task_metrics(trajectories, labels)
+    if suite.name:
+        metrics = [
+            replace(each, name=f"{suite.name}/{each.name}", label=f"{each.label} ({suite.name})") for each in metrics
+        ]
+    return Measured(metrics, kept_samples(trajectories, chat, suite.kept_samples))
 
 
 def task_metrics(trajectories: Sequence[Trajectory], labels: Mapping[str, str]) -> list[Metric]:

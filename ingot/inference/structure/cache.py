@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """At most `limit` bytes of values, by the sizes that `put` is told. For any number of threads."""
+    """At most `limit` bytes of values, by the sizes given to `put`. For any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.bytes = limit, 0

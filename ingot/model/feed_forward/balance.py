@@ -45,7 +45,7 @@ BINS, BIN_WIDTH = 2048, 1 / 64
 
 @dataclass(frozen=True)
 class Seen:
-    """What a balancer sees of one pass through one router."""
+    """The data of one pass through one router, for its balancers."""
 
     routing: Routing
     shares_NE: Tensor  # s̃
@@ -53,9 +53,8 @@ class Seen:
     sequences_N: Tensor  # the number of each token's sequence, from 0 and below N (times the ranks that share the rows)
     choices_E: Tensor  # n of this pass
     before_E: Tensor | None  # n of the step's earlier passes
-    sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: (
-        tensor
-    )  # adds over the ranks that have other tokens, in place
+    # adds over the ranks that have other tokens, in place
+    sum_ranks: Callable[[Tensor], Tensor] = lambda tensor: tensor
     context_parallel: ContextParallel | None = None  # the ranks that have other tokens of the same rows
 
 

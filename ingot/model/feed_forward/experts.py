@@ -1,4 +1,4 @@
-"""The routed experts: E feed-forwards whose weights are stacked, each applied to the tokens that chose it. Nothing is dropped.
+"""The routed experts of a mixture, with stacked weights: each is applied to the tokens that chose it, and no token is dropped.
 
     out[n] = Σ_k weight[n, k] · expert_{index[n, k]}(x[n])          or, where the router weighs the input (Llama 4),
     out[n] = Σ_k expert_{index[n, k]}(weight[n, k] · x[n])

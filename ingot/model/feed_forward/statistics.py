@@ -1,4 +1,4 @@
-"""How well a router spreads its tokens, from the loads of a step (record.py).
+"""Measures how well a router spreads its tokens over the experts, from the loads of a step (record.py).
 
 share_i  = n_i / Σ n              MaxVio  = max_i n_i / n̄ − 1      0 is balance, E/K − 1 the worst (arXiv 2408.15664)
 dead     = #{i: n_i = 0}          entropy = mean over tokens of −Σ_i s̃_i ln s̃_i, at most ln E

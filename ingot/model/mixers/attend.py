@@ -117,9 +117,8 @@ def largest_scores(query_BHTW: Tensor, key_BKTW: Tensor, context: Context, optio
     if not flex_allowed(query_BHTW, key_BKTW):
         return block_peaks(query_BHTW, key_BKTW, mask, context, options)
     peaks: list[Tensor] = []
-    any_values = key_BKTW[
-        ..., :NARROWEST
-    ].contiguous()  # the fewest channels that the kernel takes; its output is not used
+    # the fewest channels that the kernel takes; its output is not used
+    any_values = key_BKTW[..., :NARROWEST].contiguous()
     attend_flex(query_BHTW, key_BKTW, any_values, mask, context, options, peaks=peaks)
     return peaks[0]
 

@@ -1,14 +1,14 @@
 """Attention over rows whose tokens are divided over ranks: keys and values go around a ring (Liu et al., arXiv 2310.01889).
 
-Every rank keeps its queries. In step s it has the keys and values of rank r − s, attends to them while the next ones travel, and
-merges: with o and l the output and log-sum-exp so far, and those of the new keys o′ and l′,
+Every rank keeps its queries. In step s it has the keys and values of rank r − s, attends to them while the next ones are sent,
+and merges: with o and l the output and log-sum-exp so far, and those of the new keys o′ and l′,
 
     l ← log(e^l + e^l′),      o ← e^(l_old − l) · o + e^(l′ − l) · o′
 
 so that no rank ever holds more than two ranks' keys, whatever the length of the row. Backward, keys and values go around again
-with the sums of their gradients: each rank adds what its queries give, and after a full round the sums are home. The products are
-those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (context_parallel.py), and a block of queries
-looks only at the part of a piece that its mask leaves.
+with the sums of their gradients: each rank adds what its queries give, and after a full round the sums are back on their own
+rank. The products are those of attend_blocks.py; a rank's tokens are two contiguous pieces of the row (context_parallel.py),
+and a block of queries looks only at the part of a piece that its mask leaves.
 
 Shapes: B rows, H query heads, K key heads, G = H/K, T tokens of a rank, W key width, V value width.
 """
@@ -112,9 +112,8 @@ class _Ring(torch.autograd.Function):
                 d_query[:, :, :, queries] += found[0]
                 sums[0][:, :, keys] += found[1]
                 sums[1][:, :, keys] += found[2]
-            sums, waiting = ring.context_parallel.shift(
-                *sums
-            )  # along with the keys that they belong to, and home in the end
+            # the sums move on with the keys that they belong to, and are back on their own rank in the end
+            sums, waiting = ring.context_parallel.shift(*sums)
             for work in waiting:
                 work.wait()
         d_query = d_query.flatten(1, 2).to(query.dtype)

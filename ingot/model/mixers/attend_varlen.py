@@ -20,10 +20,8 @@ from ingot.model.mixers.mask import Mask
 
 OPTIONS = frozenset(("scale", "window", "chunk"))  # that the kernel understands
 WIDEST = 256  # of a head, in the kernel
-ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (
-    2,
-    12,
-)  # before, the kernel did not ask for enable_gqa
+# before version 2.12 the kernel had no argument enable_gqa
+ASKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
 
 
 def varlen_allowed(query_BHTW: Tensor, value_BKTV: Tensor) -> bool:
@@ -58,7 +56,7 @@ def attend_varlen(
 
 
 def _borders(mask: Mask, context: Context) -> tuple[Tensor, int]:
-    """Where each sequence of the flattened batch begins (and the last one ends), and the longest's length.
+    """The start of each sequence in the flattened batch (and the end of the last), and the longest length.
 
     The count of sequences is the shape of a tensor, so this waits for the device, once per pass and chunk size, unless
     the batch brought them along (`metadata`).

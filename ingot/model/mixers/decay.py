@@ -1,4 +1,4 @@
-"""Learned decays: how fast a state forgets, and the first values of what decides it.
+"""Learned decays of a recurrent state (how fast it forgets), and the initial values of their parameters.
 
     g = −e^A · softplus(a + b) ≤ 0        the state is multiplied by e^g
 

@@ -1,4 +1,4 @@
-"""Dual chunk attention (An et al., arXiv 2402.17463): texts far longer than the trained ones, without training.
+"""Dual chunk attention (An et al., arXiv 2402.17463): reads texts far longer than the trained ones, without training.
 
 Rotary attention fails at distances that it never saw. Cut the text into chunks of s tokens and let w more be the local window,
 s + w at most the trained length. Token j as a key has position j mod s. Token i as a query has position

@@ -13,7 +13,6 @@ Shapes: B rows, T queries, S keys, H = n heads, W = d width, Q query latent, D s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import torch
@@ -59,7 +58,7 @@ class SparseConfig(Config):
 
 
 class Index(NamedTuple):
-    """What scores are made of: queries and head weights of the new tokens, keys of all tokens."""
+    """The inputs of the scores: queries and head weights of the new tokens, keys of all tokens."""
 
     query_BTHW: Tensor
     weight_BTH: Tensor
@@ -102,10 +101,3 @@ def index_scores(index: Index) -> Tensor:
     weight_BTH = index.weight_BTH.to(products_BTHS.dtype) * (heads * width) ** -0.5  # both factors are positive
     with torch.autocast(products_BTHS.device.type, enabled=False):
         return (weight_BTH[:, :, None] @ products_BTHS)[:, :, 0]
-
-
-def indexer_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters of all indexers: what trains during the dense warm-up, while everything else is frozen."""
-    for module in model.modules():
-        if isinstance(module, Indexer):
-            yield from module.parameters()

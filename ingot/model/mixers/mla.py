@@ -1,4 +1,4 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a token's keys and values in one small latent.
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): a small latent holds the keys and values of a token.
 
     entry of token s    e_s = [c_s | r_s]         c_s = norm(W_c x_s) the latent,  r_s = rotated(W_r x_s)
     query of head h     q   = [q_c | rotated(q_r)]  from x, or from a normed latent of x

@@ -1,4 +1,4 @@
-"""How fast each pair of channels rotates, and the ways to slow the rotation down for longer texts.
+"""The frequency of each pair of channels in rotary positions, and its scaling for longer texts.
 
 Without scaling pair i of r/2 rotates by  f_i = θ^(−2i/r)  radians per position; its wavelength is 2π/f_i. With s the factor
 by which the context grows and L₀ the context before:

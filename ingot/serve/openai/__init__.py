@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server over one engine: requests become prompts and samplings, tokens become answers."""
+"""An OpenAI-compatible server over one sampling engine."""

@@ -1,4 +1,4 @@
-"""The routes, and what /openapi.json says about them."""
+"""The routes of the OpenAI-compatible server, and their description in /openapi.json."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ingot.serve.openai.prompts import make_prompt
 from ingot.serve.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from ingot.serve.openai.service import Service
 
-CLIENT_CLOSED = 499  # as nginx has it; the client is not there to read it
+CLIENT_CLOSED = 499  # nginx's code; the client has gone and does not read it
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": responses.Error, "description": text}
     for status, text in {
-        400: "The request cannot be answered as it is.",
+        400: "The request is not valid.",
         401: "The key is missing or wrong.",
         403: "The Host header is not a name of this server.",
         404: "There is no such model.",
@@ -48,7 +48,7 @@ def answer_of(model: type, *, stream: bool = False) -> dict[int | str, dict[str,
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application; the caller runs it, and closes the runner behind it."""
+    """The application; the caller runs it, and closes its runner."""
     app = FastAPI(title="Ingot", version=__version__, docs_url=None, redoc_url=None, default_response_class=JsonAnswer)
     handle_errors(app)
 

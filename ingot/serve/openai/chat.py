@@ -32,7 +32,7 @@ from ingot.tokens.tokenizer import TOOL_CALL_START
 
 @dataclass
 class Plan:
-    """What a request comes down to."""
+    """What is to be sampled for a request."""
 
     body: ChatRequest
     prompt: Prompt
@@ -42,7 +42,7 @@ class Plan:
 
 
 def make_plan(service: Service, body: ChatRequest) -> Plan:
-    """Read the request: encoding a long conversation takes time, so this runs beside the loop."""
+    """Read the request: encoding a long conversation takes time, so this runs in a thread, outside of the event loop."""
     if service.chat is None:
         raise ApiError(400, "the model has no chat template; use /v1/completions", param="messages")
     if body.top_logprobs and not body.logprobs:

@@ -1,6 +1,6 @@
-"""POST /v1/completions: a text goes on; without a chat template, whole or as a stream.
+"""POST /v1/completions: continues a text without a chat template, whole or as a stream.
 
-The prompt is a text, several, or token ids. Choice j of prompt i has the number i·n + j. With `echo` the prompt stands
+The prompt is a text, several, or token ids. Choice j of prompt i has the number i·n + j. With `echo` the prompt comes
 before the answer, and with `logprobs` too its own tokens are scored; `max_tokens: 0` then asks for the scores alone.
 """
 
@@ -35,7 +35,7 @@ LONGEST_SCORING = 300.0  # seconds that the scoring of a prompt may take, the wa
 
 @dataclass
 class Plan:
-    """What a request comes down to: a prompt, a sampling and perhaps scores for each choice."""
+    """What is to be sampled for a request: a prompt, a sampling and perhaps scores for each choice."""
 
     body: CompletionRequest
     prompts: list[list[int]]
@@ -45,12 +45,12 @@ class Plan:
 
     @property
     def asked(self) -> list[list[int]]:
-        """The prompts as they were sent: without those of further choices."""
+        """The prompts that were sent, each once, however many choices it has."""
         return self.prompts[:: self.body.n or 1]
 
 
 def make_plan(service: Service, body: CompletionRequest) -> Plan:
-    """Read the request; runs beside the loop."""
+    """Read the request; runs in a thread, outside of the event loop."""
     if body.stream_options is not None and not body.stream:
         raise ApiError(400, "stream_options needs stream: true", param="stream_options", code="invalid_value")
     scores_only = body.max_tokens == 0

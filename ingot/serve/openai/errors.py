@@ -1,4 +1,4 @@
-"""Errors as OpenAI's API gives them: whatever goes wrong, the body is {"error": {message, type, param, code}}.
+"""Converts every error to OpenAI's format, with a message, a type, the parameter and a code.
 
 | status | code                       | when                                                                  |
 |--------|----------------------------|-----------------------------------------------------------------------|
@@ -69,13 +69,13 @@ class JsonAnswer(JSONResponse):
 
 
 def refused(error: IngotError, *, param: str | None = None, code: str | None = None) -> ApiError:
-    """What the client should have done otherwise: the problem and its fix, as a 400."""
+    """An error of the client: the problem and its fix, as a 400."""
     message = f"{error.problem}; {error.fix}" if error.fix else error.problem
     return ApiError(400, message, param=param, code=code)
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a request that the runner refused or ended is answered with."""
+    """The answer to a request that the runner refused or ended."""
     match error:
         case ApiError():
             return error
@@ -124,7 +124,7 @@ def validation_error(errors: Sequence[Any], body: Any) -> ApiError:
 
 
 def _field(error: Any, body: Any) -> str | None:
-    """Where in the body the error is: the path to it, without pydantic's names for the forms that a value may have."""
+    """The path to the error in the body, without pydantic's names for the forms that a value may have."""
     path = []
     for part in error["loc"][1:]:
         there = part in body if isinstance(body, dict) else isinstance(body, list) and part in range(len(body))

@@ -1,4 +1,4 @@
-"""What every request passes before it is looked at: its Host, the key, the size of the body, and a count of the answer."""
+"""Checks every request before the routes see it (Host, API key, size of the body), and counts the answers."""
 
 from __future__ import annotations
 

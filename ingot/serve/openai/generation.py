@@ -1,6 +1,6 @@
-"""The samples of one HTTP request: handed to the runner together, received together, and given up together.
+"""The samples of one HTTP request: submitted, received and cancelled together.
 
-Several choices, of one prompt or more, share an inbox. What has piled up while the loop was busy is merged into one chunk
+Several choices, of one prompt or more, share an inbox. Chunks that came while the loop was busy are merged into one
 per choice, so that a slow client or a busy loop costs larger events, not more of them.
 
 Invariant: when a generation is closed, by its end, an error or a client that went away, nothing of it stays in the engine.
@@ -98,7 +98,7 @@ class Generation:
         self._first = [(handle, chunk)]
 
     async def chunks(self) -> AsyncIterator[tuple[int, Chunk]]:
-        """What each choice gets, until all have come to their end."""
+        """The chunks of each choice, until all have ended."""
         number = {handle: choice for choice, handle in enumerate(self._handles)}
         while self._left:
             news: dict[int, Chunk] = {}
@@ -133,7 +133,7 @@ class Generation:
 
 
 def _check(chunk: Chunk) -> None:
-    """Raise what ended a request, unless it ended as asked."""
+    """Raise the error that ended a request, if there was one."""
     if chunk.error is not None:
         raise as_api_error(chunk.error) from chunk.error
     if chunk.finish == "cancelled":
@@ -151,7 +151,7 @@ def _merged(first: Chunk, second: Chunk) -> Chunk:
 
 
 class Choice(Protocol):
-    """What the endpoints make of the tokens of one choice; `finish` is set when it needs no more."""
+    """An endpoint's view of one choice: it takes tokens; `finish` is set when it needs no more."""
 
     finish: str | None
 
@@ -168,7 +168,7 @@ async def collect(choices: Sequence[Choice], generation: Generation) -> None:
 
 
 async def unless_gone(request: Request, work: Awaitable[Result]) -> Result:
-    """What `work` gives; if the client goes away before, it is cancelled."""
+    """The result of `work`; if the client goes away before, it is cancelled."""
     working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)

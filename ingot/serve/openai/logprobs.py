@@ -1,4 +1,4 @@
-"""Log-probabilities in the shapes of the two endpoints.
+"""Log-probabilities in the formats of the chat and completions endpoints.
 
 In a chat there is one entry for each token of the content (reasoning, calls and the end of the turn have none); the
 entries of text that is held back wait with it, so that those of a stop string are never sent.
@@ -13,7 +13,7 @@ from typing import Any
 from ingot.tokens.tokenizer import Tokenizer
 
 COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-LOWEST = -9999.0  # stands for minus infinity, which JSON has not
+LOWEST = -9999.0  # stands for minus infinity, which JSON does not have
 
 
 def chat_entry(

@@ -1,8 +1,8 @@
-"""From the options of a request to a `Sampling`: what was asked for, else what the model's files say, else OpenAI's defaults.
+"""Converts the options of a request to a `Sampling`; missing ones come from the model's files, else OpenAI's defaults.
 
 Differences from the engine's own defaults: log-probabilities are those at temperature 1, as OpenAI's API reports them, and
 without a seed a new one is drawn. The seed of choice i is seed + i, so the first of n choices is the same as a single one.
-Stop strings are not the engine's business here: they count in the content only, which the parser knows.
+The engine gets no stop strings: they count in the content only, which the parser finds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def make_samplings(
 
 
 def constrained(samplings: Sequence[Sampling], constraint: Constraint) -> list[Sampling]:
-    """The same samplings, held to a constraint."""
+    """The same samplings with a constraint."""
     return [replace(sampling, constraint=constraint) for sampling in samplings]
 
 

@@ -1,4 +1,4 @@
-"""From sampled tokens to the parts of an answer, while they come: content, reasoning and tool calls.
+"""Parses sampled tokens into content, reasoning and tool calls, while they are streamed.
 
 Structure is read from special tokens, as in ingot/tokens/chat.py: text that merely looks like `<think>` is content. A
 model without tokens for tool calls writes their tags as text; then, if tools were offered, the tags are looked for in the
@@ -62,7 +62,7 @@ class TurnParser:
         return self._before + self._content.start
 
     def push(self, token: int) -> list[Delta]:
-        """What `token` adds."""
+        """The deltas that `token` adds."""
         if self.section == "reasoning":
             self.reasoning_tokens += 1
         if token in self._special:
@@ -72,7 +72,7 @@ class TurnParser:
         return list(self._other_text(self._other.push(token)))
 
     def finish(self) -> list[Delta]:
-        """What was held back, at the end of the turn."""
+        """The deltas that were held back, at the end of the turn."""
         if self.section == "content":
             return [*self._content_text(self._content.finish()), *self._end_tags(), *self._end_blanks()]
         return list(self._end_section())

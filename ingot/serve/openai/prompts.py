@@ -1,8 +1,8 @@
-"""From the messages of a request to the tokens that the model reads.
+"""Converts the messages of a request to the tokens that the model reads.
 
-The layout is that of the tokenizer's chat template (ingot/tokens/chat.py). A model without tokens for tool calls is told
-of its tools in words, and its calls are read as text, in the manner of Hermes (Teknium et al. 2024) and Qwen 2.5: the
-signatures stand in the system turn, a call is `<tool_call>{"name": …, "arguments": …}</tool_call>`, and results come back
+The layout is that of the tokenizer's chat template (ingot/tokens/chat.py). A model without tokens for tool calls gets
+its tools as text, and its calls are read as text, in the manner of Hermes (Teknium et al. 2024) and Qwen 2.5: the
+signatures are in the system turn, a call is `<tool_call>{"name": …, "arguments": …}</tool_call>`, and results come back
 in a user turn inside `<tool_response>`.
 """
 
@@ -64,7 +64,7 @@ def wants_thinking(body: ChatRequest) -> bool:
 
 
 def make_prompt(chat: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[Tool], thinking: bool) -> Prompt:
-    """What the model is given to write the next turn; bad messages are a 400."""
+    """The prompt for the next turn; invalid messages are a 400."""
     special = chat.tokenizer.special
     turns = _read(messages, keep_traces=thinking and THINK_START in special)
     schemas = [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in tools]

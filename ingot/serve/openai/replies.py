@@ -1,4 +1,4 @@
-"""What all answers have: a heading, counts, and the form of a server-sent event."""
+"""Parts that all answers share: id and model, token counts, and the form of a server-sent event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients send: the bodies of OpenAI's API, with the additions that vLLM made known (top_k, min_p …).
+"""Request bodies of OpenAI's API, with the additions that vLLM introduced (top_k, min_p …).
 
 Pydantic checks them and describes them in /openapi.json: strictly, so that "true" is no truth value and "1" no number. A
 field that does not exist is an error, with the nearest right name: a misspelt `temprature` would otherwise be ignored in
@@ -65,7 +65,7 @@ Content = str | Annotated[list[TextPart], Field(fail_fast=True)]
 
 
 class Spoken(Lenient):
-    """What system, developer and user messages have in common."""
+    """The fields that system, developer and user messages have in common."""
 
     content: Content
     name: str | None = None
@@ -78,7 +78,7 @@ class SystemMessage(Spoken):
 
 
 class UserMessage(Spoken):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal["user"]
 
@@ -99,7 +99,7 @@ class PastCall(Lenient):
 
 
 class AssistantMessage(Lenient):
-    """What the model said earlier; its reasoning may be sent back under either name."""
+    """An earlier answer of the model; its reasoning may be sent back under either name."""
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -109,7 +109,7 @@ class AssistantMessage(Lenient):
 
 
 class ToolMessage(Lenient):
-    """What a tool answered to the call `tool_call_id`."""
+    """The result of the tool call `tool_call_id`."""
 
     role: Literal["tool"]
     content: Content
@@ -208,7 +208,7 @@ class StreamOptions(Strict):
 
 
 class Generating(Strict):
-    """What chat and text completions have in common; null is the default everywhere."""
+    """The fields that chat and text completions have in common; null is the default everywhere."""
 
     model: str | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
@@ -250,7 +250,7 @@ class Generating(Strict):
 
 
 class TemplateOptions(Strict):
-    """What a chat template may be told."""
+    """Options of a chat template."""
 
     enable_thinking: bool | None = None
 

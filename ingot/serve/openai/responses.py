@@ -1,5 +1,8 @@
-"""What clients get: the shapes of the answers, for /openapi.json. The answers themselves are plain dictionaries, since a
-streaming server writes thousands of them a second; the tests hold them to these shapes."""
+"""Shapes of the server's answers, for /openapi.json.
+
+The answers themselves are plain dictionaries, since a streaming server writes thousands of them a second; the tests check
+them against these shapes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pydantic import BaseModel
 
 
 class ErrorBody(BaseModel):
-    """What was wrong, in which field, and a code for programs."""
+    """The problem, the field it is in, and a code for programs."""
 
     message: str
     type: str
@@ -81,7 +84,7 @@ class Call(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """What the model says; reasoning under both names that clients look for."""
+    """The answer of the model; reasoning under both names that clients look for."""
 
     role: Literal["assistant"]
     content: str | None

@@ -1,4 +1,4 @@
-"""`ingot serve`: load a model, serve it, and end in good order.
+"""`ingot serve`: loads a model, serves it, and shuts down in good order.
 
 The first SIGTERM or Ctrl-C drains: new requests are refused with 503 while running ones get `drain` seconds to come to
 their end, then the process ends. A second signal ends it at once. Without a key the server listens on this machine only, and
@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> Socket:
 
 
 def address(socket: Socket) -> str:
-    """Where a listening socket is reached."""
+    """The address of a listening socket."""
     host, port = socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
         self._runner, self._drain = service.runner, drain
 
     def stop(self) -> None:
-        """Take nothing new; end when what runs has come to its end, or the time is over."""
+        """Refuse new requests; end when all running requests have ended, or the time is over."""
         self._runner.stop_taking()  # from now on, not from when the thread has started
         threading.Thread(target=self._end, name="ingot-drain", daemon=True).start()
 

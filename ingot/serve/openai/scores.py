@@ -1,4 +1,4 @@
-"""How likely a given text is: log-probabilities of a prompt's own tokens, for `echo` with `logprobs`.
+"""Scores a given text: log-probabilities of a prompt's own tokens, for `echo` with `logprobs`.
 
     log p(t_i | t_0 … t_{i-1}) = log softmax(logits_{i-1})[t_i],   none for the first token
 
@@ -17,12 +17,12 @@ import torch
 from ingot.model.transformer import Transformer
 
 STRIP = 128
-Score = tuple[float | None, list[tuple[int, float]]]  # of a token; of the likeliest in its place
+Score = tuple[float | None, list[tuple[int, float]]]  # of a token; of the likeliest at its position
 
 
 @torch.inference_mode()
 def prompt_scores(model: Transformer, tokens: Sequence[int], likeliest: int) -> list[Score]:
-    """The log-probability of each token after those before it, and the likeliest tokens in its place."""
+    """The log-probability of each token after those before it, and the likeliest tokens at its position."""
     scores: list[Score] = [(None, [])]
     tokens_1T = torch.tensor([tokens], device=model.embedding.weight.device)
     states_TD = model.hidden(tokens_1T)[0, :-1]

@@ -1,4 +1,4 @@
-"""What the endpoints share: the runner, the tokenizer, the chat format, and the limits of the server."""
+"""State that all endpoints share: the runner, the tokenizer, the chat format, and the limits of the server."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Service:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What the model's own files (generation_config.json) say about sampling."""
+        """The sampling options of the model's own files (generation_config.json)."""
         found = json.loads(self.tokenizer.files.get(GENERATION_CONFIG, b"{}"))
         return {name: found[name] for name in DEFAULTS if isinstance(found.get(name), int | float)}
 
@@ -88,14 +88,14 @@ class Service:
             raise ApiError(400, message, param=param, code="context_length_exceeded")
 
     async def constraint(self, structure: Structure) -> Constraint:
-        """A structure, compiled beside the loop and kept for the next request; one that cannot be compiled is a 400.
+        """A structure, compiled in a thread and cached for the next request; one that cannot be compiled is a 400.
 
         Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come
         within `compile_limit` is a 429.
         """
-        kept = self._constraint(structure, cached_constraint)
-        if kept is not None:
-            return kept
+        cached = self._constraint(structure, cached_constraint)
+        if cached is not None:
+            return cached
         work = self._compilers.submit(self._constraint, structure, compile_grammar)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(work), self.compile_limit)
@@ -103,7 +103,7 @@ class Service:
             raise self._too_slow(started=not work.cancelled()) from error
 
     def _constraint(self, structure: Structure, find: Callable[[str, Tokenizer], Found]) -> Found:
-        """What `find` gives for the grammar; if it is refused, the error names the field of the request that is wrong."""
+        """The result of `find` for the grammar; if it is refused, the error names the field of the request that is wrong."""
         try:
             return find(structure.grammar, self.tokenizer)
         except StructureError as error:

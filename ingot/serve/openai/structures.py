@@ -1,4 +1,4 @@
-"""Which form an answer must have: from response_format, structured_outputs, tools and tool_choice to a grammar.
+"""Builds the grammar that an answer must follow, from response_format, structured_outputs, tools and tool_choice.
 
 A turn of a chat is a grammar whose rules ingot/inference/structure/grammar.py writes. For example a turn that must call a tool,
 of a model that may think first:
@@ -93,8 +93,8 @@ def offered_tools(body: ChatRequest) -> list[Tool]:
 def turn_structure(tokenizer: Tokenizer, body: ChatRequest, tools: Sequence[Tool], prompt: Prompt) -> Structure | None:
     """The form of the whole turn; None: any.
 
-    Calls are held to the tools' schemas where one must be made, and where the model decides but a tool is `strict`. Where it
-    decides and only one is wanted, that one is as it writes it.
+    Calls must follow the tools' schemas where a call is required, and where the model decides but a tool is `strict`. Where it
+    decides and only one call is wanted, that call is free.
     """
     turn = answer_structure(body.response_format, body.structured_outputs)
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
@@ -136,41 +136,41 @@ def _with_calls(turn: Structure, tokenizer: Tokenizer, tools: Sequence[Tool]) ->
 
 
 def _around(tokenizer: Tokenizer, inside: str) -> list[str]:
-    """The marks of a call around what stands in it: special tokens, or tags that are spelt in text."""
+    """The rules of a call: its marks (special tokens, or tags that are spelt in text) around its content."""
     if has_call_tokens(tokenizer):
         return [token_rule(tokenizer.special[TOOL_CALL_START]), inside, token_rule(tokenizer.special[TOOL_CALL_END])]
     return [choice_rule([f"{TOOL_CALL_START}\n"]), inside, choice_rule([TOOL_CALL_END])]
 
 
 def call_schema(functions: Sequence[Function]) -> dict[str, Any]:
-    """The schema of a call of one of the tools. Each tool's own schema keeps its references, seen from its new place."""
-    places = {f"tool_{number}": function for number, function in enumerate(functions)}
+    """The schema of a call of one of the tools. References inside each tool's schema get its new path."""
+    named = {f"tool_{number}": function for number, function in enumerate(functions)}
     return {
         "$defs": {
-            place: _moved({"type": "object"} | (function.parameters or {}), f"#/$defs/{place}")
-            for place, function in places.items()
+            name: _moved({"type": "object"} | (function.parameters or {}), f"#/$defs/{name}")
+            for name, function in named.items()
         },
         "anyOf": [
             {
                 "type": "object",
-                "properties": {"name": {"const": function.name}, "arguments": {"$ref": f"#/$defs/{place}"}},
+                "properties": {"name": {"const": function.name}, "arguments": {"$ref": f"#/$defs/{name}"}},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
             }
-            for place, function in places.items()
+            for name, function in named.items()
         ],
     }
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """A schema whose references within itself begin at `place`."""
+def _moved(schema: Any, start: str) -> Any:
+    """A schema whose references within itself begin at `start`."""
     if isinstance(schema, list):
-        return [_moved(item, place) for item in schema]
+        return [_moved(item, start) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: place + value[1:]
+        key: start + value[1:]
         if key == "$ref" and isinstance(value, str) and value.startswith("#")
-        else _moved(value, place)
+        else _moved(value, start)
         for key, value in schema.items()
     }

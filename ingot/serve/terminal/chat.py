@@ -64,7 +64,7 @@ def chat(
                 return
         except IngotError as error:
             console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
-        except KeyboardInterrupt:  # between two pieces, where nothing was under way
+        except KeyboardInterrupt:  # between two messages, where no answer was being written
             console.print("(stopped)", style="dim")
 
 
@@ -94,14 +94,14 @@ def _allow_all(call: ToolCall) -> bool:
 
 
 def _make_allow(console: Console, typed: bool) -> Callable[[ToolCall], bool]:
-    """Asks the user about a call; "a" allows every later call of that tool too. Nobody to ask: no."""
+    """Asks the user about a call; "a" allows every later call of that tool too. Without a user to ask, no."""
     always: set[str] = set()
 
     def allow(call: ToolCall) -> bool:
         if call.name in always:
             return True
         if not typed:
-            console.print(f"({call.name} was not run: nobody can be asked; --yes allows it)", style="yellow")
+            console.print(f"({call.name} was not run: there is no user to ask; --yes allows it)", style="yellow")
             return False
         console.print(f"{call.name} wants to run:", style="bold")
         for name, value in call.arguments.items():
@@ -126,7 +126,7 @@ def _piped_lines() -> Iterator[str]:
 
 
 def _typed_lines(console: Console) -> Iterator[str]:
-    """What the user types, message by message, until Ctrl-D."""
+    """The messages that the user types, until Ctrl-D."""
     with suppress(ImportError):  # editing and history of the line, where Python has it
         importlib.import_module("readline")
     while True:

@@ -1,4 +1,4 @@
-"""What the lines that begin with / do in a chat: one function each, named in `COMMANDS` with its help."""
+"""The commands of a chat (lines that begin with /): one function each, named in `COMMANDS` with its help."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Show = Callable[[Generator[Piece | Message, None, None], Conversation, Console],
 
 
 @dataclass
-class Place:
-    """What a command can see and change. `tools` are those of the start, also while they are off."""
+class ChatState:
+    """The state of the chat that a command can change. `tools` are those of the start, also while they are off."""
 
     conversation: Conversation
     tools: Mapping[str, Tool]
@@ -29,7 +29,7 @@ class Place:
     show: Show
 
     def note(self, text: str) -> None:
-        """Say what a command did."""
+        """Print what a command did."""
         self.console.print(f"({text})", style="dim", markup=False, highlight=False)
 
 
@@ -40,79 +40,79 @@ def run_command(line: str, conversation: Conversation, tools: Mapping[str, Tool]
         return False
     if name not in COMMANDS:
         raise IngotError(f"there is no command {name}", fix="/help lists them; a message must not begin with /")
-    COMMANDS[name][1](Place(conversation, tools, console, show), rest.strip())
+    COMMANDS[name][1](ChatState(conversation, tools, console, show), rest.strip())
     return True
 
 
-def _help(place: Place, _: str) -> None:
+def _help(chat: ChatState, _: str) -> None:
     lines = [*((f"{name} {parameter}", text) for name, (parameter, _, text) in COMMANDS.items()), ("/exit", "leave")]
     for usage, text in lines:
-        place.console.print(f"{usage:<16}{text}", markup=False, highlight=False)
-    place.console.print('Ctrl-C stops an answer, Ctrl-D leaves; """ begins and ends a message of several lines')
+        chat.console.print(f"{usage:<16}{text}", markup=False, highlight=False)
+    chat.console.print('Ctrl-C stops an answer, Ctrl-D leaves; """ begins and ends a message of several lines')
 
 
-def _reset(place: Place, _: str) -> None:
-    place.conversation.reset()
-    place.note("the conversation begins again")
+def _reset(chat: ChatState, _: str) -> None:
+    chat.conversation.reset()
+    chat.note("the conversation begins again")
 
 
-def _think(place: Place, _: str) -> None:
-    place.conversation.thinking = not place.conversation.thinking
-    place.note(f"thinking is {'on' if place.conversation.thinking else 'off'}")
+def _think(chat: ChatState, _: str) -> None:
+    chat.conversation.thinking = not chat.conversation.thinking
+    chat.note(f"thinking is {'on' if chat.conversation.thinking else 'off'}")
 
 
-def _tools(place: Place, _: str) -> None:
-    if not place.tools:
-        able = place.conversation.model.calls_tools
+def _tools(chat: ChatState, _: str) -> None:
+    if not chat.tools:
+        able = chat.conversation.model.calls_tools
         fix = "start with --tools calculator,python,FILE.py" if able else "this model has no tokens to call tools with"
         raise IngotError("there are no tools", place="/tools", fix=fix)
-    place.conversation.tools = None if place.conversation.tools else place.tools
-    place.note(f"tools are {'on' if place.conversation.tools else 'off'}: {', '.join(place.tools)}")
+    chat.conversation.tools = None if chat.conversation.tools else chat.tools
+    chat.note(f"tools are {'on' if chat.conversation.tools else 'off'}: {', '.join(chat.tools)}")
 
 
-def _system(place: Place, text: str) -> None:
-    place.conversation.system = text
-    place.note("the system prompt is set" if text else "there is no system prompt")
+def _system(chat: ChatState, text: str) -> None:
+    chat.conversation.system = text
+    chat.note("the system prompt is set" if text else "there is no system prompt")
 
 
-def _temperature(place: Place, text: str) -> None:
+def _temperature(chat: ChatState, text: str) -> None:
     try:
-        changed = replace(place.conversation.sampling, temperature=float(text))
+        changed = replace(chat.conversation.sampling, temperature=float(text))
     except ValueError:
         raise IngotError(f"{text!r} is not a number", place="/temperature", fix="write /temperature 0.7") from None
-    place.conversation.sampling = changed
-    place.note(f"the temperature is {changed.temperature:g}")
+    chat.conversation.sampling = changed
+    chat.note(f"the temperature is {changed.temperature:g}")
 
 
-def _retry(place: Place, _: str) -> None:
-    place.show(place.conversation.retry(), place.conversation, place.console)
+def _retry(chat: ChatState, _: str) -> None:
+    chat.show(chat.conversation.retry(), chat.conversation, chat.console)
 
 
-def _save(place: Place, text: str) -> None:
+def _save(chat: ChatState, text: str) -> None:
     path = _path(text, "/save")
-    value = {"messages": to_openai(place.conversation.messages)}
+    value = {"messages": to_openai(chat.conversation.messages)}
     try:
         write_json(path, value)
     except (OSError, ValueError) as error:
         _refuse(error, "/save")
-    place.note(f"{len(place.conversation.messages)} messages are in {path}")
+    chat.note(f"{len(chat.conversation.messages)} messages are in {path}")
 
 
-def _load(place: Place, text: str) -> None:
+def _load(chat: ChatState, text: str) -> None:
     path = _path(text, "/load")
     try:
         messages = from_openai(read_json(path), str(path))
     except (OSError, ValueError) as error:
         _refuse(error, "/load")
-    place.conversation.load(messages)
+    chat.conversation.load(messages)
     waits = messages[-1:] and messages[-1].role == "user"
-    place.note(f"{len(messages)} messages" + ("; /retry answers the last" if waits else ""))
+    chat.note(f"{len(messages)} messages" + ("; /retry answers the last" if waits else ""))
 
 
-def _tokens(place: Place, _: str) -> None:
-    used, limit = place.conversation.model.tokens()
+def _tokens(chat: ChatState, _: str) -> None:
+    used, limit = chat.conversation.model.tokens()
     room = f" of {limit:,} ({used / limit:.0%})" if limit else ""
-    place.note(f"{used:,}{room} tokens after the last answer")
+    chat.note(f"{used:,}{room} tokens after the last answer")
 
 
 def _path(text: str, place: str) -> Path:
@@ -125,7 +125,7 @@ def _refuse(error: Exception, place: str) -> NoReturn:
     raise IngotError(str(error), place=place, fix="give the path of another file") from None
 
 
-COMMANDS: dict[str, tuple[str, Callable[[Place, str], None], str]] = {
+COMMANDS: dict[str, tuple[str, Callable[[ChatState, str], None], str]] = {
     "/help": ("", _help, "this list"),
     "/reset": ("", _reset, "forget the conversation, not the system prompt"),
     "/retry": ("", _retry, "another answer to the last message; or send again what could not be sent"),

@@ -1,8 +1,10 @@
-"""A conversation, turn by turn: it streams the answers and runs the tools that they call. The answers come from a `ChatModel`: a
-model in this process (`local_model.py`) or an OpenAI-compatible server (`server_model.py`).
+"""A conversation, turn by turn: it streams the answers and runs the tools that they call.
+
+The answers come from a `ChatModel`: a model in this process (`local_model.py`) or an OpenAI-compatible server
+(`server_model.py`).
 
 Invariant: `messages` always is a conversation that can go on. An answer that is stopped ends there and stays; a call
-whose tool did not run has an answer that says so; a message to which nothing was said is taken back, and `retry` sends it.
+whose tool did not run has an answer that says so; a message without an answer is taken back, and `retry` sends it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Piece:
 
 
 class ChatModel(Protocol):
-    """What writes the assistant's turns."""
+    """Writes the assistant's turns."""
 
     calls_tools: bool
     about: str  # what it is, for the user
@@ -89,7 +91,7 @@ class Conversation:
             self._unsent = self.messages.pop().content
 
     def say(self, text: str) -> Generator[Piece | Message, None, None]:
-        """What comes back for the user's `text`: pieces of the assistant's turns, tool results as messages in between."""
+        """The answer to the user's `text`: pieces of the assistant's turns, tool results as messages in between."""
         self.messages.append(Message("user", text))
         self._unsent, kept = text, len(self.messages)
         try:

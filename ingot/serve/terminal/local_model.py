@@ -1,7 +1,7 @@
-"""A model in this process that writes the assistant's turns of a conversation.
+"""Chats with a model in this process: it writes the assistant's turns of a conversation.
 
-What the model sampled stays as it was sampled: the tokens up to the end of each of its turns are kept, and as long as a
-conversation goes on from there only what came after is encoded and put behind. Otherwise it is encoded anew.
+Sampled tokens are never encoded again: the tokens up to the end of each of the model's turns are kept, and as long as a
+conversation goes on from there, only what came after is encoded and appended. Otherwise it is encoded anew.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class PieceReader:
         self._kind, self._text = kind, TextStream(tokenizer)
 
     def push(self, token: int) -> Iterator[Piece]:
-        """What can be shown now that `token` is there."""
+        """The pieces that can be shown after `token`."""
         if token not in self._kinds:
             yield from self._piece(self._text.push(token))
             return
@@ -143,7 +143,7 @@ class PieceReader:
         self._kind, self._text = self._kinds[token], TextStream(self.tokenizer)
 
     def finish(self) -> Iterator[Piece]:
-        """What is left of a character that was never completed."""
+        """The rest, with a character that was never completed."""
         yield from self._piece(self._text.finish())
 
     def _piece(self, text: str) -> Iterator[Piece]:

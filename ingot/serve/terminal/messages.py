@@ -1,4 +1,4 @@
-"""Messages in the shape of OpenAI's API, and back: what `/save` writes and servers read.
+"""Converts messages to the shape of OpenAI's API and back, for `/save` and for servers.
 
     {"role": "assistant", "content": …, "reasoning_content": …, "tool_calls": [{"id", "type": "function",
      "function": {"name", "arguments": JSON as text}}]}

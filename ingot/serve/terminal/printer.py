@@ -1,7 +1,7 @@
-"""Prints an answer while it comes: each kind on lines of its own, lines broken between words.
+"""Prints an answer while it is streamed: thinking, text and calls on separate lines, broken between words.
 
-A terminal breaks lines anywhere, so a word is held back until it is known how long it is. Where the output is no
-terminal nothing is broken, and thinking and calls stand between tags instead of in colour.
+A terminal breaks lines anywhere, so a word is held back until it is complete. Where the output is no
+terminal nothing is broken, and thinking and calls are between tags instead of in colour.
 """
 
 from __future__ import annotations

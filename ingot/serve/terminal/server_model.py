@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that writes the assistant's turns of a conversation."""
+"""Chats with a model behind an OpenAI-compatible server: it writes the assistant's turns of a conversation."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The chat page of `ingot ui`: one self-contained page, the tools it may run, and whom it may be served to."""
+"""The chat page of `ingot ui`: one self-contained page, its tools, and the guard of its server."""

@@ -1,4 +1,6 @@
-"""Who may talk to the page's server. A page on loopback can be reached by every web site that the user has open, so:
+"""Checks requests to the page's server (Host, Origin, key).
+
+A page on loopback can be reached by every web site that the user has open, so:
 
 * Host must be a name of this machine. A site whose name is made to point here (DNS rebinding) sends its own name.
 * Origin, where a browser sends one, must be that same host. No other site may post, and there are no CORS headers.

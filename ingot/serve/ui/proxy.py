@@ -1,6 +1,6 @@
-"""The OpenAI API of another server, passed through: the page may only talk to where it came from.
+"""Passes requests of the page on to another OpenAI-compatible server.
 
-The other server's key stays here; the browser never sees it.
+The page may only send requests to its own server. The other server's key stays here; the browser never sees it.
 """
 
 from __future__ import annotations

@@ -60,11 +60,11 @@ class Guards:
         self.experts = IdleExperts()
         self.history = History(config.window)
         self.rewinds = 0
-        self.spoken: dict[str, int] = {}  # by rule: the last step at which it reported
+        self.reported: dict[str, int] = {}  # by rule: the last step at which it reported
         self.measured: dict[str, Tensor] = {}  # of the step that `admit` was last asked about
 
     def admit(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """1 if the step is to be taken, 0 to leave everything as it is; stays on the device."""
+        """1 if the step is to be taken, 0 to change nothing; stays on the device."""
         taken, self.measured = self.spikes.admit(loss, norm)
         return taken
 
@@ -88,9 +88,9 @@ class Guards:
         sight = Sight(metrics, self.history, self.config, self.vocabulary, world_size())
         for rule in RULES:
             seen = rule.condition(sight)
-            if seen is None or (self._action(rule) == "warn" and self._spoke_lately(rule, step)):
+            if seen is None or (self._action(rule) == "warn" and self._reported_lately(rule, step)):
                 continue
-            self.spoken[rule.name] = step
+            self.reported[rule.name] = step
             if rule.action == "stop":
                 seen = f"{seen}; {locate()}"
             self._act(rule, step, data_step, seen)
@@ -98,13 +98,13 @@ class Guards:
     def _action(self, rule: Rule) -> str:
         return self.config.spike if rule.action == "spike" else rule.action
 
-    def _spoke_lately(self, rule: Rule, step: int) -> bool:
-        return rule.name in self.spoken and step - self.spoken[rule.name] < self.config.window
+    def _reported_lately(self, rule: Rule, step: int) -> bool:
+        return rule.name in self.reported and step - self.reported[rule.name] < self.config.window
 
     def _act(self, rule: Rule, step: int, data_step: int, seen: str) -> None:
         action = self._action(rule)
         too_often = action == "rewind" and self.rewinds >= self.config.rewinds
-        self.tell(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
+        self.report(rule.name, rule.reason, "stop" if too_often else action, step, data_step, seen)
         if action == "stop":
             raise CheckFailed(
                 f"step {step} (data of step {data_step}): {seen}",
@@ -122,11 +122,11 @@ class Guards:
             raise Rewind(step)
 
     def _left(self) -> str:
-        """What a stop leaves: a run saves only what the guards have seen."""
+        """A sentence about what a stop leaves: a run saves only steps that the guards have seen."""
         there = Steps(self.folder.path).there()
         return "the last checkpoint is intact" if there else "no checkpoint is complete yet, the run begins again"
 
-    def tell(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
+    def report(self, rule: str, reason: str, action: str, step: int, data_step: int, seen: str) -> None:
         """A line on the screen and one in events.jsonl."""
         if not self.is_main_rank:
             return
@@ -145,7 +145,7 @@ class Guards:
             file.write(json.dumps(event) + "\n")
 
     def state(self) -> dict[str, Any]:
-        """What must be in a checkpoint, as plain JSON."""
+        """The state for a checkpoint, as plain JSON."""
         return {"spikes": self.spikes.state(), "experts": self.experts.state(), "rewinds": self.rewinds}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.interrupt import on_signals
 
-MEET = "INGOT_MEET"  # the file through which our processes find each other; those of torchrun use its store
+RENDEZVOUS = "INGOT_RENDEZVOUS"  # the file through which our processes find each other; those of torchrun use its store
 PARENT = "INGOT_PARENT"  # the process that started ours
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 15.0
@@ -45,7 +45,7 @@ def start_processes(count: int, say: Callable[[str], None]) -> int:
     if in_world():
         raise RecipeError(f"torchrun has started {world_size()} processes already", fix="leave --processes out")
     with tempfile.TemporaryDirectory(prefix="ingot-") as folder:
-        processes = [_start(rank, count, Path(folder) / "meet") for rank in range(count)]
+        processes = [_start(rank, count, Path(folder) / "rendezvous") for rank in range(count)]
         try:
             with on_signals(partial(_pass_on, processes)):
                 return _wait(processes, say)
@@ -60,14 +60,14 @@ def command() -> list[str]:
     return [sys.executable, "-m", "ingot", *sys.argv[1:]]
 
 
-def _start(rank: int, count: int, meet: Path) -> subprocess.Popen[bytes]:
+def _start(rank: int, count: int, file: Path) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
-        MEET: meet.as_uri(),
+        RENDEZVOUS: file.as_uri(),
         PARENT: str(os.getpid()),
     }
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))

@@ -66,11 +66,6 @@ class Layout:
         """Whether this is the main rank, which writes metrics and progress."""
         return distributed.get_rank() == 0
 
-    @property
-    def last_stage(self) -> bool:
-        """Whether this process computes the loss: it holds the last layers of the pipeline."""
-        return self.rank("pipeline") == self.size("pipeline") - 1
-
     def sum_over(self, tensor: Tensor, *axes: str) -> Tensor:
         """The sum of a tensor over the ranks along these axes, in place."""
         for axis in axes:

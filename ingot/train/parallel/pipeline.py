@@ -75,9 +75,8 @@ class PipelinePasses(Passes):
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         sums = Sums(record=Record(sum_ranks=self.sum_ranks))
         here = [batch.to(self.device) for batch in batches]
-        open_passes: dict[
-            tuple[int, int], tuple[Tensor | None, Tensor, Tensor]
-        ] = {}  # by stage and micro: in, out, loss
+        # by stage and micro-batch: what entered, what left, the loss
+        open_passes: dict[tuple[int, int], tuple[Tensor | None, Tensor, Tensor]] = {}
 
         def compute(action: Action) -> Tensor | None:
             key, given = (action.stage, action.micro), self.transfers.take(action)
@@ -192,16 +191,14 @@ class Transfers:
     def __init__(self, layout: Layout, stages: int) -> None:
         self.rank, self.ranks, self.stages = layout.rank("pipeline"), layout.size("pipeline"), stages
         self.group = layout.mesh["pipeline"].get_group()
-        self.coming: dict[
-            Action, tuple[Tensor, int]
-        ] = {}  # by the pass that takes it: with the exchange that brings it
-        self.flying: dict[
-            int, tuple[list[distributed.Work], list[Tensor]]
-        ] = {}  # tensors are kept until it is complete
+        # by the pass that takes it: a buffer, and the exchange that fills it
+        self.coming: dict[Action, tuple[Tensor, int]] = {}
+        # by exchange: its tensors are held until it is complete
+        self.flying: dict[int, tuple[list[distributed.Work], list[Tensor]]] = {}
         self.started = 0
 
     def take(self, action: Action) -> Tensor | None:
-        """What was sent for this pass; none if it takes nothing from another rank."""
+        """The tensor that was sent for this pass; None if it takes nothing from another rank."""
         if action not in self.coming:
             return None
         tensor, exchange = self.coming.pop(action)

@@ -28,7 +28,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from ingot.train.device import choose_device
-from ingot.train.parallel.launch import MEET, PARENT, in_world
+from ingot.train.parallel.launch import PARENT, RENDEZVOUS, in_world
 from ingot.workspace.errors import IngotError, Interrupted
 from ingot.workspace.interrupt import StopSignal
 
@@ -103,12 +103,12 @@ class World:
     def _next(self) -> str:
         """The next order, whenever it comes; an error if the main rank's heartbeat has stopped."""
         assert self.store is not None
-        key, beats, heard = f"order/{self._orders + 1}", -1, time.monotonic()
+        key, beats, last_beat = f"order/{self._orders + 1}", -1, time.monotonic()
         while not self.store.check([key]):
             now = self.store.add("beats", 0)
             if now != beats:
-                beats, heard = now, time.monotonic()
-            if time.monotonic() - heard > SILENCE_SECONDS:
+                beats, last_beat = now, time.monotonic()
+            if time.monotonic() - last_beat > SILENCE_SECONDS:
                 raise IngotError(
                     f"process {self.rank} has had no heartbeat of the first one for {SILENCE_SECONDS:g} seconds",
                     fix="look at its output; the run goes on from its last checkpoint when it is started again",
@@ -130,7 +130,7 @@ def join_world(stop: StopSignal) -> Iterator[World]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    store, _, _ = next(iter(rendezvous(os.environ.get(MEET, "env://"), rank, size)))
+    store, _, _ = next(iter(rendezvous(os.environ.get(RENDEZVOUS, "env://"), rank, size)))
     world = World(rank, size, PrefixStore("ingot", store))
     left = threading.Event()
     heart = threading.Thread(target=_beat, args=(world, left, stop), daemon=True)

@@ -14,7 +14,7 @@ from ingot.train.saving.background import Background
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.ranks import DEADLINE, Ranks
 from ingot.train.saving.remote import Remote
-from ingot.train.saving.steps import BEST, COPIES, Steps, kept, numbers, step_name
+from ingot.train.saving.steps import BEST, COPIES, Steps, numbers, step_name, steps_to_keep
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import write_json
 from ingot.workspace.stage import StageFolder
@@ -104,14 +104,16 @@ class Copier:
     def _missing(self, *, finished: bool) -> list[str]:
         write_json(self.steps.folder / COPIES, {"url": self.url})
         here = self.steps.there()
-        missing = kept(here, self.config, self.steps.best_step(), finished=finished) - set(numbers(self.remote.names()))
+        missing = steps_to_keep(here, self.config, self.steps.best_step(), finished=finished) - set(
+            numbers(self.remote.names())
+        )
         self.copying = missing
         return [step_name(step) for step in sorted(missing) if step in self.steps.there()]
 
     def _prune(self, *, finished: bool) -> list[int]:
         self.remote.put_records(self.folder.path, RECORDS)
         there = numbers(self.remote.names())
-        keep = kept(there, self.config, self.steps.best_step(), finished=finished)
+        keep = steps_to_keep(there, self.config, self.steps.best_step(), finished=finished)
         for step in set(there) - keep:
             self.remote.remove(step_name(step))
         return sorted(keep)

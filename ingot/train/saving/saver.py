@@ -29,7 +29,7 @@ from ingot.train.saving.copies import Copier
 from ingot.train.saving.host_copy import HostCopy
 from ingot.train.saving.ranks import DEADLINE, Ranks
 from ingot.train.saving.state import load_run, run_state
-from ingot.train.saving.steps import MEASURE, Steps, for_good, kept, serving
+from ingot.train.saving.steps import MEASURE, Steps, for_good, serving, steps_to_keep
 from ingot.train.saving.write import Contents, write_checkpoint
 from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.stage import StageFolder
@@ -157,7 +157,7 @@ class Saver:
     def _delete_old(self, *, finished: bool) -> None:
         """Delete what the policy does not keep. With a URL, what is kept for good is kept there."""
         there = self.steps.there()
-        keep = kept(there, self.config, self.steps.best_step(), finished=finished)
+        keep = steps_to_keep(there, self.config, self.steps.best_step(), finished=finished)
         if self.copier is not None:
             needed = serving(there, self.config, self.steps.best_step(), finished=finished)
             keep = (keep - self.copier.copied) | needed | self.copier.copying
@@ -189,7 +189,7 @@ class Saver:
         return not problems
 
     def _problem(self, path: Path) -> str | None:
-        """What is wrong with this rank's files. Only damage is an answer: what cannot be reached just now is an error of all."""
+        """The problem with this rank's files, if they are damaged. A file that cannot be reached now is an error of all ranks."""
         try:
             verify_checkpoint(path, self.ranks.rank, self.ranks.world)
         except ArtifactError as error:

@@ -42,7 +42,7 @@ class Steps:
         self.folder = stage / "steps"
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of `step` is, or would be."""
+        """The path of the checkpoint of `step`, whether or not it exists."""
         return self.folder / step_name(step)
 
     def there(self) -> list[int]:
@@ -92,7 +92,7 @@ def serving(steps: Collection[int], config: CheckpointsConfig, best: int | None,
     return {step for step in steps if step == best or step in newest}
 
 
-def kept(steps: Collection[int], config: CheckpointsConfig, best: int | None, *, finished: bool) -> set[int]:
+def steps_to_keep(steps: Collection[int], config: CheckpointsConfig, best: int | None, *, finished: bool) -> set[int]:
     """Those of `steps` that the policy keeps."""
     return serving(steps, config, best, finished=finished) | {step for step in steps if for_good(step, config)}
 

@@ -44,7 +44,7 @@ def test_olmo3(changes: dict[str, Any]) -> None:
 
 
 def test_truncate_of_yarn_is_written_where_transformers_looks_for_it() -> None:
-    """It reads `truncate` beside the layer types and not inside of them."""
+    """It reads `truncate` next to the layer types and not inside of them."""
     parameters = {"full_attention": YARN | {"truncate": False}, "sliding_attention": DEFAULT, "truncate": False}
     kinds = ["sliding_attention", "full_attention", "full_attention"]
     config = check(Olmo3Config(**TINY, sliding_window=7, layer_types=kinds, rope_parameters=parameters))

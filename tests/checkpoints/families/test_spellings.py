@@ -1,4 +1,4 @@
-"""config.json in all its spellings: what is read does not depend on who wrote it, and when."""
+"""config.json in all its spellings: what is read does not depend on the version that wrote it."""
 
 from __future__ import annotations
 

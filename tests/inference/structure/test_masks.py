@@ -235,7 +235,7 @@ def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
 
 
 def test_a_grammar_that_reached_a_limit_is_compiled_anew(smollm2: Tokenizer) -> None:
-    """Its lexer, which all texts share, keeps the states that it met: nobody else should inherit them."""
+    """Its lexer, which all texts share, keeps the states that it reached: other requests should not inherit them."""
     pattern = "([a-z]{1,30}[0-9]{0,30}){1,50}x"
     constraint = compile_regex(pattern, smollm2)
     with pytest.raises(IngotError, match="too many expressions"):
@@ -267,7 +267,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads(smollm2: Tokenizer) -> None:
-    """Eight threads compile and walk at once; each sees the masks that one thread sees alone."""
+    """Eight threads compile and sample at once; each sees the masks that one thread sees alone."""
     names = ["person", "tree", "expression", "open", "long", "date-time", "any of", "list"]
     alone = {name: write(compile_schema(CASES[name][0], smollm2), smollm2, random.Random(1)) for name in names}
     vocabulary_of(smollm2).grammars = Cache(1 << 26)

@@ -33,7 +33,7 @@ def make(options: dict[str, Any], inner: int = 12, weigh_input: bool = False) ->
 
 
 def choices(active: int, *, empty: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs, different experts of each token (experts 0, 3 and 6 of nobody), weights."""
+    """Inputs, different experts of each token (no token has the experts 0, 3 and 6), weights."""
     generator = torch.Generator().manual_seed(1)
     allowed = torch.tensor([1, 2, 4, 5]) if empty else torch.arange(EXPERTS)
     picks = torch.stack([torch.randperm(len(allowed), generator=generator)[:active] for _ in range(TOKENS)])

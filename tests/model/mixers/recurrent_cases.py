@@ -140,7 +140,7 @@ def check_against(
 ) -> None:
     """The reference's weights in our module: the same outputs, and gradients of the input and of every weight, in float32.
 
-    `pairs` gives views of our tensors beside views of theirs, so it says how a checkpoint's tensors are found in ours.
+    `pairs` gives views of our tensors with the equal views of theirs, as the layout of a checkpoint does.
     """
     random_values(theirs)
     with torch.no_grad():

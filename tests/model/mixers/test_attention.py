@@ -370,7 +370,7 @@ def test_gates_by_hand(place: str, form: str, activation: str) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")  # a CPU without bfloat16 products says so
 @pytest.mark.parametrize("name", ["output gate", "sinks", "softcap", "window and chunk"])
 def test_autocast_trains_in_low_precision(name: str) -> None:
-    """Norms may leave queries and keys in float32 beside bfloat16 values: outputs and gradients stay near float32's."""
+    """Norms may leave queries and keys in float32 while values are bfloat16: outputs and gradients stay near float32's."""
     layer, x = random_layer(**OPTIONS[name]), torch.randn(1, 12, WIDTH)
     weight = torch.randn_like(x)
     expected = whole(layer, x)

@@ -1,4 +1,4 @@
-"""Attention beside Mamba-2: transformers' Falcon-H1, packed documents, and caches."""
+"""Attention in parallel with Mamba-2: transformers' Falcon-H1, packed documents, and caches."""
 
 from __future__ import annotations
 

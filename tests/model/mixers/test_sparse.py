@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import grad
 from torch.nn.functional import layer_norm
 from transformers.models.deepseek_v32.configuration_deepseek_v32 import DeepseekV32Config
@@ -19,7 +19,7 @@ from ingot.kernels.attend_latent import dot_products
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import sparse
-from ingot.model.mixers.indexer import indexer_parameters
+from ingot.model.mixers.indexer import Indexer
 from ingot.model.mixers.mask import Mask
 from ingot.model.mixers.mla import Mla
 from ingot.model.positions.rope import rotation
@@ -44,6 +44,11 @@ def sparse_mla(dtype: torch.dtype = torch.float64, seed: int = 0, **changes: Any
     """Sixteen indexer heads: a key that none of them likes, and with it a tie, is improbable."""
     shape = {"heads": 16, "head_width": 8, "keep": 5, **changes}
     return mla(dtype, seed, rope=ROPE, sparse=shape)
+
+
+def indexer_parameters(layer: Mla) -> list[nn.Parameter]:
+    """What trains during the dense warm-up."""
+    return [parameter for part in layer.modules() if isinstance(part, Indexer) for parameter in part.parameters()]
 
 
 def scores_by_hand(layer: Mla, x_BTD: Tensor, context: Context) -> Tensor:
@@ -257,7 +262,7 @@ def test_divergence_equals_the_formula(monkeypatch: pytest.MonkeyPatch, stage: s
     total = context.record.losses["index_divergence"]
     expected = 0.25 * divergence_by_hand(layer, x, context, stage)
     assert abs(total - expected) < 1e-10 * expected
-    parameters = list(indexer_parameters(layer))
+    parameters = indexer_parameters(layer)
     assert len(parameters) == 5
     for one, other in zip(grad(total, parameters, retain_graph=True), grad(expected, parameters), strict=True):
         assert other.abs().max() > 0

@@ -1,4 +1,4 @@
-"""A server's memory under schemas that nobody sent before: what is kept is bounded, and what is dropped is given back."""
+"""A server's memory under ever new schemas: its caches are bounded, and what they drop is given back."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_the_engine_stands_still_while_it_is_paused(model: Transformer) -> None:
 
 
 def test_an_engine_that_is_held_too_long_is_given_up(model: Transformer) -> None:
-    """Those who wait are told, the one who holds it is told, and nobody steps an engine that somebody else may be changing."""
+    """Waiting requests and the holder get an error, and no thread steps an engine that another may be changing."""
     with EngineRunner(Engine(model, slots=1)) as runner:
         handles: list[Handle] = []
         said = r"held for more than 0\.01 seconds"
@@ -215,7 +215,7 @@ def test_a_step_that_does_not_end_cannot_be_paused(model: Transformer) -> None:
         with pytest.raises(IngotError, match=r"step has not ended within 0\.01 seconds"), runner.paused(0.01):
             raise AssertionError("the engine was handed out in the middle of a step")
         engine.go_on.set()
-        assert handle.done.result(PATIENCE).tokens == expected(model)  # the pause that came too late holds nobody
+        assert handle.done.result(PATIENCE).tokens == expected(model)  # the pause that came too late holds no request
 
 
 def test_a_drain_lets_what_runs_come_to_its_end(model: Transformer) -> None:
@@ -268,7 +268,7 @@ def test_a_loop_that_is_gone_does_not_hold_up_the_others(model: Transformer) -> 
 
 
 def test_requests_go_on_however_much_is_called(model: Transformer) -> None:
-    """Calls that follow each other without a gap, as many clients who have texts scored make them."""
+    """Calls that follow each other without a gap, as many clients that have texts scored make them."""
     ended = threading.Event()
     with EngineRunner(Engine(model, slots=2)) as runner:
 

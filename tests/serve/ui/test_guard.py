@@ -1,4 +1,4 @@
-"""Who may talk to the page's server: asked over real sockets, with the headers that browsers and attackers send."""
+"""Which requests the page's server answers: over real sockets, with the headers that browsers and attackers send."""
 
 from __future__ import annotations
 

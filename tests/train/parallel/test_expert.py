@@ -23,8 +23,8 @@ OF_TWO = [
     Case("two of two", PLAIN, {"expert": 2}),
     Case("biases, ungated, in a latent", BIASED, {"expert": 2}),
     Case("weights on the input", WEIGHED, {"expert": 2}),
-    Case("nobody wants the second rank's", PLAIN, {"expert": 2}, {"avoid": LAST}),
-    Case("nobody wants the first rank's", PLAIN, {"expert": 2}, {"avoid": FIRST}),
+    Case("no token wants the second rank's", PLAIN, {"expert": 2}, {"avoid": LAST}),
+    Case("no token wants the first rank's", PLAIN, {"expert": 2}, {"avoid": FIRST}),
 ]
 OF_FOUR = [
     Case("two, sharded by two", PLAIN, {"expert": 2}),

@@ -2,7 +2,7 @@
 
 Every process notes the rows that its passes really work on. The last rank kills itself in the middle of a step, after the
 gradients of a micro-batch; the next start has another world size and goes on from the last checkpoint, so that some steps are
-trained twice, in two world sizes. Rows, losses and weights are compared with those of a single process that nobody kills.
+trained twice, in two world sizes. Rows, losses and weights are compared with those of a single process that is never killed.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def wait(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.03)  # conditions read files: more often would take the processor from whom they wait for
+        time.sleep(0.03)  # conditions read files: more often would slow down the processes that they wait for
 
 
 def children(pid: int) -> list[int]:
@@ -141,7 +141,7 @@ def test_stopped_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     os.kill(workers[1], signal.SIGKILL)
     code, said = finish(second)
     assert code != 0 and not list(stage(tmp_path / "many").glob("DONE")), said
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers), "nobody is left behind"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers), "no process is left behind"
 
     run_recipe(recipe, tmp_path / "many")
     together = rows(tmp_path / "many")
@@ -185,14 +185,14 @@ def test_what_the_leader_says_the_others_need_not_say() -> None:
 def test_orders_are_taken_in_turn() -> None:
     store = HashStore()
     leader, other = World(0, 2, store), World(1, 2, store)
-    heard: list[str] = []
-    listener = threading.Thread(target=lambda: heard.extend(other.orders()))
+    orders: list[str] = []
+    listener = threading.Thread(target=lambda: orders.extend(other.orders()))
     listener.start()
     leader._order("stage pretrain")
     leader._order("stage sft")
     leader.end(patience=10.0)
     listener.join(10)
-    assert heard == ["pretrain", "sft"] and store.add("ended", 0) == 1
+    assert orders == ["pretrain", "sft"] and store.add("ended", 0) == 1
 
 
 def test_a_silent_leader_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_silent_leader_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     heart = threading.Thread(target=beat)
     heart.start()
-    with pytest.raises(IngotError, match="has not heard from the first one"):
+    with pytest.raises(IngotError, match="has had no heartbeat of the first one"):
         next(World(1, 2, store).orders())
     assert beating.is_set(), "while the heart beat, it waited"
     heart.join()

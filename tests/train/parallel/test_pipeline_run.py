@@ -74,7 +74,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ({}, PIPELINE),
         (PIPELINE, {}),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((PIPELINE, PIPELINE), ({}, TENSOR))),
+        pytest.param(PIPELINE, PIPELINE, marks=pytest.mark.slow),
+        pytest.param({}, TENSOR, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_goes_on_in_another_layout(

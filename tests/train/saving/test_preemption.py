@@ -86,7 +86,7 @@ def test_preemption_loses_nothing(tmp_path: Path) -> None:
     shutil.rmtree(stage_of(stopped))
     returned, output = stop_at(start(recipe, stopped), stopped, STOP, signal.SIGTERM)
     assert returned == 0, output
-    assert "to go on: ingot run" in output
+    assert "to resume: ingot run" in output
     newest = max((stage_of(stopped) / "steps").iterdir())
     last = rows(stage_of(stopped))[-1]["step"]
     assert STOP <= last < STEPS - 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.train.saving.config import CheckpointsConfig
-from ingot.train.saving.steps import Steps, find_step, kept
+from ingot.train.saving.steps import Steps, find_step, steps_to_keep
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import read_json
 from tests.train.saving.small_run import Run, make_saver, names, same
@@ -55,7 +55,7 @@ def test_the_newest_the_multiples_and_the_best_are_kept(tmp_path: Path) -> None:
 def test_the_policy_is_what_its_sentence_says(
     steps: set[int], keep: int, every: int | None, best: int | None, finished: bool
 ) -> None:
-    found = kept(steps, CheckpointsConfig(keep=keep, keep_every=every), best, finished=finished)
+    found = steps_to_keep(steps, CheckpointsConfig(keep=keep, keep_every=every), best, finished=finished)
     for step in range(61):
         newer = len([other for other in steps if other > step])
         wanted = (newer < keep and not finished) or (every is not None and step % every == 0) or step == best

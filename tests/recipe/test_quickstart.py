@@ -1,0 +1,83 @@
+"""The quickstart: every stage has a claim that a copy of its input fails, and the recipe runs, made short, to its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingot.evals.config import VerdictConfig
+from ingot.evals.scores import Metric, load_scores, save_scores
+from ingot.evals.statistics import Estimate
+from ingot.evals.verdict import run as run_verdict
+from ingot.recipe.flow import run_recipe
+from ingot.recipe.load import load_recipe
+from ingot.recipe.recipe import FromStage
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
+EARNING = ("extend", "sft", "prefer", "rl", "distill")
+
+
+def measured(bits: float, tasks: float, differences: float) -> dict[str, float]:
+    """What a checkpoint scores: on text, on the tasks of SFT, and on the differences of the stages after it."""
+    kinds = ("all", "arithmetic", "strings", "calculator", "no_think")
+    text = {"bits_per_byte": bits, "unigram_bits_per_byte": 4.9}
+    own = {"differences/accuracy/all": differences, "margin/arithmetic": differences}
+    return text | own | {f"accuracy/{kind}": tasks for kind in kinds}
+
+
+SCORES = {  # of a run in which every stage did what it is for
+    "pretrain": measured(3.5, 0.0, 0.0),
+    "extend": measured(3.3, 0.0, 0.0),
+    "sft": measured(6.0, 0.98, 0.5),
+    "prefer": measured(6.0, 0.98, 0.6),
+    "rl": measured(6.0, 0.98, 0.8),
+    "distill": measured(6.0, 0.98, 0.75),
+}
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> dict[str, Path]:
+    """The scores of SCORES on disk, by stage."""
+    for stage, values in SCORES.items():
+        metrics = [Metric(name, Estimate(value, 0.01, 200), name) for name, value in values.items()]
+        save_scores(tmp_path / stage, metrics, [])
+    return {stage: tmp_path / stage for stage in SCORES}
+
+
+def verdict(scores: dict[str, Path], folder: Path) -> int:
+    """How many claims of the recipe hold of these scores; CheckFailed if one does not."""
+    config = load_recipe(RECIPE).stage("verdict").config
+    assert isinstance(config, VerdictConfig)
+    return int(run_verdict(config, {"scores": scores}, StageFolder(folder, 1, Progress()))["held"])
+
+
+def test_all_claims_hold_of_a_good_run(scores: dict[str, Path], tmp_path: Path) -> None:
+    assert verdict(scores, tmp_path / "verdict") >= len(EARNING)
+
+
+@pytest.mark.parametrize("stage", EARNING)
+def test_a_stage_that_only_copies_its_input_fails_the_verdict(
+    stage: str, scores: dict[str, Path], tmp_path: Path
+) -> None:
+    source = load_recipe(RECIPE).stage(stage).inputs["checkpoint"]
+    assert isinstance(source, FromStage)
+    with pytest.raises(CheckFailed, match=rf"FAILED: \S+ of {stage} (above|below) {source.stage}"):
+        verdict({**scores, stage: scores[source.stage]}, tmp_path / "verdict")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_model_that_it_ends_with_can_be_shown(seed: int, tmp_path: Path) -> None:
+    """The recipe as it is; shortened, with a verdict of its own, it runs in tests/report/real_run.py."""
+    result = run_recipe(load_recipe(RECIPE, {"seed": seed}), tmp_path)
+    (folder,) = (stage.folder for stage in result.stages if stage.name == "eval-distill")
+    scores = {name: metric.estimate.value for name, metric in load_scores(folder).items()}
+    assert scores["accuracy/arithmetic"] >= 0.95
+    for kind in ("strings", "calculator", "no_think"):
+        assert scores[f"accuracy/{kind}"] >= 0.9, kind
+    assert scores["tool_call_success"] >= 0.9
