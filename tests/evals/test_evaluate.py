@@ -97,6 +97,17 @@ def test_a_solver_scores_one_everywhere(world: World) -> None:
     assert samples[0]["completion"].startswith("<think>")
 
 
+def test_a_named_suite_has_its_name_before_its_metrics(world: World) -> None:
+    suite = SUITE.model_copy(update={"name": "sampled"})
+    plain, named = (
+        measure_tasks(each, Scripted(world.chat, lambda task, number: MIX.solution(task)), world.chat, Asking())
+        for each in (SUITE, suite)
+    )
+    assert [each.name for each in named.metrics] == [f"sampled/{each.name}" for each in plain.metrics]
+    assert [each.estimate for each in named.metrics] == [each.estimate for each in plain.metrics]
+    assert named.metrics[0].label == f"{plain.metrics[0].label} (sampled)"
+
+
 def test_a_solver_that_is_right_sometimes(world: World) -> None:
     """Right in the first 3 of 4 samples on arithmetic, never on strings, always on the others."""
 

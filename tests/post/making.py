@@ -32,8 +32,8 @@ from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import run_without_final_checkpoint
 
-SUMS = TaskMixConfig.model_validate({"weights": {"no_think": 1.0}, "no_think": {"operations": ("sum",), "largest": 3}})
-"""The smallest world: sums of two numbers up to three, answered directly."""
+SUMS = TaskMixConfig.model_validate({"weights": {"no_think": 1.0}, "no_think": {"operations": ("sum",), "largest": 5}})
+"""A small world: sums of two numbers up to five, answered directly."""
 CONTEXT = 128
 UNCLIPPED = AdamWConfig(lr=1e-3, weight_decay=0.0, clip=1e9)
 CONSTANT = ScheduleConfig(kind="constant", warmup=0.0)

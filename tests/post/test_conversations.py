@@ -137,3 +137,15 @@ def test_follow_ups_join_tasks_and_lose_none(chat: ChatFormat) -> None:
         assert text.count('"parameters"') <= 1  # the same tool is declared once
     learnt = [sum(sum(each.streams["weight"]) for each in made) for made in (alone, joined)]
     assert learnt[0] == learnt[1]
+
+
+def test_spare_tools_are_offered_where_no_task_needs_one(chat: ChatFormat) -> None:
+    mix = TaskMixConfig(weights={"arithmetic": 0.5, "calculator": 0.5})
+    tasks = TaskMix(mix).generate(3, 40, "train")
+    for chance, offered in ((0.0, [bool(task.tools) for task in tasks]), (1.0, [True] * 40)):
+        made = task_conversations(mix, chat, 40, seed=3, spare_tools=chance)
+        texts = [chat.tokenizer.decode(each.tokens) for each in made]
+        assert ["Tools:" in text for text in texts] == offered
+        assert ["<tool_call>" in text for text in texts] == [bool(task.tools) for task in tasks]  # offered, not used
+    sums = TaskMixConfig(weights={"arithmetic": 1})
+    assert task_conversations(sums, chat, 9, seed=3, spare_tools=1.0) == task_conversations(sums, chat, 9, seed=3)

@@ -122,7 +122,7 @@ def test_the_step_equals_trl(
     assert step.metrics["loss"] == pytest.approx(loss.item(), abs=2e-6)
     assert gradient_difference(policy, step.gradients, peer) < 1e-5
     theirs = trainer._metrics["train"]
-    assert min(theirs["clip_ratio/low_mean"][0], theirs["clip_ratio/high_mean"][0]) > 0.1
+    assert min(theirs["clip_ratio/low_mean"][0], theirs["clip_ratio/high_mean"][0]) > 0.05
     assert step.metrics["clip_share"] == pytest.approx(theirs["clip_ratio/region_mean"][0])
     if beta:
         assert step.metrics["reference_divergence"] == pytest.approx(theirs["kl"][0], rel=1e-5)

@@ -104,7 +104,7 @@ def test_prefer_prefers_right_answers(schooled: StageFolder, make_folder: MakeFo
 def test_pairs_come_from_one_task_each_and_no_more_than_asked_for(schooled: StageFolder) -> None:
     """More prompts than the world has questions: a task that is drawn twice still gives one pair."""
     model = load_model(schooled.path)
-    config = prefer_config()
+    config = prefer_config(prompts=900, samples=2)
     pairs, right = sample_pairs(model, config, seed=1)
     assert len({task.id for task in TaskMix(SUMS).generate(1, config.prompts, "train")}) < config.prompts
     assert 0.2 < right < 0.6
@@ -122,14 +122,14 @@ def test_prefer_with_too_few_pairs_is_refused(tokenizer: Tokenizer, make_folder:
 
 def test_rl_raises_the_reward(schooled: StageFolder, make_folder: MakeFolder) -> None:
     folder = make_folder("rl")
-    parts = {"steps": 25, "tasks": SUMS, "prompts_per_step": 16, "group": 8, "max_new_tokens": 4}
+    parts = {"steps": 45, "tasks": SUMS, "prompts_per_step": 16, "group": 8, "max_new_tokens": 4}
     config = RlConfig.model_validate(SHORT | parts | {"optimizer": AdamWConfig(lr=3e-3)})
     summary = rl.run(config, {"checkpoint": schooled.path}, folder)
     rows = folder.metrics.read()
     assert summary["last_reward"] > summary["first_reward"] + 0.08
     assert reward_of(folder.path) > reward_of(schooled.path) + 0.06
     assert all(abs(row["ratio_mean"] - 1) < 1e-4 and row["sampler_divergence"] < 1e-6 for row in rows)
-    assert {row["step"] for row in read_jsonl(folder.path / "trajectories.jsonl")} == {0, 10, 20}
+    assert {row["step"] for row in read_jsonl(folder.path / "trajectories.jsonl")} == {0, 10, 20, 30, 40}
 
 
 def test_rl_measures_the_divergence_from_its_input_checkpoint(schooled: StageFolder, make_folder: MakeFolder) -> None:

@@ -69,7 +69,8 @@ class Arithmetic(TaskKind):
         return [self._reply(task, rng.randrange(columns))]
 
     def _reply(self, task: Task, mistake: int | None) -> Message:
-        trace, answer = work_out(*task.asked, mistake)
+        left, operator, right = task.asked
+        trace, answer = work_out(left, operator, right, mistake)
         return Message(role="assistant", content=answer, thinking=trace)
 
 

@@ -38,18 +38,21 @@ class NoThink(TaskKind):
         return self
 
     def draw(self, rng: random.Random) -> Task:
+        wordings: tuple[str, ...]
+        values: tuple[object, ...]
         match rng.choice(self.operations):
             case "sum":
                 left, right = (rng.randint(0, self.largest) for _ in range(2))
-                asked, answer, fact = (SUMS["+"], left, right), str(left + right), arithmetic_fact(left, "+", right)
+                wordings, values, answer = SUMS["+"], (left, right), str(left + right)
+                fact = arithmetic_fact(left, "+", right)
             case "last":
                 letters = [rng.choice(LETTERS) for _ in range(rng.randint(self.letters_min, self.letters_max))]
-                asked, answer = (LASTS, (" " if self.spelled else "").join(letters)), letters[-1]
+                wordings, values, answer = LASTS, ((" " if self.spelled else "").join(letters),), letters[-1]
                 fact = f"last {''.join(letters)}"
             case _:
                 number = rng.randrange(1000)
-                asked, answer, fact = (PARITY, number), "odd" if number % 2 else "even", f"parity {number}"
-        wordings, *values = asked
+                wordings, values, answer = PARITY, (number,), "odd" if number % 2 else "even"
+                fact = f"parity {number}"
         question = word(wordings, rng, *values)
         return make_task(self.kind, question, answer, fact=fact, thinking=False)
 

@@ -76,7 +76,8 @@ class Strings(TaskKind):
         return " " if self.spelled else ""
 
     def solution(self, task: Task) -> list[Message]:
-        trace, answer = work_out(*task.asked, self.gap)
+        operation, letters, letter = task.asked
+        trace, answer = work_out(operation, letters, letter, self.gap)
         return [Message(role="assistant", content=answer, thinking=trace)]
 
     def weaker(self, task: Task, rng: random.Random) -> list[Message]:
