@@ -29,7 +29,7 @@ def test_a_mapping_says_what_it_maps(reference: ModuleType) -> None:
 
 def test_indented_lines_of_a_docstring_are_code(reference: ModuleType) -> None:
     first, table, last = reference.summary(BlockConfig).split("\n\n")
-    assert first.endswith("residual rule:") and last.startswith("Without one")
+    assert first.endswith("residual rule:") and last.startswith("Either part")
     lines = table.split("\n")
     assert (lines[0], lines[-1], len(lines)) == ("```text", "```", 6)
     assert lines[1] == "pre            x + f(norm(x))"

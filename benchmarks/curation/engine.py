@@ -69,7 +69,7 @@ print(json.dumps({
 
 def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     """Memory at two sizes, and the speed of two workers against one at both."""
-    small, large = (20, 60) if quick else (100, 1000)
+    small, large = (10, 30) if quick else (100, 1000)
     texts = corpus.column("text").to_pylist()
     results = []
     with tempfile.TemporaryDirectory() as temporary:

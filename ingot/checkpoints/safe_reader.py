@@ -66,7 +66,7 @@ DAMAGE = (
     pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, MemoryError, RuntimeError,
     TypeError, ValueError,
 )  # fmt: skip
-"""What unpickling and `torch.load` raise for bytes that are not in their format."""
+"""Errors of unpickling and `torch.load` for bytes that are not in their format."""
 
 
 class SafeReader(FileSystemReader):

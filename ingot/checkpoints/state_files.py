@@ -75,7 +75,7 @@ def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, O
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...] | None]:
-    """What the folder holds: the shape of every tensor by name, None for other values."""
+    """The shape of every tensor in the folder by name, None for other values."""
     stored = SafeReader(folder).read_metadata().state_dict_metadata
     return {
         name: tuple(value.size) if isinstance(value, TensorStorageMetadata) else None for name, value in stored.items()

@@ -20,7 +20,7 @@ CHUNK = 8_000_000  # bytes that are read together, where a row is not longer tha
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a tensor without reading it. A single number counts as one row."""
+    """Shape and dtype of a tensor, known without reading it. A single number counts as one row."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

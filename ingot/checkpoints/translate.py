@@ -160,7 +160,7 @@ def to_tensors(ours: Tensors, layout: Layout, state: Mapping[str, Tensor], place
 
 
 def _copies(at: TensorMap, state: Mapping[str, Tensor], shape: tuple[int, ...]) -> list[Copy]:
-    """What a Hugging Face tensor of this shape is put together from."""
+    """The copies that make up a Hugging Face tensor of this shape."""
     return [
         Copy(pair.parameter, _numbers(pair.ours, tuple(state[pair.parameter].shape)), _numbers(pair.theirs, shape))
         for pair in at.pairs

@@ -370,7 +370,7 @@ def _run(
     elif dry_run:
         show_result(result, to_run=_asked_for(recipe, only, from_stage, to_stage))
     else:
-        show_result(result)
+        show_result(result, suggestions=recipe.next if report else ())
 
 
 def _asked_for(

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
     }
 
 
-def show_result(result: RunResult, *, to_run: Collection[str] | None = None) -> None:
+def show_result(result: RunResult, *, to_run: Collection[str] | None = None, suggestions: Sequence[str] = ()) -> None:
     """The table at the end of a run, and what to do next; of a dry run the table alone, with what it would run."""
     from rich.table import Table
     from rich.text import Text
@@ -75,7 +75,7 @@ def show_result(result: RunResult, *, to_run: Collection[str] | None = None) -> 
     lines = [f"report: {result.report}"] if result.report else [f"results: {result.folder}"]
     next_commands = [command_line("ingot", "chat", result.checkpoint)] if result.checkpoint else []
     next_commands += [command_line("ingot", "report", result.folder, "--open")]
-    for line in [*lines, "next:", *(f"  {command}" for command in next_commands)]:
+    for line in [*lines, "next:", *(f"  {command}" for command in (*next_commands, *suggestions))]:
         typer.echo(line)  # not through rich: it would wrap paths that a person wants to copy
 
 

@@ -37,7 +37,7 @@ def run(config: EvalConfig, inputs: Mapping[str, Path], folder: StageFolder) -> 
         model=model,
         tokenizer=tokenizer,
         engine=Engine(model, slots=config.slots, length=config.max_tokens),
-        shards=inputs["shards"],
+        shards=inputs.get("shards"),
         device=device,
         seed=folder.seed,
         task_seed=config.task_seed,

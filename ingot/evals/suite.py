@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from ingot.evals.scores import Metric
+from ingot.workspace.errors import ArtifactError
 from ingot.workspace.kinds import Kind, Kinds
 
 if TYPE_CHECKING:
@@ -33,12 +34,19 @@ class Subject:
     model: Transformer
     tokenizer: Tokenizer
     engine: Engine  # samples: `engine.complete(prompts, samplings)`, or envs/rollout.py
-    shards: Path  # token shards with held-out text
+    shards: Path | None  # token shards with held-out text
     device: torch.device
     seed: int  # of sampling: the stage's
     task_seed: int  # of questions and texts: the same for all stages, so that checkpoints are compared on the same
     max_tokens: int  # of a prompt with its answer, which is what the engine has memory for
     stop: StopSignal  # a suite calls `stop.check()` between two steps of its work
+
+    def held_out(self) -> Path:
+        """The token shards, for a suite that cannot do without."""
+        if self.shards is None:
+            fix = "write inputs: {shards: PATH} or --input shards=PATH, or leave out suites on held-out text"
+            raise ArtifactError("bits_per_byte and needle read held-out text, and eval has no shards", fix=fix)
+        return self.shards
 
 
 @dataclass(frozen=True)

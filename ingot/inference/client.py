@@ -56,7 +56,7 @@ class Client:
             ) from None
 
     def models(self) -> list[dict[str, Any]]:
-        """What the server lists under /v1/models."""
+        """The models that the server lists under /v1/models."""
         with closing(self.open("GET", "/models")) as exchange:
             self._check(exchange)
             try:

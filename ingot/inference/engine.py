@@ -224,7 +224,7 @@ class Engine:
         return stats
 
     def step(self) -> None:
-        """Let waiting requests join, read a chunk of the prompts, and give every active request a token."""
+        """Admit waiting requests, read a chunk of the prompts, and give every active request a token."""
         with self._starting_over():
             self._expire()
             if self._admit_and_read():
@@ -256,7 +256,7 @@ class Engine:
     # ---- joining
 
     def _queue(self, request: Request) -> None:
-        """Let the request wait, in the order of arrival; before others of its number, since it was here before."""
+        """Queue the request in the order of arrival; before others of its number, since it was here before."""
         index = bisect_left(self._waiting, request.number, key=lambda other: other.number)
         self._waiting.insert(index, request)
 
@@ -266,7 +266,7 @@ class Engine:
         return self._read() and coming
 
     def _admit(self) -> bool:
-        """Let waiting requests in, in the order of their arrival; whether one of them waits for what another reads.
+        """Admit waiting requests in the order of their arrival; returns whether one of them waits for what another reads.
 
         While the engine is nearly full it waits until an eighth of the slots is free: a pass over one short prompt costs nearly
         as much as a step of the whole batch, and a row that stays empty for a while costs nothing. A request whose prefix

@@ -38,7 +38,7 @@ class _Node:
 
 @dataclass
 class Match:
-    """What is known of the beginning of a prompt: its pages that are filled, and whether the next one is being filled."""
+    """The known beginning of a prompt: its filled pages, and whether the next one is being filled."""
 
     pages: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)

@@ -21,7 +21,7 @@ Finish = Literal["stop", "length", "cancelled", "deadline", "error"]
 
 @dataclass
 class Completion:
-    """What was sampled for one prompt. `tokens` includes the stop token, if one was drawn."""
+    """The completion of one prompt. `tokens` includes the stop token, if one was drawn."""
 
     tokens: list[int]
     logprobs: list[float]

@@ -59,7 +59,7 @@ class NotTaking(IngotError):
 
 @dataclass
 class Chunk:
-    """What a request got in one step or more. `finish` and `error` come with the last one."""
+    """The tokens that a request got in one or more steps. `finish` and `error` come with the last chunk."""
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -200,7 +200,7 @@ class EngineRunner:
             future.cancel()  # too late: it must not run after the caller has gone on
 
     def begin(self, function: Callable[[], Result]) -> Future[Result]:
-        """What `function` will return or raise, run in the engine's thread between two steps; until then it can be cancelled."""
+        """A future of `function`, which runs in the engine's thread between two steps; until then it can be cancelled."""
         future: Future[Result] = Future()
 
         def job() -> None:

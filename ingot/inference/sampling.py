@@ -21,7 +21,7 @@ LARGEST = 1e5  # of temperatures, penalties and biases: with more, logits in flo
 
 
 class ConstraintState(Protocol):
-    """Where a text stands in a constraint. Not changed: `advance` gives the state after one more token."""
+    """The state of a text in a constraint. Immutable: `advance` gives the state after one more token."""
 
     @property
     def complete(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Stats:
-    """What the engine holds now, and what it has done so far."""
+    """Numbers of an engine: what it holds now, and what it has done so far."""
 
     active: int = 0
     waiting: int = 0

@@ -33,7 +33,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class DrawControls(Protocol):
-    """What the rows ask for: tensors on the device, and what the host knows about them (inference/controls.py)."""
+    """The options of the rows: tensors on the device, and what the host knows about them (inference/controls.py)."""
 
     streams_B: Tensor  # random streams (uniform.py)
     greedy_B: Tensor  # 1: the likeliest token
@@ -63,7 +63,7 @@ def draw_rows(
 
 
 def kernel_allowed(logits_BV: Tensor) -> bool:
-    """What the kernel takes: Triton has no vectors of one number."""
+    """Whether the kernel can run: Triton has no vectors of one number."""
     return logits_BV.is_cuda and logits_BV.dtype in DTYPES and logits_BV.shape[1] > 1
 
 

@@ -66,7 +66,7 @@ def _tiles(
 
 
 def _descriptor(x: Tensor, rows: int, columns: int) -> tuple[TensorDescriptor, bool]:
-    """Of x [N, R, C] in blocks, and whether it is stored transposed, column after column; a copy where it lies otherwise."""
+    """A descriptor of x [N, R, C] in blocks, and whether x is stored transposed; any other layout is copied first."""
     transposed = x.stride(-1) != 1 and x.stride(-2) == 1
     y, block = (x.mT, [1, columns, rows]) if transposed else (x, [1, rows, columns])
     y = y if y.stride(-1) == 1 else y.contiguous()

@@ -81,7 +81,7 @@ class Context:
         return x if self.context_parallel is None else self.context_parallel.gather(x, axis)
 
     def keys(self, x: Tensor, axis: int) -> Tensor:
-        """What queries look at: whole rows, unless they are passed around a ring."""
+        """The keys (or values) that queries see: whole rows, unless they are passed around a ring."""
         return (
             x if self.context_parallel is None or self.context_parallel.ring else self.context_parallel.gather(x, axis)
         )

@@ -123,12 +123,12 @@ class ModelCount:
 
     @property
     def cache_bytes_per_token(self) -> int:
-        """What a token adds to the cache while no window is full."""
+        """The bytes that a token adds to the cache while no window is full."""
         return sum(cache.token for cache in self.caches)
 
     @property
     def state_bytes(self) -> int:
-        """What recurrent layers keep for a sequence of any length."""
+        """The bytes that recurrent layers keep for a sequence of any length."""
         return sum(cache.state for cache in self.caches)
 
     def cache_bytes(self, length: int) -> int:
@@ -206,7 +206,7 @@ def _parts(module: nn.Module, config: BlockConfig) -> dict[str, Size]:
 
 
 def _part(name: str, config: BlockConfig) -> str:
-    """What a parameter of a block belongs to, in words."""
+    """The name of the part that a parameter of a block belongs to."""
     if name.startswith("mixer.") and config.mixer is not None:
         return "indexer" if name.startswith("mixer.indexer.") else config.mixer.kind.replace("_", " ")
     if name.startswith("feed_forward.") and config.feed_forward is not None:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from ingot.workspace.config import Config
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-"""Of an exponential average; at 1 it would never move, and dividing by 1 − βᵗ would have no value."""
+"""The decay of an exponential average; at 1 it would never move, and 1 − βᵗ would be a division by zero."""
 
 
 class GroupConfig(Config):
@@ -82,7 +82,7 @@ class MuonConfig(Config):
 
 
 UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-"""Of token counts: thousands, millions, billions and trillions, and powers of 1024 (batch sizes are often those)."""
+"""Suffixes of token counts: thousands to trillions, and powers of 1024, which batch sizes often are."""
 AMOUNT = re.compile(rf"([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?) ?({'|'.join(UNITS)})?")
 
 

@@ -89,7 +89,7 @@ def _rows_of_heads(parameter: Tensor) -> int:
 
 
 def _own_rows(column: Tensor, parameter: Tensor) -> Tensor:
-    """Of the rows of this rank's heads those that FSDP gave to it: it cuts what tensor parallelism left."""
+    """The rows of this rank's heads that FSDP gave to it: FSDP cuts what tensor parallelism has cut before."""
     if not isinstance(parameter, DTensor):
         return column
     mesh = parameter.device_mesh

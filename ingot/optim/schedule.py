@@ -82,7 +82,7 @@ def in_steps(span: float, steps: int) -> int:
 
 
 def _pieces(config: ScheduleConfig, steps: int) -> list[tuple[int, float, str]]:
-    """What follows the warmup: (end, value there, shape)."""
+    """The pieces after the warmup: (end, value there, shape)."""
     match config.kind:
         case "cosine":
             return [(steps, config.final, "cosine")]

@@ -29,7 +29,10 @@ class TooSlow(Exception):
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises; TooSlow if it takes longer. A device that hangs is left behind in a daemon thread."""
+    """Run `work` with a deadline: its result or its error, TooSlow if it takes longer.
+
+    A device that hangs is left behind in a daemon thread.
+    """
     results: list[Result] = []
     errors: list[BaseException] = []
 

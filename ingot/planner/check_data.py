@@ -81,7 +81,7 @@ def check_shards(stage: RecipeStage, works: Mapping[str, StageWork]) -> Check:
 
 
 def shards_folder(stage: RecipeStage, works: Mapping[str, StageWork]) -> Path | None:
-    """Where a stage's shards lie, if they are there."""
+    """The folder of a stage's shards, if it exists."""
     source = stage.inputs.get("shards")
     if isinstance(source, FromPath):
         return source.path
@@ -111,7 +111,7 @@ def compare_checksums(folder: Path) -> tuple[int, int]:
 
 
 def unshuffled(loader: MixtureLoader) -> str | None:
-    """What is wrong with the order of the first rows: one long stretch of a source, or a corner of it."""
+    """The problem with the order of the first rows, if they are one long stretch of a source, or from a corner of it."""
     for name, starts in first_rows(loader).items():
         length = len(loader.shards.source(name.partition("@")[0]))
         followed = float(np.mean(np.diff(starts) == loader.sequence_length)) if len(starts) > 1 else 0.0

@@ -135,7 +135,7 @@ def judge_step(outcome: Outcome, stage: str, estimate: int, vocabulary: int) -> 
 
 
 def _memory_here(config: PretrainConfig, model: ModelConfig, cost: Cost) -> tuple[int, int]:
-    """What one process would need on this machine's device, and what that has."""
+    """The memory that one process would need on this machine's device, and the memory of the device."""
     if not torch.cuda.is_available():
         return cost.memory_bytes or 0, memory_bytes() or 1 << 62
     single = config.model_copy(update={"batch_tokens": max(pass_tokens(config), config.sequence_length)})

@@ -28,7 +28,7 @@ MARK = "outcome: "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the step showed; `error` says why there is nothing else."""
+    """The measurements of the step; `error` says why there are none."""
 
     seconds: float = 0.0
     peak_bytes: int = 0

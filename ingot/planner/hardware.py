@@ -39,7 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Reached:
-    """What kernels reached on one H200: FLOP/s and bytes per second."""
+    """Speeds that kernels reached on one H200: FLOP/s and bytes per second."""
 
     bfloat16: float = 788 * TERA
     float8: float = 1433 * TERA
@@ -76,7 +76,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def reached(gpu: Gpu, product: float | None = None) -> Reached:
-    """What kernels reach on `gpu`: the H200's measured shares. `product` is a measured bfloat16 speed to scale by instead."""
+    """The speeds of kernels on `gpu`: the H200's measured shares. `product` is a measured bfloat16 speed to scale by instead."""
     base, measured = GPUS[MEASURED], Reached()
     scale = gpu.bfloat16 / base.bfloat16 if product is None else product / measured.bfloat16
     float8 = measured.float8 * scale if gpu.float8 else measured.bfloat16 * scale

@@ -47,9 +47,9 @@ TRANSIENT = 1.0
 WORKSPACE_BYTES = 512 * 1024**2
 """Matrix product and attention kernels' own memory, indices, tokens, statistics."""
 WORKSPACE_SHARE = 0.02
-"""Of all the rest: blocks of the allocator that are not filled."""
+"""Blocks of the allocator that are not filled, as a share of all the rest."""
 RESERVED_SHARE, CONTEXT_BYTES = 0.05, int(0.6 * GIB)
-"""What the allocator holds beyond its peak of use (fragmentation), and CUDA's own: only for the question whether a run fits."""
+"""Memory beyond the allocator's peak of use (fragmentation), and CUDA's own: only for the question whether a run fits."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Memory:
 
     @property
     def needed(self) -> int:
-        """What the device must have for a run to fit."""
+        """The memory that a device must have for a run to fit."""
         return int(self.total * (1 + RESERVED_SHARE)) + CONTEXT_BYTES
 
     def as_json(self) -> dict[str, int]:

@@ -73,7 +73,7 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a recipe would do on this machine."""
+    """The plan of a recipe on this machine."""
 
     name: str
     seed: int
@@ -166,7 +166,7 @@ def place(
     product: float | None,
     teacher: ModelConfig | None = None,
 ) -> tuple[Placement | None, str | None]:
-    """Where a stage runs and what is wrong with that; `product` is a measured speed of matrix products to reckon with."""
+    """The placement of a stage, and the problem with it; `product` is a measured speed of matrix products to use."""
     from ingot.planner.hardware import find_gpu, reached
     from ingot.planner.placement import best, devices, first_fit, judge, resolve, why_none
     from ingot.planner.shape import shape_of
@@ -196,7 +196,7 @@ def place(
 
 
 def why_not(placement: Placement) -> str:
-    """What to do about a stage that does not fit. More devices divide the training, but not what each of them has whole."""
+    """Advice for a stage that does not fit. More devices divide the training, but not what each of them holds whole."""
     held = placement.memory
     whole = {"sampler": held.sampler, "reference": held.reference, "teacher": held.teacher, "cache": held.cache}
     if sum(whole.values()) < held.total / 2:

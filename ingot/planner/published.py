@@ -89,5 +89,5 @@ PUBLISHED: Mapping[str, Published] = {
 
 
 def published(recipe: str) -> Published | None:
-    """What was published about the system that a recipe is named after."""
+    """The published run of the system that a recipe is named after."""
     return PUBLISHED.get(recipe)

@@ -62,7 +62,7 @@ def sampler_memory(
     teacher: ModelConfig | None = None,
     device: int | None = None,
 ) -> SamplerMemory:
-    """What each of so many processes holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
+    """The bytes that each process holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
     if not isinstance(config, SamplingConfig | PreferConfig):
         return NOTHING
     from ingot.post.answers import SLOTS  # which imports torch

@@ -44,14 +44,14 @@ from ingot.train.config import ActivationsConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 
 KERNEL_SHARE = 0.82
-"""Of a kernel's speed alone, what it reaches inside a step (clocks under load, gaps between kernels). Fitted to one reading:
+"""The share of a kernel's speed that it reaches inside a step (clocks under load, gaps between kernels). Fitted to one reading:
 65,885 tokens/s of a plain compiled 1.24B model on one H200."""
 FLEET_SHARE = 0.75
-"""Of a device alone, what it reaches in a run of more than one node: exchanges that hide behind kernels take bandwidth from
+"""A device's share of its own speed in a run of more than one node: exchanges that hide behind kernels take bandwidth from
 them, and the slowest device sets the pace. Not derived: with it, published runs of dense models under FSDP (published.py)
 come out 1.1 to 1.3 times as fast as they were."""
 LINK_SHARE = 0.8
-"""Of a link's stated bandwidth, what collectives reach."""
+"""The share of a link's stated bandwidth that collectives reach."""
 HIDDEN = 0.8
 """Share of a pass behind which the exchange of weights and gradients can hide."""
 TILE_ROWS, TILE_COLUMNS = 128, 256
@@ -213,7 +213,7 @@ def _block(
 
 
 def _end(shape: Shape, gpu: Gpu, kernels: Reached, tokens: float, ranks: int) -> float:
-    """What follows the last layer: logits, their loss and both gradients, three products, divided over `ranks`. Every module of
+    """The time after the last layer: logits, their loss and both gradients, three products, divided over `ranks`. Every module of
     multi-token prediction has its own, and a product that joins states and embeddings."""
     if not shape.vocabulary:
         return 0.0

@@ -35,7 +35,7 @@ PATTERNS = (0x55, 0xAA)
 
 @dataclass(frozen=True)
 class Products:
-    """What the products of one device showed."""
+    """The results of the products on one device."""
 
     flops_per_second: float
     steadiness: float  # speed of the last third / speed of the first

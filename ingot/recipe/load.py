@@ -43,6 +43,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
             problems.add(f"unknown key {key}", place=node.place, fix=_suggest_root_key(key, table))
     name = _read_name(entries.get("name", Node(path.stem, str(path))), problems)
     seed = read_seed(entries.get("seed"), "seed", DEFAULT_SEED, problems)
+    following = _read_next(entries.get("next"), problems)
     declared = _read_stages(entries.get("stages"), root.place, seed, table, problems)
     inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
     _check_claims(declared, inputs, problems)
@@ -54,7 +55,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
         for stage in declared
         if stage.config is not None
     ]
-    return Recipe(name, seed, tuple(stages), path)
+    return Recipe(name, seed, tuple(stages), path, following)
 
 
 def _check_claims(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
@@ -82,6 +83,15 @@ def _read_name(node: Node, problems: Problems) -> str:
     fix = "the name becomes a folder: use letters, digits, dots, - and _"
     problems.add(f"name: {node.plain()!r:.80} is not a valid recipe name", place=node.place, fix=fix)
     return ""
+
+
+def _read_next(node: Node | None, problems: Problems) -> tuple[str, ...]:
+    """The commands to suggest at the end of a run."""
+    lines = [] if node is None or node.content is None else node.plain()
+    if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
+        return tuple(lines)
+    problems.add("next: expected a list of commands", place=node.place if node else "", fix="write next: [COMMAND, …]")
+    return ()
 
 
 def _read_stages(node: Node | None, place: str, seed: int, table: Table, problems: Problems) -> list[Declared]:

@@ -66,6 +66,7 @@ class Recipe:
     seed: int
     stages: tuple[RecipeStage, ...]
     path: Path
+    next: tuple[str, ...] = ()  # commands that `ingot run` suggests at its end
 
     def stage(self, name: str) -> RecipeStage:
         """The stage of this name."""

@@ -141,6 +141,7 @@ STAGES: Table = {
             run_path="ingot.evals.evaluate:run",
             does="Score a checkpoint on held-out tasks and text.",
             needs={"checkpoint": "checkpoint", "shards": "shards"},
+            optional=("shards",),
             makes=("scores",),
             resumes=False,
         ),

@@ -53,7 +53,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use. `seconds` are of the wall clock, `cpu` of the processor (None: as many); sizes are bytes."""
+    """The limits of a program. `seconds` are of the wall clock, `cpu` of the processor (None: as many); sizes are bytes."""
 
     seconds: float
     cpu: int | None = None

@@ -143,7 +143,7 @@ def describe_start(trainer: Trainer, first: int) -> Start:
 
 
 def announce(start: Start, folder: StageFolder) -> None:
-    """Say it and write it."""
+    """Print the start of the run, and write it to start.json."""
     for line in start.lines():
         folder.progress.say(line)
     write_json(folder.path / START, vars(start))

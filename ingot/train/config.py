@@ -15,7 +15,7 @@ from ingot.workspace.config import Config
 
 
 class ActivationsConfig(Config):
-    """What a forward pass keeps for the backward pass; the rest is computed again."""
+    """Which activations a forward pass keeps for the backward pass; the others are computed again."""
 
     keep: Literal["all", "products", "blocks", "budget"] = Field(
         "all",
@@ -26,7 +26,7 @@ class ActivationsConfig(Config):
 
 
 class TrainingConfig(Config):
-    """What the loop needs, whatever it trains on."""
+    """Options that every training stage has."""
 
     how: ClassVar[frozenset[str]] = frozenset(
         {

@@ -32,7 +32,7 @@ FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def use_float8(model: Transformer, scaling: Scaling) -> int:
-    """Let the large linear layers of the blocks multiply in float8; returns how many there are."""
+    """Make the large linear layers of the blocks multiply in float8; returns how many there are."""
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < OLDEST:
         raise RecipeError(
             f"{torch.cuda.get_device_name()} has no float8 products",

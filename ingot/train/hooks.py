@@ -52,7 +52,7 @@ class Hook:
         """The weights are new, if the step was taken."""
 
     def state(self) -> dict[str, Any] | None:
-        """What a checkpoint keeps, as plain JSON; None if that is nothing."""
+        """The hook's state for a checkpoint, as plain JSON; None if it has none."""
         return None
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -265,7 +265,7 @@ class Trainer:
         return metrics
 
     def _locate(self, pending: Pending) -> str:
-        """Where the step's numbers stopped being finite."""
+        """Find where the step's numbers stopped being finite."""
 
         def forward() -> None:
             for batch in pending.prepared.batches:
@@ -300,7 +300,7 @@ class Trainer:
         return self._last_metrics()
 
     def _last_metrics(self) -> dict[str, Any]:
-        """What was logged of the last step."""
+        """The logged metrics of the last step."""
         rows = self.folder.metrics.read()[-1:]
         return {name: value for row in rows for name, value in row.items() if name != "step"}
 

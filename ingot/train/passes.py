@@ -32,7 +32,7 @@ from ingot.train.token_factors import TokenFactors, has_token_factors
 
 @dataclass
 class Sums:
-    """What the passes of a step add up on this rank; every value is a tensor on the device."""
+    """The sums over the passes of a step on this rank; every value is a tensor on the device."""
 
     parts: dict[str, Tensor] = field(default_factory=dict)  # shares of the loss and of all that is logged
     source_loss: Tensor | None = None  # Σ −w log p by source, and

@@ -27,7 +27,7 @@ class Source(ABC):
         """
 
     def state(self) -> dict[str, Any]:
-        """What must be in a checkpoint besides the step's number, as plain JSON; usually nothing."""
+        """The state for a checkpoint besides the step's number, as plain JSON; usually empty."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most sources have nothing to restore

@@ -67,14 +67,14 @@ class LossTerm(ABC):
 
     @abstractmethod
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        """What the sum is divided by, counted from the streams of one micro-batch; added up over the step."""
+        """The divisor of the sum, counted from the streams of one micro-batch; added up over the step."""
 
     @abstractmethod
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum over one micro-batch, and sums of things worth logging (divided by the same denominator)."""
 
     def factors(self, streams: Mapping[str, Tensor]) -> Factors | None:
-        """What multiplies each token's log p and (log Z)² in the numerator, if it is such a sum: then known beforehand."""
+        """The factors of each token's log p and (log Z)² in the numerator, if it is such a sum, known beforehand."""
         return None
 
 

@@ -31,7 +31,7 @@ class Config(BaseModel):
         return self.model_dump(mode="json", exclude=set(self.how))
 
     def outside(self) -> dict[str, str]:
-        """What the work reads besides this config and its inputs: a fingerprint by name.
+        """Fingerprints by name of what the work reads besides this config and its inputs.
 
         It is part of the stage's hash, so that a changed data file is work to do again, not a result to reuse.
         """

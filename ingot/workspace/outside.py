@@ -53,7 +53,7 @@ def anchor(spec: str, folder: Path) -> str:
 
 
 def load_outside(spec: str, folder: Path = Path(), place: str | None = None) -> Any:
-    """What `spec` names; a relative file begins at `folder`. `place` is where the spec was written, for errors."""
+    """The object that `spec` names; a relative file begins at `folder`. `place` is where the spec was written, for errors."""
     path, module, name = _parts(spec, folder, place)
     try:
         loaded = _load_file(path) if path is not None else importlib.import_module(module)

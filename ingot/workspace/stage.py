@@ -46,7 +46,7 @@ class StageFolder:
         return MetricsLog(self.path / "metrics.jsonl")
 
     def artifact(self, kind: str) -> Path:
-        """Where this stage writes its artifact of `kind`."""
+        """The folder of this stage's artifact of `kind`."""
         return self.path / kind
 
 

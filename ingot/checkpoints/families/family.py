@@ -46,7 +46,7 @@ class ViewPair:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a Hugging Face tensor consists of. `shape` is needed only where it is not the shape of the first pair's view.
+    """The parts of a Hugging Face tensor. `shape` is needed only where it is not the shape of the first pair's view.
 
     A `duplicate` is a second copy of what another tensor holds: always written, optional when reading, and it must be equal.
     A `computed` tensor follows from the configuration: it has no pairs, is written, and is not read.

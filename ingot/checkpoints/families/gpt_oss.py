@@ -26,7 +26,7 @@ YARN = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-"""What the transformers class takes where a config.json says nothing of the rotation."""
+"""The default of the transformers class where a config.json does not mention the rotation."""
 
 
 def read_gpt_oss(keys: Keys) -> ModelConfig:

@@ -29,7 +29,7 @@ BlockLayout = Callable[[str, str, BlockConfig, Site], Layout]
 
 @dataclass(frozen=True)
 class Names:
-    """What a family calls the tensors of a layer. The defaults are the names of Llama, with DeepSeek-V3's for mixtures."""
+    """A family's names for the tensors of a layer. The defaults are the names of Llama, with DeepSeek-V3's for mixtures."""
 
     norms: Mapping[str, str] = field(
         default_factory=lambda: {"mixer_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"}

@@ -21,7 +21,7 @@ TENSORS = {
     "mlp.gate_up_proj": "feed_forward.gate_up.weight",
     "mlp.down_proj": "feed_forward.down.weight",
 }
-"""Of a layer, theirs: ours. Both have the matrices [queries | keys | values] and [gate | up] in one."""
+"""Tensors of a layer, theirs: ours. In both, [queries | keys | values] and [gate | up] are one matrix each."""
 
 
 def read_phi3(keys: Keys) -> ModelConfig:

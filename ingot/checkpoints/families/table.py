@@ -123,7 +123,7 @@ def write_config(config: ModelConfig) -> tuple[Family, dict[str, Any]]:
 
 
 def architecture(config: ModelConfig) -> dict[str, Any]:
-    """What a forward pass depends on: every layer spelt out, training-only fields left out."""
+    """The fields that a forward pass depends on: every layer spelt out, training-only fields left out."""
     values = _without(config.model_dump(mode="json"))
     blocks = values.pop("blocks")
     values["layers"] = [blocks[name] for name in config.layer_names]

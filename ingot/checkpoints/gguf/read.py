@@ -126,7 +126,7 @@ class GgufTensors(Tensors):
 
 
 def huggingface_config(file: GgufFile) -> dict[str, Any]:
-    """What the config.json of the same model says."""
+    """The keys that the config.json of the same model has."""
     place, architecture = str(file.path), file.metadata.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in REORDERED:
         raise ArtifactError(

@@ -94,8 +94,8 @@ def spelled(texts: Texts, words: Words, number: int) -> str:
 def distinct(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For each hash the number of its value, and for each value the index where it is first."""
     first = first_equal(hashes, hashes)
-    firsts = np.flatnonzero(first == np.arange(len(hashes)))
-    return np.searchsorted(firsts, first), firsts
+    is_first = first == np.arange(len(hashes))
+    return (np.cumsum(is_first) - 1)[first], np.flatnonzero(is_first)
 
 
 @lru_cache(maxsize=2)

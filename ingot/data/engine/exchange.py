@@ -7,8 +7,8 @@ holds one partition in memory. Grouping is a sort inside the partition: equal ke
     file: "INGOTEX1" | count p (int64) | p + 1 boundaries in records (int64) | records (a packed numpy structure)
 
 A `Partition` is the item of a task that reads one partition of everything that the phase before wrote. Records about documents
-find the way back to their shards as a partition for each shard (`send_back`), which a `ShardPartition` brings together
-with the shard.
+are sent back to their shards, as one partition for each shard (`send_back`); a `ShardPartition` is such a partition and its
+shard.
 
 Invariant: the records of a partition come out in the order of the input files, and within a file in the order they
 were given, whatever the number of workers.
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from ingot.data.engine.shard import Shard, shard_and_row
 from ingot.data.engine.store import Done
-from ingot.data.native import Offsets
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import ArtifactError
 
@@ -131,6 +130,6 @@ def shard_partitions(
     return [ShardPartition(shard, part) for shard, part in zip(shards, found, strict=True)]
 
 
-def rows_of(locations: Offsets, shard: Shard) -> Offsets:
+def rows_of(locations: NDArray[np.int64], shard: Shard) -> NDArray[np.int64]:
     """The rows of `shard.read` that have these locations."""
     return np.searchsorted(shard.locations(), locations)

@@ -7,7 +7,7 @@ import numpy as np
 from ingot.data.native import Bytes, Offsets, loop
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
 from ingot.data.text.sentences import count_sentences
-from ingot.data.text.spans import copy_span
+from ingot.data.text.spans import Spans, copy_span
 from ingot.data.text.white_space import count_words, longest_word, strip
 
 POLICIES = ["terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies"]
@@ -75,9 +75,7 @@ def _ends_a_sentence(data: Bytes, start: int, stop: int) -> bool:
 def c4(
     data: Bytes,
     offsets: Offsets,
-    line_starts: Offsets,
-    line_ends: Offsets,
-    line_offsets: Offsets,
+    lines: Spans,
     table: Bytes,
     phrases: Phrases,
     citations: Phrases,
@@ -97,8 +95,8 @@ def c4(
     size = 0
     for text in range(len(offsets) - 1):
         begin = result_offsets[text] = size
-        for line in range(line_offsets[text], line_offsets[text + 1]):
-            first, last = strip(data, line_starts[line], line_ends[line], table)
+        for line in range(lines.offsets[text], lines.offsets[text + 1]):
+            first, last = strip(data, lines.starts[line], lines.ends[line], table)
             if last - first > max_word_length and longest_word(data, first, last, table) > max_word_length:
                 removed_lines[text] += 1
                 continue

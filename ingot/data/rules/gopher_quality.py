@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ingot.data.native import Bytes, Hashes, Marks, Offsets, Sizes, kernel, load_8, loop
+from ingot.data.native import Bytes, Hashes, Marks, Offsets, kernel, load_8, loop
 from ingot.data.text.blocks import EIGHT, first_equal
 from ingot.data.text.characters import LETTER, PLAIN
+from ingot.data.text.spans import Spans
 from ingot.data.text.white_space import strip
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def count_signs(data: Bytes, offsets: Offsets, hashes: Offsets, ellipses: Offset
 
 
 @loop
-def look_at_lines(data: Bytes, starts: Offsets, ends: Offsets, table: Bytes, bullets: Marks, trailing: Marks) -> None:
+def look_at_lines(data: Bytes, lines: Spans, table: Bytes, bullets: Marks, trailing: Marks) -> None:
     """For each line whether it begins with a bullet and whether it ends in an ellipsis, white space apart."""
-    for line in range(len(starts)):
-        at, end = strip(data, starts[line], ends[line], table)
+    for line in range(len(lines.starts)):
+        at, end = strip(data, lines.starts[line], lines.ends[line], table)
         if at == end:
             continue
         byte = data[at]
@@ -61,10 +62,7 @@ def look_at_lines(data: Bytes, starts: Offsets, ends: Offsets, table: Bytes, bul
 
 @kernel
 def count_words(
-    words: Offsets,
-    hashes: Hashes,
-    characters: Sizes,
-    flags: Bytes,
+    words: Spans,
     wanted: Hashes,
     distinct: bool,
     plain: Offsets,
@@ -73,18 +71,19 @@ def count_words(
     stop_words: Offsets,
 ) -> None:
     """Words that are not symbols alone and their characters, words with a letter, and words with a wanted hash (each hash
-    once if `distinct`); text t has the words words[t] … words[t + 1] - 1."""
+    once if `distinct`)."""
+    flags, hashes = words.flags, words.hashes
     seen = np.empty(len(wanted), np.bool_)
     may_be = np.uint64(0)  # the last six bits of the wanted hashes: most words are passed over with one look
     for number in range(len(wanted)):
         may_be |= np.uint64(1) << (wanted[number] & np.uint64(63))
-    for text in range(len(words) - 1):
+    for text in range(len(words.offsets) - 1):
         for number in range(len(wanted)):
             seen[number] = False
-        for word in range(words[text], words[text + 1]):
+        for word in range(words.offsets[text], words.offsets[text + 1]):
             if flags[word] & PLAIN:
                 plain[text] += 1
-                plain_characters[text] += characters[word]
+                plain_characters[text] += words.characters[word]
             with_letter[text] += (flags[word] & LETTER) != 0
             if not may_be >> (hashes[word] & np.uint64(63)) & np.uint64(1):
                 continue

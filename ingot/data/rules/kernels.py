@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.data.native import Bytes, Hashes, Marks, Offsets, loop
+from ingot.data.native import Bytes, Marks, Offsets, loop
 from ingot.data.text.characters import TERMINAL, WORD, code_point
 from ingot.data.text.lines import next_newline
 from ingot.data.text.phrases import Phrases, next_place, stands_at
-from ingot.data.text.spans import copy_span
+from ingot.data.text.spans import Spans, copy_span
 from ingot.data.text.white_space import blank
 
 
@@ -34,8 +34,9 @@ def shorten(data: Bytes, offsets: Offsets, most: int, result: Bytes, result_offs
 
 
 @loop
-def repetitions(hashes: Hashes, offsets: Offsets, longest: int, result: Offsets) -> None:
+def repetitions(words: Spans, longest: int, result: Offsets) -> None:
     """The most repetitions in each text."""
+    hashes, offsets = words.hashes, words.offsets
     for text in range(len(offsets) - 1):
         first, last = offsets[text], offsets[text + 1]
         best = 1 if last > first else 0
@@ -57,12 +58,12 @@ def repetitions(hashes: Hashes, offsets: Offsets, longest: int, result: Offsets)
 
 
 @loop
-def look_at_lines(data: Bytes, starts: Offsets, ends: Offsets, table: Bytes, blanks: Marks, punctuated: Marks) -> None:
+def look_at_lines(data: Bytes, lines: Spans, table: Bytes, blanks: Marks, punctuated: Marks) -> None:
     """For each line whether it is blank and whether its last character ends a sentence."""
-    for line in range(len(starts)):
-        blanks[line] = blank(data, starts[line], ends[line], table)
+    for line in range(len(lines.starts)):
+        blanks[line] = blank(data, lines.starts[line], lines.ends[line], table)
         if not blanks[line]:
-            last = ends[line] - 1
+            last = lines.ends[line] - 1
             while data[last] & 0xC0 == 0x80:
                 last -= 1
             punctuated[line] = (table[code_point(data, last)] & TERMINAL) != 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ingot.data.native import Bytes, Offsets, Sizes, loop
+from ingot.data.native import Bytes, Offsets, loop
 from ingot.data.text.characters import SPACE, UPPER, WORD, code_point, pass_over, width
 from ingot.data.text.phrases import Phrases, find_phrases, stands_at
-from ingot.data.text.spans import copy_span
+from ingot.data.text.spans import Spans, copy_span
 from ingot.data.text.white_space import count_words
 
 COUNTED = ["likes", "shares", "comments", "retweets", "reposts", "quotes", "bookmarks", "upvotes", "downvotes",
@@ -86,10 +86,7 @@ def _cut_phrase(data: Bytes, start: int, stop: int, phrases: Phrases, phrase: in
 @loop
 def modify(
     data: Bytes,
-    line_starts: Offsets,
-    line_ends: Offsets,
-    line_characters: Sizes,
-    line_offsets: Offsets,
+    lines: Spans,
     table: Bytes,
     names: Phrases,
     phrases: Phrases,
@@ -108,11 +105,11 @@ def modify(
 ) -> int:
     """Rewrite every text into `result`; its size."""
     size = 0
-    for text in range(len(line_offsets) - 1):
+    for text in range(len(lines.offsets) - 1):
         result_offsets[text] = size
         lines_left = 0
-        for line in range(line_offsets[text], line_offsets[text + 1]):
-            start, stop, characters = line_starts[line], line_ends[line], line_characters[line]
+        for line in range(lines.offsets[text], lines.offsets[text + 1]):
+            start, stop, characters = lines.starts[line], lines.ends[line], lines.characters[line]
             words = count_words(data, start, stop, table)
             all_words[text] += words
             if stop > start and (
@@ -141,5 +138,5 @@ def modify(
                         size = before
                         continue
             lines_left += 1
-    result_offsets[len(line_offsets) - 1] = size
+    result_offsets[len(lines.offsets) - 1] = size
     return size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ingot.data.native import Bytes, Marks, Offsets, Sizes, loop
+from ingot.data.native import Bytes, Marks, Offsets, loop
 from ingot.data.text.characters import UPPER, WORD, code_point, width
 from ingot.data.text.phrases import Phrases, find_phrases
 from ingot.data.text.sentences import sentence_end
+from ingot.data.text.spans import Spans
 from ingot.data.text.white_space import blank
 
 GROUPS = 9  # words in a row
@@ -15,27 +16,19 @@ TECHNICAL_SHARE = 0.2
 
 
 @loop
-def _odd_words(
-    data: Bytes,
-    word_starts: Offsets,
-    word_ends: Offsets,
-    word_characters: Sizes,
-    word: int,
-    stop: int,
-    table: Bytes,
-    chosen: Marks,
-) -> bool:
+def _odd_words(data: Bytes, words: Spans, word: int, stop: int, table: Bytes, chosen: Marks) -> bool:
     """List case (rule 2), or too many words of one small size in a row (rule 5)? Of the words from `word` to `stop`."""
+    starts, ends, characters = words.starts, words.ends, words.characters
     counted = capitals = row = 0
-    while word < len(word_starts) and word_starts[word] < stop:
-        if row and word_characters[word] == word_characters[word - 1] and word_starts[word] == word_ends[word - 1] + 1:
+    while word < len(starts) and starts[word] < stop:
+        if row and characters[word] == characters[word - 1] and starts[word] == ends[word - 1] + 1:
             row += 1
         else:
             row = 1
-        size = word_characters[word]
+        size = characters[word]
         if chosen[5] and row == GROUPS and (size == 1 or size == 3 or size == 4):
             return True
-        at, end = word_starts[word], min(word_ends[word], stop)
+        at, end = starts[word], min(ends[word], stop)
         while at < end:
             flags = table[code_point(data, at)]
             if flags & WORD:  # signs before it do not count
@@ -67,10 +60,7 @@ def _abnormal_or_technical(data: Bytes, start: int, stop: int, length_counts: bo
 def count(
     data: Bytes,
     offsets: Offsets,
-    word_starts: Offsets,
-    word_ends: Offsets,
-    word_characters: Sizes,
-    word_offsets: Offsets,
+    words: Spans,
     table: Bytes,
     chosen: Marks,
     phrases: Phrases,
@@ -80,15 +70,15 @@ def count(
     """The sentences of each text, and the questionable ones; chosen[n] says whether rule n is used."""
     for text in range(len(offsets) - 1):
         start = offsets[text]
-        word = word_offsets[text]
+        word = words.offsets[text]
         while start < offsets[text + 1]:
             end, after = sentence_end(data, start, offsets[text + 1], table)
-            while word < word_offsets[text + 1] and word_ends[word] <= start:
+            while word < words.offsets[text + 1] and words.ends[word] <= start:
                 word += 1
             if not blank(data, start, end, table):
                 sentences[text] += 1
                 questionable[text] += (
-                    _odd_words(data, word_starts, word_ends, word_characters, word, end, table, chosen)
+                    _odd_words(data, words, word, end, table, chosen)
                     or (chosen[5] and find_phrases(data, start, end, phrases) != 0)
                     or ((chosen[3] or chosen[4]) and _abnormal_or_technical(data, start, end, chosen[3], chosen[4]))
                 )

@@ -156,7 +156,7 @@ def _ngram_characters(
                 top[text, n] = (before[begin + n] - before[begin] + n - 1) * counts[best]
             elif not union and words >= n:
                 top[text, n] = before[n] + n - 1  # nothing repeats: the first one, once
-            # Characters of repeated n-grams; only the firsts where one begins are left for the next size.
+            # Characters of repeated n-grams; only the words where one begins are left for the next size.
             left = free = covered_top = covered = 0
             for index in range(stored):
                 entry = found[index]

@@ -74,9 +74,7 @@ class C4Step(PerText):
         size = c4(
             texts.data,
             texts.offsets,
-            lines.starts,
-            lines.ends,
-            lines.offsets,
+            lines,
             character_flags(),
             phrases,
             citations,

@@ -61,8 +61,8 @@ class FineWebStep(PerText):
         from ingot.data.text.words import words_of
 
         every = lines_of(texts)
-        blanks, punctuated = np.zeros((2, len(every)), bool)
-        look_at_lines(texts.data, every.starts, every.ends, character_flags(), blanks, punctuated)
+        blanks, punctuated = np.zeros((2, len(every.starts)), bool)
+        look_at_lines(texts.data, every, character_flags(), blanks, punctuated)
         lines = every.select(~blanks)
         columns = {
             "_fineweb_lines": lines.per_text(),

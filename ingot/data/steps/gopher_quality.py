@@ -92,14 +92,11 @@ class GopherQualityStep(PerText):
         lines = lines_of(texts, "splitlines")
         hashes, ellipses, plain, characters, with_letter, stop_words = np.zeros((6, len(texts)), np.int64)
         count_signs(texts.data, texts.offsets, hashes, ellipses)
-        bullets, trailing = np.zeros((2, len(lines)), bool)
-        look_at_lines(texts.data, lines.starts, lines.ends, character_flags(), bullets, trailing)
+        bullets, trailing = np.zeros((2, len(lines.starts)), bool)
+        look_at_lines(texts.data, lines, character_flags(), bullets, trailing)
         wanted = [np.frombuffer(word.encode(), np.uint8) for word in dict.fromkeys(self.stop_words)]
         count_words(
-            words.offsets,
-            words.hashes,
-            words.characters,
-            words.flags,
+            words,
             np.array([hash_span(word, 0, len(word), SEED) for word in wanted], np.uint64),
             self.count_stop_words == "distinct",
             plain,

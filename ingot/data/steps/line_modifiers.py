@@ -78,10 +78,7 @@ class LineModifiersStep(PerText):
         removed_lines, removed_words, all_words = np.zeros((3, len(texts)), np.int64)
         size = modify(
             texts.data,
-            lines.starts,
-            lines.ends,
-            lines.characters,
-            lines.offsets,
+            lines,
             character_flags(),
             names,
             phrases,

@@ -72,19 +72,7 @@ class MadladStep(PerText):
         phrases = Phrases.of(self.cursed, ignore_case=False)
         chosen = np.array([number in self.rules for number in range(6)])
         sentences, questionable = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
-        count(
-            texts.data,
-            texts.offsets,
-            words.starts,
-            words.ends,
-            words.characters,
-            words.offsets,
-            character_flags(),
-            chosen,
-            phrases,
-            sentences,
-            questionable,
-        )
+        count(texts.data, texts.offsets, words, character_flags(), chosen, phrases, sentences, questionable)
         return {"_madlad_sentences": sentences, "_madlad_questionable": per(questionable, sentences)}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

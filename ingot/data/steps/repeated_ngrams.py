@@ -45,7 +45,7 @@ class RepeatedNgramsStep(PerText):
 
         words = words_of(texts, self.words)
         result = np.zeros(len(texts), np.int64)
-        repetitions(words.hashes, words.offsets, self.longest_ngram, result)
+        repetitions(words, self.longest_ngram, result)
         return {"_repetitions": result}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

@@ -4,7 +4,7 @@ r"""Properties of characters for CPU kernels: a byte of flags for each code poin
     flags[code point] & SPACE                # the same answer as str.isspace
 
 Invariant: SPACE, WORD, LETTER and UPPER agree with str.isspace, re's \w, str.isalpha and str.isupper of the running
-Python at every code point; LINE_BREAK with str.splitlines; DIGIT with re's \\d, the digits of every script, not ² or ½.
+Python at every code point; LINE_BREAK with str.splitlines; DIGIT with re's \d, the digits of every script, not ² or ½.
 """
 
 from __future__ import annotations

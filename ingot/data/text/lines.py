@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.data.native import Bytes, Hashes, Marks, Offsets, Sizes, hash_span, load_8, loop
+from ingot.data.native import Bytes, Marks, Offsets, hash_span, load_8, loop
 from ingot.data.text.blocks import before_first, continuations, count_named, first_equal
 from ingot.data.text.characters import LINE_BREAK, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, empty_spans
@@ -41,18 +41,7 @@ def _cut_lines(texts: Texts, *, only_newlines: bool) -> Spans:
     newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == ord("\n"))
     beyond = np.diff(texts.offsets)[other].sum()  # each byte of these texts may be a break
     spans = empty_spans(int(newlines + beyond) + len(texts), len(texts))
-    count = _lines(
-        texts.data,
-        texts.offsets,
-        character_flags(),
-        only_newlines,
-        other,
-        spans.starts,
-        spans.ends,
-        spans.characters,
-        spans.hashes,
-        spans.offsets,
-    )
+    count = _lines(texts.data, texts.offsets, character_flags(), only_newlines, other, spans)
     return spans.first(count)
 
 
@@ -96,22 +85,11 @@ def next_newline(data: Bytes, start: int, stop: int) -> tuple[int, int]:
 
 
 @loop
-def _lines(
-    data: Bytes,
-    offsets: Offsets,
-    table: Bytes,
-    only_newlines: bool,
-    other_breaks: Marks,
-    starts: Offsets,
-    ends: Offsets,
-    characters: Sizes,
-    hashes: Hashes,
-    line_offsets: Offsets,
-) -> int:
+def _lines(data: Bytes, offsets: Offsets, table: Bytes, only_newlines: bool, other_breaks: Marks, spans: Spans) -> int:
     """Fill in the lines; the number of them."""
     lines = 0
     for text in range(len(offsets) - 1):
-        line_offsets[text] = lines
+        spans.offsets[text] = lines
         start, stop = offsets[text], offsets[text + 1]
         while start < stop or (start == stop and only_newlines):
             if other_breaks[text]:
@@ -121,16 +99,16 @@ def _lines(
                     length += 1
             else:
                 at, length = next_newline(data, start, stop)
-            starts[lines] = start
-            ends[lines] = at
-            characters[lines] = length
-            hashes[lines] = hash_span(data, start, at, SEED)
+            spans.starts[lines] = start
+            spans.ends[lines] = at
+            spans.characters[lines] = length
+            spans.hashes[lines] = hash_span(data, start, at, SEED)
             lines += 1
             if at == stop:
                 break
             pair = other_breaks[text] and at + 1 < stop and data[at] == 0x0D and data[at + 1] == 0x0A
             start = at + (2 if pair else width(data[at]))
-    line_offsets[len(offsets) - 1] = lines
+    spans.offsets[len(offsets) - 1] = lines
     return lines
 
 
@@ -143,21 +121,11 @@ def blocks_of(lines: Spans) -> Spans:
 
 
 @loop
-def _paragraphs(
-    data: Bytes,
-    firsts: Offsets,
-    lasts: Offsets,
-    starts: Offsets,
-    ends: Offsets,
-    characters: Sizes,
-    flags: Bytes,
-    hashes: Hashes,
-    offsets: Offsets,
-) -> int:
+def _paragraphs(data: Bytes, firsts: Offsets, lasts: Offsets, spans: Spans) -> int:
     """Fill in the paragraphs of the texts data[first : last]; the number of them."""
     count = 0
     for text in range(len(firsts)):
-        offsets[text] = count
+        spans.offsets[text] = count
         at = start = firsts[text]
         stop = lasts[text]
         length = 0
@@ -167,11 +135,11 @@ def _paragraphs(
                 newlines += 1
                 at += 1
             if newlines >= 2 or at == stop:
-                starts[count] = start
-                ends[count] = at - newlines
-                characters[count] = length
-                flags[count] = 0
-                hashes[count] = hash_span(data, start, at - newlines, SEED)
+                spans.starts[count] = start
+                spans.ends[count] = at - newlines
+                spans.characters[count] = length
+                spans.flags[count] = 0
+                spans.hashes[count] = hash_span(data, start, at - newlines, SEED)
                 count += 1
                 if at == stop:
                     break
@@ -181,7 +149,7 @@ def _paragraphs(
                 length += newlines
             at, more = next_newline(data, at, stop)
             length += more
-    offsets[len(firsts)] = count
+    spans.offsets[len(firsts)] = count
     return count
 
 
@@ -193,7 +161,5 @@ def paragraphs_of(texts: Texts, words: Spans) -> Spans:
     firsts[some] = words.starts[words.offsets[:-1][some]]
     lasts[some] = words.ends[words.offsets[1:][some] - 1]
     spans = empty_spans(texts.bytes // 3 + len(texts) + 1, len(texts))
-    count = _paragraphs(
-        texts.data, firsts, lasts, spans.starts, spans.ends, spans.characters, spans.flags, spans.hashes, spans.offsets
-    )
+    count = _paragraphs(texts.data, firsts, lasts, spans)
     return spans.first(count)

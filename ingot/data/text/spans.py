@@ -8,8 +8,7 @@ Invariant: span i of text d has offsets[d] <= i < offsets[d + 1]; spans are in o
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +20,15 @@ from ingot.data.text.texts import Texts
 SEED = np.uint64(0)
 
 
-@dataclass(frozen=True)
-class Spans:
-    """Spans of all texts of a batch, end to end; bytes [start, end) of `Texts.data`."""
+class Spans(NamedTuple):
+    """Spans of all texts of a batch, end to end; bytes [start, end) of `Texts.data`. Kernels take it as it is."""
 
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    characters: NDArray[np.int32]
-    flags: NDArray[np.uint8]  # the flags (text/characters.py) of all its characters together
-    hashes: NDArray[np.uint64]  # hash_span of its bytes, seed 0
-    offsets: NDArray[np.int64]  # text d has the spans offsets[d] … offsets[d + 1] - 1
-
-    def __len__(self) -> int:
-        return len(self.starts)
+    starts: Offsets
+    ends: Offsets
+    characters: Sizes
+    flags: Bytes  # the flags (text/characters.py) of all its characters together
+    hashes: Hashes  # hash_span of its bytes, seed 0
+    offsets: Offsets  # text d has the spans offsets[d] … offsets[d + 1] - 1
 
     def per_text(self) -> NDArray[np.int64]:
         """How many spans each text has."""
@@ -48,25 +43,15 @@ class Spans:
     def select(self, keep: NDArray[np.bool_]) -> Spans:
         """Some of the spans."""
         chosen = np.flatnonzero(keep)
-        return Spans(
-            self.starts[chosen],
-            self.ends[chosen],
-            self.characters[chosen],
-            self.flags[chosen],
-            self.hashes[chosen],
-            np.searchsorted(chosen, self.offsets),
-        )
+        return self._picked(chosen, np.searchsorted(chosen, self.offsets))
 
     def first(self, count: int) -> Spans:
         """The first spans: what is filled in of `empty_spans`."""
-        return Spans(
-            self.starts[:count],
-            self.ends[:count],
-            self.characters[:count],
-            self.flags[:count],
-            self.hashes[:count],
-            self.offsets,
-        )
+        return self._picked(slice(count), self.offsets)
+
+    def _picked(self, which: Any, offsets: Offsets) -> Spans:
+        columns = self.starts[which], self.ends[which], self.characters[which], self.flags[which], self.hashes[which]
+        return Spans(*columns, offsets)
 
 
 def empty_spans(most: int, texts: int) -> Spans:
@@ -82,22 +67,11 @@ def empty_spans(most: int, texts: int) -> Spans:
 
 
 @loop
-def _cut(
-    data: Bytes,
-    offsets: Offsets,
-    table: Bytes,
-    mask: np.uint8,
-    starts: Offsets,
-    ends: Offsets,
-    characters: Sizes,
-    flags: Bytes,
-    hashes: Hashes,
-    span_offsets: Offsets,
-) -> int:
+def _cut(data: Bytes, offsets: Offsets, table: Bytes, mask: np.uint8, spans: Spans) -> int:
     """Fill in the spans; the number of them."""
     count = 0
     for text in range(len(offsets) - 1):
-        span_offsets[text] = count
+        spans.offsets[text] = count
         at = np.uint64(offsets[text])  # unsigned: no index has to be looked at for being negative
         stop = np.uint64(offsets[text + 1])
         while at < stop:
@@ -119,33 +93,22 @@ def _cut(
                 more += step - np.uint64(1)
                 at += step
             if at > start:
-                starts[count] = start
-                ends[count] = at
-                characters[count] = at - start - more
-                flags[count] = seen
-                hashes[count] = hash_span(data, int(np.int64(start)), int(np.int64(at)), SEED)
+                spans.starts[count] = start
+                spans.ends[count] = at
+                spans.characters[count] = at - start - more
+                spans.flags[count] = seen
+                spans.hashes[count] = hash_span(data, int(np.int64(start)), int(np.int64(at)), SEED)
                 count += 1
             if at < stop:
                 at += step
-    span_offsets[len(offsets) - 1] = count
+    spans.offsets[len(offsets) - 1] = count
     return count
 
 
 def cut(texts: Texts, mask: int) -> Spans:
     """The spans of every text: the longest runs of characters that have one of the flags `mask`."""
     spans = empty_spans(texts.bytes // 2 + len(texts), len(texts))
-    count = _cut(
-        texts.data,
-        texts.offsets,
-        character_flags(),
-        np.uint8(mask),
-        spans.starts,
-        spans.ends,
-        spans.characters,
-        spans.flags,
-        spans.hashes,
-        spans.offsets,
-    )
+    count = _cut(texts.data, texts.offsets, character_flags(), np.uint8(mask), spans)
     return spans.first(count)
 
 

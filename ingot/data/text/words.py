@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.data.native import PRIME_1, Bytes, Hashes, Offsets, Sizes, finish, hash_span, join, load_8, loop
+from ingot.data.native import PRIME_1, Bytes, Offsets, finish, hash_span, join, load_8, loop
 from ingot.data.text.blocks import EIGHT, HIGH, ONES, before_first, between, count_named, others, spaces
 from ingot.data.text.characters import SPACE, WORD, character_flags, code_point, width
 from ingot.data.text.spans import SEED, LastBatch, Spans, cut, empty_spans
@@ -43,17 +43,7 @@ def words_of(texts: Texts, kind: WordKind = "whitespace") -> Spans:
 
 def _cut_at_white_space(texts: Texts) -> Spans:
     spans = empty_spans(texts.bytes // 2 + len(texts), len(texts))
-    count = _white_words(
-        texts.data,
-        texts.offsets,
-        character_flags(),
-        spans.starts,
-        spans.ends,
-        spans.characters,
-        spans.flags,
-        spans.hashes,
-        spans.offsets,
-    )
+    count = _white_words(texts.data, texts.offsets, character_flags(), spans)
     return spans.first(count)
 
 
@@ -73,21 +63,11 @@ def _ascii_flags(block: np.uint64, inside: np.uint64, table: Bytes) -> np.uint8:
 
 
 @loop
-def _white_words(
-    data: Bytes,
-    offsets: Offsets,
-    table: Bytes,
-    starts: Offsets,
-    ends: Offsets,
-    characters: Sizes,
-    flags: Bytes,
-    hashes: Hashes,
-    word_offsets: Offsets,
-) -> int:
+def _white_words(data: Bytes, offsets: Offsets, table: Bytes, spans: Spans) -> int:
     """Fill in the words; the number of them."""
     words = 0
     for text in range(len(offsets) - 1):
-        word_offsets[text] = words
+        spans.offsets[text] = words
         at, stop = np.uint64(offsets[text]), np.uint64(offsets[text + 1])
         while True:
             while at < stop:
@@ -106,11 +86,13 @@ def _white_words(
                 inside = before_first(ending)
                 size = count_named(inside)
                 if ending and data[at + size] < 0x80:
-                    starts[words] = start
-                    ends[words] = at + size
-                    characters[words] = size
-                    flags[words] = _ascii_flags(block, inside, table)
-                    hashes[words] = finish(join(SEED ^ size * PRIME_1, block & inside))  # hash_span, already loaded
+                    spans.starts[words] = start
+                    spans.ends[words] = at + size
+                    spans.characters[words] = size
+                    spans.flags[words] = _ascii_flags(block, inside, table)
+                    spans.hashes[words] = finish(
+                        join(SEED ^ size * PRIME_1, block & inside)
+                    )  # hash_span, already loaded
                     words += 1
                     at += size + np.uint64(1)
                     continue
@@ -132,11 +114,11 @@ def _white_words(
                 seen |= found
                 more += np.uint64(width(first)) - np.uint64(1)
                 at += np.uint64(width(first))
-            starts[words] = start
-            ends[words] = at
-            characters[words] = at - start - more
-            flags[words] = seen
-            hashes[words] = hash_span(data, int(np.int64(start)), int(np.int64(at)), SEED)
+            spans.starts[words] = start
+            spans.ends[words] = at
+            spans.characters[words] = at - start - more
+            spans.flags[words] = seen
+            spans.hashes[words] = hash_span(data, int(np.int64(start)), int(np.int64(at)), SEED)
             words += 1
-    word_offsets[len(offsets) - 1] = words
+    spans.offsets[len(offsets) - 1] = words
     return words

@@ -16,83 +16,54 @@ from ingot.envs.task import Task, TaskKind, make_task
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
+
+def _texts(lines: str) -> tuple[str, ...]:
+    """The texts between bars."""
+    return tuple(" ".join(text.split()) for text in lines.split("|"))
+
+
 REPLIES = {
-    "Hello! How can I help?": (
-        *(
-            "Hello",
-            "Hello!",
-            "Hi",
-            "Hi!",
-            "Hi there",
-            "Hello there!",
-            "Hey",
-            "Hey there",
-            "Good morning",
-            "Good evening.",
-        ),
-        *("Good afternoon", "Hello, model!", "Hi, computer", "Hey you", "Greetings!", "Good day.", "Hello again"),
-    ),
-    "I am fine, thank you.": (
-        *(
-            "How are you?",
-            "How are you doing?",
-            "How do you do?",
-            "How are you today?",
-            "Are you well?",
-            "How is it going?",
-        ),
-        *("How are things?", "Are you okay?", "Everything fine?", "Hi, how are you?", "Hello, how are you?"),
-    ),
-    "I am a very small language model.": (
-        *("Who are you?", "What are you?", "What is your name?", "Are you a human?", "Are you a robot?", "Your name?"),
-        *("Tell me about yourself.", "Introduce yourself.", "Who am I talking to?", "Do you have a name?"),
-    ),
-    "I add numbers, reverse words and use a calculator.": (
-        *("What can you do?", "Help", "What do you know?", "How can you help me?", "What are you good at?", "Help me!"),
-        *("What can I ask you?", "What should I ask?", "Can you help me?", "What is it that you can do?"),
-    ),
-    "You are welcome.": (
-        *("Thanks", "Thanks!", "Thank you", "Thank you!", "Thank you very much.", "Thanks a lot", "Many thanks", "Thx"),
-        *("Great, thanks", "Nice, thank you", "Good job", "Well done!", "Cool", "That is right, thanks", "Perfect!"),
-    ),
-    "Goodbye!": (
-        *("Bye", "Bye!", "Goodbye", "Good night", "See you", "See you later!", "Bye bye", "I have to go.", "Farewell"),
-        *("That is all, bye", "See you tomorrow"),
-    ),
+    "Hello! How can I help?": _texts("""
+        Hello | Hello! | Hi | Hi! | Hi there | Hello there! | Hey | Hey there | Good morning | Good evening. |
+        Good afternoon | Hello, model! | Hi, computer | Hey you | Greetings! | Good day. | Hello again
+    """),
+    "I am fine, thank you.": _texts("""
+        How are you? | How are you doing? | How do you do? | How are you today? | Are you well? |
+        How is it going? | How are things? | Are you okay? | Everything fine? | Hi, how are you? |
+        Hello, how are you?
+    """),
+    "I am a very small language model.": _texts("""
+        Who are you? | What are you? | What is your name? | Are you a human? | Are you a robot? | Your name? |
+        Tell me about yourself. | Introduce yourself. | Who am I talking to? | Do you have a name?
+    """),
+    "I add numbers, reverse words and use a calculator.": _texts("""
+        What can you do? | Help | What do you know? | How can you help me? | What are you good at? | Help me! |
+        What can I ask you? | What should I ask? | Can you help me? | What is it that you can do?
+    """),
+    "You are welcome.": _texts("""
+        Thanks | Thanks! | Thank you | Thank you! | Thank you very much. | Thanks a lot | Many thanks | Thx |
+        Great, thanks | Nice, thank you | Good job | Well done! | Cool | That is right, thanks | Perfect!
+    """),
+    "Goodbye!": _texts("""
+        Bye | Bye! | Goodbye | Good night | See you | See you later! | Bye bye | I have to go. | Farewell |
+        That is all, bye | See you tomorrow
+    """),
 }
 UNKNOWN = "I do not know that."
-FRAMES = (
-    *("What is {}?", "Who is {}?", "Where is {}?", "When was {}?", "Why is {} so good?", "What is the capital of {}?"),
-    *(
-        "Tell me about {}.",
-        "Write a poem about {}.",
-        "Explain {}.",
-        "Who wrote {}?",
-        "What does {} mean?",
-        "Is {} true?",
-    ),
-    *("How do I make {}?", "What is the colour of {}?", "Do you like {}?", "Translate {} into French.", "Define {}."),
-    *("Tell me a joke about {}.", "How old is {}?", "Where can I buy {}?", "How far away is {}?", "Which {} is best?"),
-    *("What is the meaning of {}?", "Write a story about {}.", "Write code for {}.", "Who invented {}?", "{}"),
-)
-TOPICS = (
-    *("France", "Spain", "Japan", "the moon", "the sun", "love", "life", "music", "water", "bread", "a cat", "a dog"),
-    *(
-        "Einstein",
-        "Mozart",
-        "the president",
-        "Hamlet",
-        "football",
-        "the weather",
-        "London",
-        "Berlin",
-        "history",
-        "gold",
-    ),
-    *("philosophy", "the universe", "a computer", "Python", "a horse", "coffee", "the sea", "time", "money", "the war"),
-    *("chess", "a train", "the internet", "Africa", "rain", "snow", "tomorrow", "my mother", "the king", "science"),
-    *("apples", "the news", "a tree", "green tea", "the best film", "your friend", "a good book", "the Earth"),
-)
+FRAMES = _texts("""
+    What is {}? | Who is {}? | Where is {}? | When was {}? | Why is {} so good? | What is the capital of {}? |
+    Tell me about {}. | Write a poem about {}. | Explain {}. | Who wrote {}? | What does {} mean? | Is {} true? |
+    How do I make {}? | What is the colour of {}? | Do you like {}? | Translate {} into French. | Define {}. |
+    Tell me a joke about {}. | How old is {}? | Where can I buy {}? | How far away is {}? | Which {} is best? |
+    What is the meaning of {}? | Write a story about {}. | Write code for {}. | Who invented {}? | {}
+""")
+TOPICS = _texts("""
+    France | Spain | Japan | the moon | the sun | love | life | music | water | bread | a cat | a dog | Einstein |
+    Mozart | the president | Hamlet | football | the weather | London | Berlin | history | gold | philosophy |
+    the universe | a computer | Python | a horse | coffee | the sea | time | money | the war | chess | a train |
+    the internet | Africa | rain | snow | tomorrow | my mother | the king | science | apples | the news | a tree |
+    green tea | the best film | your friend | a good book | the Earth
+""")
 LETTERS = "aaabcdeeeefghiiijklmnooopqrrssttuuvwxyz"
 
 

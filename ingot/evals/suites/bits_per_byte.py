@@ -48,7 +48,9 @@ class BitsPerByte(Suite):
     def measure(self, subject: Subject) -> Measured:
         """The model's bits per byte and both baselines'."""
         sizes = {"sequence_length": self.sequence_length, "rows": self.rows}
-        found = measure_bits_per_byte(subject.model, subject.shards, **sizes, device=subject.device, stop=subject.stop)
+        found = measure_bits_per_byte(
+            subject.model, subject.held_out(), **sizes, device=subject.device, stop=subject.stop
+        )
         return Measured(found)
 
 

@@ -64,7 +64,7 @@ class Needle(Suite):
 
     def measure(self, subject: Subject) -> Measured:
         """Two metrics for every length."""
-        places = subject.model, subject.tokenizer, subject.shards
+        places = subject.model, subject.tokenizer, subject.held_out()
         return Measured(measure_needle(*places, self, subject.task_seed, subject.stop))
 
 

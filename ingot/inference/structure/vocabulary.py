@@ -47,7 +47,7 @@ class Vocabulary:
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer."""
+    """The tokenizer interface of llguidance."""
 
     bos_token_id = None
 

@@ -41,7 +41,7 @@ FEWEST_OUTPUTS = 16
 
 @dataclass(frozen=True)
 class Packing:
-    """What was packed, which large matrices were not, and what it saves."""
+    """The result of packing: which layers were packed, which large matrices were not, and the bytes before and after."""
 
     packed: tuple[str, ...]
     kept: tuple[str, ...]

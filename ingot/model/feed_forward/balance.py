@@ -45,7 +45,7 @@ BINS, BIN_WIDTH = 2048, 1 / 64
 
 @dataclass(frozen=True)
 class Seen:
-    """What a balancer sees of one pass through one router."""
+    """The data of one pass through one router, for its balancers."""
 
     routing: Routing
     shares_NE: Tensor  # s̃

@@ -82,7 +82,7 @@ class FeedForwardConfig(ChannelConfig):
 
 
 def activate(config: FeedForwardConfig, projected: Tensor) -> Tensor:
-    """What `down` reads: from [gate | up] of width 2·F if gated, else from `up` of width F."""
+    """The input of `down`: from [gate | up] of width 2·F if gated, else from `up` of width F."""
     activation = ACTIVATIONS[config.activation]
     if not config.gated:
         return activation(projected)

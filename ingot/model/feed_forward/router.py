@@ -60,7 +60,7 @@ class RouterConfig(Config):
 
 @dataclass(frozen=True)
 class Routing:
-    """What the router decided; scores are those of the choice, without the selection bias."""
+    """The router's decision; scores are those of the choice, without the selection bias."""
 
     weights_NK: Tensor
     indices_NK: Tensor

@@ -77,7 +77,7 @@ def block_work(mask: Mask, context: Context, options: AttentionOptions, peaks: l
 
 @dataclass(frozen=True)
 class BlockWork:
-    """What both passes need besides the tensors that have gradients."""
+    """Data for both passes besides the tensors that have gradients."""
 
     first_BT: Tensor
     index_T: Tensor  # the queries' indices among the keys

@@ -143,7 +143,7 @@ def _plan(mask: Mask, context: Context) -> Plan:
 
 
 def _bands(pieces: list[Span], window: int) -> list[Job]:
-    """What lies beyond the first `window` tokens of the pieces, in blocks that all see their keys through one band."""
+    """The tokens beyond the first `window` of each piece, in blocks that all see their keys through one band."""
     size, before = min(max(window, BLOCKS[0]), BLOCKS[1]), window - 1
     blocks = [
         Span(start, min(start + size, piece.end))

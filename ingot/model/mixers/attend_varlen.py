@@ -56,7 +56,7 @@ def attend_varlen(
 
 
 def _borders(mask: Mask, context: Context) -> tuple[Tensor, int]:
-    """Where each sequence of the flattened batch begins (and the last one ends), and the longest's length.
+    """The start of each sequence in the flattened batch (and the end of the last), and the longest length.
 
     The count of sequences is the shape of a tensor, so this waits for the device, once per pass and chunk size, unless
     the batch brought them along (`metadata`).

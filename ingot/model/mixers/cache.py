@@ -42,7 +42,7 @@ PADDING_PAGE = 0  # padding is written here; no sequence reads it
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What caches are made for: `slots` sequences of at most `length` tokens."""
+    """The size of caches: `slots` sequences of at most `length` tokens."""
 
     slots: int
     length: int

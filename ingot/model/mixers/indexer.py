@@ -58,7 +58,7 @@ class SparseConfig(Config):
 
 
 class Index(NamedTuple):
-    """What scores are made of: queries and head weights of the new tokens, keys of all tokens."""
+    """The inputs of the scores: queries and head weights of the new tokens, keys of all tokens."""
 
     query_BTHW: Tensor
     weight_BTH: Tensor

@@ -32,7 +32,7 @@ PADDING = -1
 
 @dataclass(frozen=True)
 class Span:
-    """Where a document lies in the flattened batch: tokens[start:end]."""
+    """The range of a document in the flattened batch: tokens[start:end]."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ def document_spans(documents_BT: Tensor) -> list[Span]:
 
 @dataclass(frozen=True)
 class Mask:
-    """What a layer adds to "earlier tokens of the same document". Equal masks share their work within a pass."""
+    """The limits of a layer's mask besides causality and documents. Equal masks share their work within a pass."""
 
     window: int | None = None  # keys that a query sees, itself included
     chunk: int | None = None  # a query sees only the keys of its own chunk of this many positions

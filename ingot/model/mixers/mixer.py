@@ -24,7 +24,7 @@ from ingot.workspace.config import Config
 
 @dataclass(frozen=True)
 class Site:
-    """Where a part is built: layer `layer` of `depth`, in a stream of `width` channels."""
+    """The position of a part in the model: layer `layer` of `depth`, in a stream of `width` channels."""
 
     width: int
     layer: int

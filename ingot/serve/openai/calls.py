@@ -37,7 +37,7 @@ class CallStream:
         self._closed = False  # the arguments are complete
 
     def push(self, text: str) -> Iterator[Delta]:
-        """What can be passed on now."""
+        """The deltas that can be passed on now."""
         self._text += text
         if not self._announced:
             head = HEAD.match(self._text)
@@ -52,7 +52,7 @@ class CallStream:
             yield Delta("arguments", piece)
 
     def finish(self) -> Iterator[Delta]:
-        """What is left when the call has ended, by its tag or by the end of the turn."""
+        """The remaining deltas when the call has ended, by its tag or by the end of the turn."""
         if self._announced:
             return
         name, arguments = _read_whole(self._text)

@@ -124,7 +124,7 @@ def validation_error(errors: Sequence[Any], body: Any) -> ApiError:
 
 
 def _field(error: Any, body: Any) -> str | None:
-    """Where in the body the error is: the path to it, without pydantic's names for the forms that a value may have."""
+    """The path to the error in the body, without pydantic's names for the forms that a value may have."""
     path = []
     for part in error["loc"][1:]:
         there = part in body if isinstance(body, dict) else isinstance(body, list) and part in range(len(body))

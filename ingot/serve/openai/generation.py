@@ -98,7 +98,7 @@ class Generation:
         self._first = [(handle, chunk)]
 
     async def chunks(self) -> AsyncIterator[tuple[int, Chunk]]:
-        """What each choice gets, until all have come to their end."""
+        """The chunks of each choice, until all have ended."""
         number = {handle: choice for choice, handle in enumerate(self._handles)}
         while self._left:
             news: dict[int, Chunk] = {}
@@ -151,7 +151,7 @@ def _merged(first: Chunk, second: Chunk) -> Chunk:
 
 
 class Choice(Protocol):
-    """What the endpoints make of the tokens of one choice; `finish` is set when it needs no more."""
+    """An endpoint's view of one choice: it takes tokens; `finish` is set when it needs no more."""
 
     finish: str | None
 

@@ -36,7 +36,7 @@ ENGINE = (  # what the engine calls a number; what Prometheus calls it
 
 
 class Metrics:
-    """What the server counts itself, and the engine's numbers."""
+    """The server's own counters, and the engine's numbers."""
 
     def __init__(self) -> None:
         # without this each counter comes with the time of its first count, as a metric of its own

@@ -62,7 +62,7 @@ class TurnParser:
         return self._before + self._content.start
 
     def push(self, token: int) -> list[Delta]:
-        """What `token` adds."""
+        """The deltas that `token` adds."""
         if self.section == "reasoning":
             self.reasoning_tokens += 1
         if token in self._special:
@@ -72,7 +72,7 @@ class TurnParser:
         return list(self._other_text(self._other.push(token)))
 
     def finish(self) -> list[Delta]:
-        """What was held back, at the end of the turn."""
+        """The deltas that were held back, at the end of the turn."""
         if self.section == "content":
             return [*self._content_text(self._content.finish()), *self._end_tags(), *self._end_blanks()]
         return list(self._end_section())

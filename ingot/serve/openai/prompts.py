@@ -64,7 +64,7 @@ def wants_thinking(body: ChatRequest) -> bool:
 
 
 def make_prompt(chat: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[Tool], thinking: bool) -> Prompt:
-    """What the model is given to write the next turn; bad messages are a 400."""
+    """The prompt for the next turn; invalid messages are a 400."""
     special = chat.tokenizer.special
     turns = _read(messages, keep_traces=thinking and THINK_START in special)
     schemas = [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in tools]

@@ -65,7 +65,7 @@ Content = str | Annotated[list[TextPart], Field(fail_fast=True)]
 
 
 class Spoken(Lenient):
-    """What system, developer and user messages have in common."""
+    """The fields that system, developer and user messages have in common."""
 
     content: Content
     name: str | None = None
@@ -78,7 +78,7 @@ class SystemMessage(Spoken):
 
 
 class UserMessage(Spoken):
-    """What the user says."""
+    """A message of the user."""
 
     role: Literal["user"]
 
@@ -99,7 +99,7 @@ class PastCall(Lenient):
 
 
 class AssistantMessage(Lenient):
-    """What the model said earlier; its reasoning may be sent back under either name."""
+    """An earlier answer of the model; its reasoning may be sent back under either name."""
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -109,7 +109,7 @@ class AssistantMessage(Lenient):
 
 
 class ToolMessage(Lenient):
-    """What a tool answered to the call `tool_call_id`."""
+    """The result of the tool call `tool_call_id`."""
 
     role: Literal["tool"]
     content: Content

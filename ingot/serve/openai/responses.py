@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 
 class ErrorBody(BaseModel):
-    """What was wrong, in which field, and a code for programs."""
+    """The problem, the field it is in, and a code for programs."""
 
     message: str
     type: str
@@ -84,7 +84,7 @@ class Call(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """What the model says; reasoning under both names that clients look for."""
+    """The answer of the model; reasoning under both names that clients look for."""
 
     role: Literal["assistant"]
     content: str | None

@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> Socket:
 
 
 def address(socket: Socket) -> str:
-    """Where a listening socket is reached."""
+    """The address of a listening socket."""
     host, port = socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

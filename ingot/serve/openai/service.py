@@ -103,7 +103,7 @@ class Service:
             raise self._too_slow(started=not work.cancelled()) from error
 
     def _constraint(self, structure: Structure, find: Callable[[str, Tokenizer], Found]) -> Found:
-        """What `find` gives for the grammar; if it is refused, the error names the field of the request that is wrong."""
+        """The result of `find` for the grammar; if it is refused, the error names the field of the request that is wrong."""
         try:
             return find(structure.grammar, self.tokenizer)
         except StructureError as error:

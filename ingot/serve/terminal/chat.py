@@ -126,7 +126,7 @@ def _piped_lines() -> Iterator[str]:
 
 
 def _typed_lines(console: Console) -> Iterator[str]:
-    """What the user types, message by message, until Ctrl-D."""
+    """The messages that the user types, until Ctrl-D."""
     with suppress(ImportError):  # editing and history of the line, where Python has it
         importlib.import_module("readline")
     while True:

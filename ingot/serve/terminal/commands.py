@@ -21,7 +21,7 @@ Show = Callable[[Generator[Piece | Message, None, None], Conversation, Console],
 
 @dataclass
 class ChatState:
-    """What a command can see and change. `tools` are those of the start, also while they are off."""
+    """The state of the chat that a command can change. `tools` are those of the start, also while they are off."""
 
     conversation: Conversation
     tools: Mapping[str, Tool]

@@ -91,7 +91,7 @@ class Conversation:
             self._unsent = self.messages.pop().content
 
     def say(self, text: str) -> Generator[Piece | Message, None, None]:
-        """What comes back for the user's `text`: pieces of the assistant's turns, tool results as messages in between."""
+        """The answer to the user's `text`: pieces of the assistant's turns, tool results as messages in between."""
         self.messages.append(Message("user", text))
         self._unsent, kept = text, len(self.messages)
         try:

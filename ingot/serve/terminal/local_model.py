@@ -133,7 +133,7 @@ class PieceReader:
         self._kind, self._text = kind, TextStream(tokenizer)
 
     def push(self, token: int) -> Iterator[Piece]:
-        """What can be shown now that `token` is there."""
+        """The pieces that can be shown after `token`."""
         if token not in self._kinds:
             yield from self._piece(self._text.push(token))
             return
@@ -143,7 +143,7 @@ class PieceReader:
         self._kind, self._text = self._kinds[token], TextStream(self.tokenizer)
 
     def finish(self) -> Iterator[Piece]:
-        """What is left of a character that was never completed."""
+        """The rest, with a character that was never completed."""
         yield from self._piece(self._text.finish())
 
     def _piece(self, text: str) -> Iterator[Piece]:

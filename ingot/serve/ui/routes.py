@@ -42,7 +42,7 @@ def chat_page() -> str:
 
 
 def add_routes(app: FastAPI, tools: Mapping[str, Tool], tools_on: bool) -> None:
-    """Let `app` answer for the page and for `tools`."""
+    """Add the routes of the page and of `tools` to `app`."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import HTMLResponse, JSONResponse
 

@@ -10,7 +10,7 @@ from ingot.workspace.config import Config
 
 
 class GuardsConfig(Config):
-    """What is watched, and what is done about it."""
+    """Which numbers of a run are watched, and what is done about them."""
 
     spike: Literal["off", "warn", "skip", "clip", "rewind"] = Field(
         "warn",

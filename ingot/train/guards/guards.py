@@ -122,7 +122,7 @@ class Guards:
             raise Rewind(step)
 
     def _left(self) -> str:
-        """What a stop leaves: a run saves only what the guards have seen."""
+        """A sentence about what a stop leaves: a run saves only steps that the guards have seen."""
         there = Steps(self.folder.path).there()
         return "the last checkpoint is intact" if there else "no checkpoint is complete yet, the run begins again"
 
@@ -145,7 +145,7 @@ class Guards:
             file.write(json.dumps(event) + "\n")
 
     def state(self) -> dict[str, Any]:
-        """What must be in a checkpoint, as plain JSON."""
+        """The state for a checkpoint, as plain JSON."""
         return {"spikes": self.spikes.state(), "experts": self.experts.state(), "rewinds": self.rewinds}
 
     def restore(self, state: dict[str, Any]) -> None:

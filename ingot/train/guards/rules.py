@@ -27,7 +27,7 @@ CERTAIN = 0.1  # an entropy below this share of its early level
 
 @dataclass(frozen=True)
 class Sight:
-    """What a rule sees: a step's numbers and those before."""
+    """The input of a rule: a step's numbers and those before."""
 
     metrics: Mapping[str, float]
     history: History

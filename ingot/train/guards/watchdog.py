@@ -144,7 +144,7 @@ class Watchdog:
         return End(child.returncode)
 
     def _silence(self, began: float) -> str | None:
-        """What is wrong with the heartbeat of the child that began at this time, if anything is."""
+        """The problem with the heartbeat of the child that began at this time, if there is one."""
         beats = [beat for beat in read_heartbeats(self.folder) if beat["time"] >= began and beat["doing"] != "end"]
         if not beats:
             return None

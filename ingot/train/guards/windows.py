@@ -74,7 +74,7 @@ class Windows:
             self.count_K[number] = count
 
     def _level_and_deviation(self) -> tuple[Tensor, Tensor]:
-        """What the known values lie around, and how closely; NaN if none is known."""
+        """The level and the deviation of the known values; NaN if none is known."""
         values_KW = self.values_KW
         if self.score == "robust":
             level_K = self.medians()

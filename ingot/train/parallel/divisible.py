@@ -54,7 +54,7 @@ def check_divisible(
 
 
 def divided_widths(model: ModelConfig) -> dict[str, set[int]]:
-    """What tensor parallelism divides, in words, and the sizes that occur: a legal `tensor` divides them all."""
+    """The names of what tensor parallelism divides, and the sizes that occur: a legal `tensor` divides them all."""
     found: dict[str, set[int]] = {}
     for block in dict.fromkeys(model.block(layer) for layer in range(model.depth)):
         for name, size in _block_widths(block):

@@ -198,7 +198,7 @@ class Transfers:
         self.started = 0
 
     def take(self, action: Action) -> Tensor | None:
-        """What was sent for this pass; none if it takes nothing from another rank."""
+        """The tensor that was sent for this pass; None if it takes nothing from another rank."""
         if action not in self.coming:
             return None
         tensor, exchange = self.coming.pop(action)

@@ -43,7 +43,7 @@ class Action:
 
 
 def rank_order(rank: int, ranks: int, per_rank: int, micros: int) -> list[Action]:
-    """What a rank does, in order."""
+    """The passes of a rank, in order."""
     padded = -(-micros // ranks) * ranks  # whole groups; what does not exist is left out below
     total, first = padded * per_rank, ranks - rank - 1
     before = min(first if per_rank == 1 else 2 * first + (per_rank - 1) * ranks, total)

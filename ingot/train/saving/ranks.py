@@ -42,7 +42,7 @@ class Ranks:
         return self.rank == 0
 
     def each(self, work: Callable[[], Value]) -> list[Value]:
-        """What `work` returns on every rank, when all are done; where one fails, all fail."""
+        """Run `work` on every rank; returns all results when all are done. If one rank fails, all fail."""
         if self.group is None:
             return [work()]
         failure: Exception | None = None
@@ -62,7 +62,7 @@ class Ranks:
         return [value for value, _ in outcomes]
 
     def once(self, work: Callable[[], Value]) -> Value:
-        """What `work` returns on the first rank, on every rank."""
+        """Run `work` on the first rank; every rank gets its result."""
         value: Value = self.each(lambda: work() if self.first else None)[0]  # type: ignore[assignment]
         return value
 

@@ -189,7 +189,7 @@ class Saver:
         return not problems
 
     def _problem(self, path: Path) -> str | None:
-        """What is wrong with this rank's files. Only damage is an answer: what cannot be reached just now is an error of all."""
+        """The problem with this rank's files, if they are damaged. A file that cannot be reached now is an error of all ranks."""
         try:
             verify_checkpoint(path, self.ranks.rank, self.ranks.world)
         except ArtifactError as error:

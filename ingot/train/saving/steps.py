@@ -42,7 +42,7 @@ class Steps:
         self.folder = stage / "steps"
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of `step` is, or would be."""
+        """The path of the checkpoint of `step`, whether or not it exists."""
         return self.folder / step_name(step)
 
     def there(self) -> list[int]:

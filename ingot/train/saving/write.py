@@ -24,7 +24,7 @@ from ingot.workspace.files import write_json
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a checkpoint. Live tensors in `state` give names and layout; `values` is what is written, if not they."""
+    """The content of a checkpoint. Live tensors in `state` give names and layout; `values`, if given, are written instead."""
 
     model: Transformer
     state: dict[str, Any]

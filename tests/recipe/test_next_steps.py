@@ -1,0 +1,98 @@
+"""What a newcomer does after the quickstart: own texts, own conversations, a published model; each by one command."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ingot.checkpoints.checkpoint import load_model
+from ingot.checkpoints.convert import export_model
+from ingot.recipe.flow import RunResult, run_recipe
+from ingot.recipe.load import load_recipe
+from ingot.recipe.single import load_stage
+from ingot.workspace.errors import ArtifactError, RecipeError
+from ingot.workspace.files import read_jsonl
+from tests.evals.conftest import World
+from tests.evals.conftest import world as world
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+TEXTS = [inspect.getsource(module) for module in (textwrap, json, shutil, inspect)]
+
+
+def run_stage(name: str, kind: str, changes: list[str], inputs: dict[str, str], runs: Path) -> RunResult:
+    recipe, names = load_stage(RECIPES / name, kind, changes, inputs=inputs)
+    return run_recipe(recipe, runs, only=names)
+
+
+def test_own_texts(tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number, text in enumerate("\n".join(TEXTS).split("\n\n\n")):
+        (texts / f"{number}.txt").write_text(text, encoding="utf-8")
+    changes = [f"curate.sources.0.files={texts}", "tokenizer.vocabulary_size=300", "verdict=null"]
+    changes += ["pretrain.steps=2", "pretrain.validate_every=2", "eval.suites.0.rows=2"]
+    result = run_recipe(load_recipe(RECIPES / "own-text.yaml", changes), tmp_path / "runs")
+    assert [stage.status for stage in result.stages] == ["done"] * 5
+    assert result.stages[0].summary["documents"] > 20
+
+
+def test_own_conversations(world: World, tmp_path: Path) -> None:
+    """From a checkpoint, with the tasks of the quickstart among them."""
+    own = tmp_path / "own.jsonl"
+    turns = [{"role": "user", "content": "Ping"}, {"role": "assistant", "content": "Pong"}]
+    own.write_text(json.dumps({"messages": turns, "thinking": False}) + "\n", encoding="utf-8")
+    changes = [f"files=[{own}]", "steps=2", "task_conversations=6", "batch_conversations=4", "device=cpu"]
+    result = run_stage("own-conversations.yaml", "sft", changes, {"checkpoint": str(world.checkpoint)}, tmp_path)
+    assert result.stages[0].summary["conversations"] >= 6
+    assert result.checkpoint is not None and load_model(result.checkpoint / "checkpoint").tokenizer is not None
+
+
+def test_a_published_model_needs_no_shards(world: World, tmp_path: Path) -> None:
+    """A Hugging Face folder: what it writes is what transformers writes with it."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path / "published"
+    export_model(world.checkpoint, folder)
+    changes = [
+        "max_tokens=100",
+        "suites.0.kinds.0.count=2",
+        "suites.0.max_new_tokens=4",
+        "suites.1.tokens=8",
+        "device=cpu",
+    ]
+    result = run_stage("real-model.yaml", "eval", changes, {"checkpoint": str(folder)}, tmp_path)
+    rows = read_jsonl(result.stages[0].folder / "scores" / "samples.jsonl")
+    asked = [row for row in rows if row["kind"] == "continuation"]
+    assert len(asked) == 3 and sum(row["kind"] == "sums" for row in rows) == 2
+
+    import torch
+
+    peer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ends = sorted(world.tokenizer.ends)
+    for row in asked:
+        prompt = torch.tensor([[*world.tokenizer.opening, *world.tokenizer.encode(row["prompt"])]])
+        written = peer.generate(prompt, max_new_tokens=8, do_sample=False, eos_token_id=ends, pad_token_id=ends[0])
+        assert world.tokenizer.decode(written[0, prompt.shape[1] :].tolist()) == row["completion"]
+
+
+def test_a_suite_on_held_out_text_says_what_it_lacks(world: World, tmp_path: Path) -> None:
+    changes = ["suites=[bits_per_byte]", "device=cpu"]
+    with pytest.raises(ArtifactError, match="has no shards") as caught:
+        run_stage("real-model.yaml", "eval", changes, {"checkpoint": str(world.checkpoint)}, tmp_path)
+    assert "--input shards=PATH" in str(caught.value)
+
+
+def test_the_quickstart_names_them(tmp_path: Path) -> None:
+    """Every recipe that it names is there, and a list of anything but commands is an error."""
+    suggested = load_recipe(RECIPES / "quickstart.yaml").next
+    named = {word for line in suggested for word in line.split() if word.endswith(".yaml")}
+    assert named == {f"recipes/{name}.yaml" for name in ("own-text", "own-conversations", "real-model")}
+    assert all((RECIPES.parent / name).exists() for name in named)
+    with pytest.raises(RecipeError, match="next: expected a list of commands"):
+        (tmp_path / "bad.yaml").write_text(f"extends: {RECIPES}/quickstart.yaml\nnext: 7\n", encoding="utf-8")
+        load_recipe(tmp_path / "bad.yaml")
