@@ -1,4 +1,4 @@
-"""The quickstart: every stage has a claim that a copy of its input fails, and the recipe runs, made short, to its verdict."""
+"""The quickstart: its stages have claims that a copy of their input fails, and it ends with a model that can be shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
-EARNING = ("extend", "sft", "prefer", "rl", "distill")
+EARNING = ("extend", "sft", "rl", "distill")
 
 
 def measured(bits: float, tasks: float, differences: float) -> dict[str, float]:
