@@ -18,7 +18,7 @@ from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
-EARNING = ("extend", "sft", "rl", "distill")
+EARNING = ("extend", "sft", "prefer", "rl", "distill")
 
 
 def measured(bits: float, tasks: float, differences: float) -> dict[str, float]:

@@ -42,7 +42,7 @@ def test_a_whole_run_is_read_without_complaint(real_run: Path) -> None:
         assert found.seconds == entry["seconds"] and found.missing == []
         written = (real_run / entry["folder"] / "recipe.yaml").read_text(encoding="utf-8")
         assert found.config == written.replace(f"{real_run}/", ""), "paths are named relative to the run"
-    assert stage(run, "distill").inputs == {"checkpoint": ["prefer"], "teacher": ["rl"]}
+    assert stage(run, "distill").inputs == {"checkpoint": ["sft"], "teacher": ["rl"]}
     assert stage(run, "verdict").inputs["scores"][0] == "eval-pretrain"
     folder = folder_of(real_run, "pretrain")
     assert stage(run, "pretrain").bytes == sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
