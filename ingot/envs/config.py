@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import TASKS
+from ingot.envs.environment import TASKS
 from ingot.workspace.kinds import KindName, Kinds, KindsByName
 
 TaskName = Annotated[str, KindName(TASKS)]

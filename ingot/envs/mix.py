@@ -11,7 +11,9 @@ import random
 from collections.abc import Sequence
 
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.task import Score, Split, Task, TaskKind
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Split, Task
 from ingot.tokens.chat import Message
 from ingot.tokens.mixture import Apportionment
 from ingot.workspace.errors import RecipeError
@@ -26,7 +28,7 @@ class TaskMix:
     def __init__(self, config: TaskMixConfig | None = None) -> None:
         self.config = config or TaskMixConfig()
         names = sorted(self.config.weights, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
-        made: list[TaskKind] = [self.config.kind(name) for name in names]
+        made: list[Environment] = [self.config.kind(name) for name in names]
         self.kinds = {kind.kind: kind for kind in made}
         if len(self.kinds) < len(made):
             problem = f"two task kinds have the same short name: {', '.join(names)}"

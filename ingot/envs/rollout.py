@@ -1,154 +1,235 @@
-"""Rollouts: a policy works on tasks, turn by turn, with tools between the turns.
+"""Rollouts: a policy works on tasks, turn by turn, with tools and the environment between the turns.
 
-Every trajectory advances on its own: when a turn has ended its tool calls run beside the sampling (tool_calls.py), and when
+Every episode advances on its own (play.py): when a turn has ended its tool calls run beside the sampling (beside.py), and when
 these are answered its next turn joins the others, whatever turn they are at. Neither a long text nor a slow tool holds up other
-trajectories. Tokens are never decoded and encoded again: what the policy sampled stays as it is, the chat format only adds the
-tokens between two turns, so the concatenation of a trajectory's nodes is exactly what the policy saw and wrote.
+episodes. Tokens are never decoded and encoded again: what the policy sampled stays as it is, the chat format only adds the tokens
+between two turns, so the nodes of a segment are exactly what the policy saw and wrote.
 
-A trajectory ends when a turn has no tool call, when a turn is malformed (nothing after it could earn the reward), or at
-a hard limit of turns or tokens; a tool's result that leaves no room for another turn is left out. The seed of each request
-is a hash of (seed, task id, which sample of that task, turn): a trajectory does not depend on which other tasks share the
-batch, nor on the order in which things end.
+An episode ends when a turn has no tool call and the environment has nothing to say, when the stop rule says so, when a turn is
+malformed (nothing after it could earn the reward), or at a limit; a tool's result that leaves no room for another turn is left
+out. The seed of each request is a hash of (seed, task id, which sample of that task, turn): an episode does not depend on which
+other tasks share the batch, nor on the order in which things end.
+
+`rollouts` gives finished groups as they come, `rollout` all episodes in the order of the tasks. Every episode that was begun is
+given back once, or is cancelled when the caller stops: nothing stays behind in the policy, and every state is torn down.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from ingot.envs.mix import TaskMix
-from ingot.envs.offer import BUILT_IN
-from ingot.envs.task import Policy, Score, Task, Writing
-from ingot.envs.tool_calls import Tool, ToolCalls
-from ingot.envs.tools.tool import DEADLINE
-from ingot.envs.trajectory import Node, Trajectory
+from ingot.envs.beside import Beside, call
+from ingot.envs.environment import TASKS, Environment
+from ingot.envs.episode import Episode
+from ingot.envs.errors import EnvironmentFailed
+from ingot.envs.play import Aside, Game, Limits, Play
+from ingot.envs.policy import Policy, Writing
+from ingot.envs.task import Task
+from ingot.envs.tools.tool import Tool
 from ingot.inference.sampling import Sampling
-from ingot.tokens.chat import ChatFormat, Message
-from ingot.tokens.tokenizer import THINK_END, THINK_START
+from ingot.tokens.chat import ChatFormat
+
+WAIT_SECONDS = 0.05  # between two looks at the clock while nothing is sampled
+CLOSE_SECONDS = 30.0  # for states to be torn down when the caller stops
 
 
-@dataclass(eq=False)
-class _Episode:
-    """An episode in progress: which sample of its task it is, and the turn that was asked for last."""
+@dataclass(frozen=True)
+class Drawing:
+    """How turns are sampled."""
 
-    trajectory: Trajectory
-    sample: int
-    turns: int = 0
-    turn: Writing | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
 
-    def record(self, turn: Writing, chat: ChatFormat) -> Message:
-        """Add the turn that was written; what it means."""
-        tokens, opened = list(turn.tokens), _opened(self.trajectory.nodes[-1].tokens, chat)
-        self.trajectory.nodes.append(Node("assistant", tokens, True, list(turn.logprobs), list(turn.versions)))
-        self.trajectory.messages.append(chat.parse(opened + tokens))
-        return self.trajectory.messages[-1]
 
-    def answer(self, results: Sequence[Message], chat: ChatFormat, max_tokens: int) -> bool:
-        """Keep what the tools said, if it leaves room for another turn; whether it does."""
-        tokens = chat.continuation(results, thinking=self.trajectory.task.thinking)
-        if self.trajectory.length + len(tokens) >= max_tokens:
-            return False
-        self.trajectory.messages.extend(results)
-        self.trajectory.nodes.append(Node("tool", tokens, False))
-        return True
+PLAIN, USUAL = Drawing(), Limits()
 
 
 def rollout(
     tasks: Sequence[Task],
     policy: Policy,
     chat: ChatFormat,
+    environments: Mapping[str, Environment] | None = None,
     *,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    max_new_tokens: int = 128,
-    max_tokens: int = 1024,
-    max_turns: int = 3,
-    seed: int = 0,
-    tools: Mapping[str, Tool] = BUILT_IN,
-    tool_deadline: float = DEADLINE,
-    score: Callable[[Task, Sequence[Message]], Score] | None = None,
+    drawing: Drawing = PLAIN,
+    limits: Limits = USUAL,
+    tools: Mapping[str, Tool] | None = None,
     only: slice = slice(None),
     between: Callable[[], None] = lambda: None,
-) -> list[Trajectory]:
-    """One scored trajectory per task, in order; a task listed k times is sampled k times.
+) -> list[Episode]:
+    """One scored episode per task, in order; a task listed k times is sampled k times.
 
-    `max_new_tokens` bounds one turn, `max_tokens` a whole trajectory with its prompt, `tool_deadline` the seconds of one tool
-    call. `score` judges the messages after the prompt; by default the task's own kind does. With `only` just these of the
-    tasks are worked on, with the texts that they have among all: several processes may each do some. `between` is called
-    between any two steps; what it raises ends the rollout.
+    `environments` are those of the tasks, by their short names (by default the built-in kinds); `tools` are offered with every
+    task, beside its own. With `only` just these of the tasks are worked on, with the texts that they have among all: several
+    processes may each do some. `between` is called between any two steps; what it raises ends the rollout.
     """
-    score = score or TaskMix().score
-    numbered = list(zip(tasks, _sample_numbers(tasks), strict=True))[only]
-    episodes = []
-    for task, number in numbered:
-        between()
-        episodes.append(_Episode(_begin(task, chat), number))
-    writing: dict[Writing, _Episode] = {}
-    calls: ToolCalls[_Episode] = ToolCalls(tool_deadline)
+    numbered = list(enumerate(zip(tasks, _sample_numbers(tasks), strict=True)))[only]
+    entries = [_Entry(task, place, sample) for place, (task, sample) in numbered]
+    player = _Player(policy, chat, environments, drawing, limits, tools, between)
+    done = {run.entry.group: run.game.episode for run in player.play(entries, len(entries))}
+    return [done[entry.group] for entry in entries]
 
-    def ask(episode: _Episode) -> None:
-        """Ask for the next turn, if there is room for one."""
-        room = min(max_new_tokens, max_tokens - episode.trajectory.length)
-        if room <= 0 or episode.turns == max_turns:
-            return
-        sampling = Sampling(
-            max_new_tokens=room,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            stop_tokens=chat.stop_tokens,
-            seed=_request_seed(seed, episode.trajectory.task.id, episode.sample, episode.turns),
-        )
-        episode.turn = policy.submit(episode.trajectory.tokens(), sampling, follows=episode.turn)
-        episode.turns += 1
-        writing[episode.turn] = episode
 
+def rollouts(
+    tasks: Iterable[Task],
+    policy: Policy,
+    chat: ChatFormat,
+    environments: Mapping[str, Environment] | None = None,
+    *,
+    group: int = 1,
+    at_once: int = 256,
+    drawing: Drawing = PLAIN,
+    limits: Limits = USUAL,
+    tools: Mapping[str, Tool] | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> Iterator[list[Episode]]:
+    """The `group` episodes of each task, as soon as all of a group have ended, in that order.
+
+    Tasks are taken one by one as episodes end, so there may be endlessly many; `at_once` episodes are in progress. A caller that
+    has enough closes the iterator: what is unfinished is cancelled.
+    """
+    entries = (_Entry(task, place, sample) for place, task in enumerate(tasks) for sample in range(group))
+    runs = _Player(policy, chat, environments, drawing, limits, tools, between).play(entries, at_once)
+    groups: dict[int, list[_Run]] = {}
     try:
-        for episode in episodes:
-            ask(episode)
-        while writing or calls:
-            between()
-            if writing:
-                policy.step()
-            for turn in [turn for turn in writing if turn.finish is not None]:
-                episode = writing.pop(turn)
-                reply = episode.record(turn, chat)
-                if reply.tool_calls and not reply.problems and episode.turns < max_turns:
-                    calls.begin(episode, reply.tool_calls, _offered(episode.trajectory.task, tools))
-            for episode, results in calls.ended(wait=not writing):
-                if episode.answer(results, chat, max_tokens):
-                    ask(episode)
+        for run in runs:
+            members = groups.setdefault(run.entry.group, [])
+            members.append(run)
+            if len(members) == group:
+                done = sorted(groups.pop(run.entry.group), key=lambda each: each.entry.sample)
+                yield [each.game.episode for each in done]
     finally:
-        for turn in writing:  # after Ctrl-C or an error nothing stays behind
-            policy.cancel(turn)
-    scored = []
-    for episode in episodes:
-        between()
-        done = episode.trajectory
-        scored.append(dataclasses.replace(done, score=score(done.task, done.messages)))
-    return scored
+        runs.close()
 
 
-def _begin(task: Task, chat: ChatFormat) -> Trajectory:
-    prompt = chat.prompt(task.messages, tools=task.tools or None, thinking=task.thinking)
-    return Trajectory(task, [Node("prompt", prompt, False)], [], Score(0.0, False, False))
+@dataclass(frozen=True)
+class _Entry:
+    """An episode to play: which sample of which task."""
+
+    task: Task
+    group: int
+    sample: int
 
 
-def _opened(given: Sequence[int], chat: ChatFormat) -> list[int]:
-    """The token that begins a trace, if what the policy was given ends inside one: some templates open it for the model."""
-    start, end = (chat.tokenizer.special.get(name) for name in (THINK_START, THINK_END))
-    last = next((token for token in reversed(given) if token in (start, end, chat.turn_end)), None)
-    return [last] if last is not None and last == start else []
+@dataclass(eq=False)
+class _Run:
+    """An episode in progress."""
+
+    entry: _Entry
+    game: Game
+    play: Play[None]
+    writing: Writing | None = None  # the turn that was asked for last
+    began: float = field(default_factory=time.monotonic)
 
 
-def _offered(task: Task, tools: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Only tools that the task offers may be called."""
-    names = {schema.get("function", schema)["name"] for schema in task.tools}
-    return {name: tool for name, tool in tools.items() if name in names}
+class _Player:
+    """Plays episodes: lets the policy write, lets other work run beside it, and hands each result to its episode."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        chat: ChatFormat,
+        environments: Mapping[str, Environment] | None,
+        drawing: Drawing,
+        limits: Limits,
+        tools: Mapping[str, Tool] | None,
+        between: Callable[[], None],
+    ) -> None:
+        self.policy, self.chat, self.drawing, self.limits, self.between = policy, chat, drawing, limits, between
+        self.environments, self.tools = dict(environments or {}), dict(tools or {})
+        self.beside: Beside[_Run] = Beside()
+        self.writing: dict[Writing, _Run] = {}
+        self.open: set[_Run] = set()
+        self.ended: list[_Run] = []
+
+    def play(self, entries: Iterable[_Entry], at_once: int) -> Generator[_Run, None, None]:
+        """Runs that have ended, as they come."""
+        waiting: Iterator[_Entry | None] = iter(entries)
+        entry = next(waiting, None)
+        with self.beside:
+            try:
+                while entry is not None or self.open:
+                    while entry is not None and len(self.open) < at_once:
+                        self.between()
+                        self._begin(entry)
+                        entry = next(waiting, None)
+                    self._move()
+                    for run in self.ended:
+                        self.open.remove(run)
+                        yield run
+                    self.ended.clear()
+            finally:
+                self._close()
+
+    def _move(self) -> None:
+        """One step of the policy, and all that has ended since the last one."""
+        self.between()
+        if self.writing:
+            self.policy.step()
+        for turn in [turn for turn in self.writing if turn.finish is not None]:
+            self._advance(self.writing.pop(turn), turn)
+        for run, result, failure in self.beside.ended(0.0 if self.writing or self.ended else WAIT_SECONDS):
+            self._advance(run, result, failure)
+        now = time.monotonic()
+        for turn, run in list(self.writing.items()):
+            if now - run.began > self.limits.episode_seconds:
+                del self.writing[turn]
+                self.policy.cancel(turn)
+                self._advance(run, None)
+
+    def _begin(self, entry: _Entry) -> None:
+        kind = entry.task.kind
+        if kind not in self.environments:
+            self.environments[kind] = TASKS.find(kind)()
+        game = Game(entry.task, self.environments[kind], self.chat, self.limits, self.tools)
+        run = _Run(entry, game, game.play())
+        self.open.add(run)
+        self._advance(run, None)
+
+    def _advance(self, run: _Run, value: Any, failure: EnvironmentFailed | None = None) -> None:
+        """Hand an answer to the episode, and begin what it asks for next."""
+        segments = len(run.game.episode.segments)
+        try:
+            request = run.play.send(value) if failure is None else run.play.throw(failure)
+        except StopIteration:
+            run.game.episode.seconds["all"] = time.monotonic() - run.began
+            self.ended.append(run)
+            return
+        if isinstance(request, Aside):
+            self.beside.begin(run, request.work, request.seconds, request.what)
+            return
+        episode = run.game.episode
+        sampling = Sampling(
+            max_new_tokens=request.room,
+            temperature=self.drawing.temperature,
+            top_p=self.drawing.top_p,
+            top_k=self.drawing.top_k,
+            stop_tokens=self.chat.stop_tokens,
+            seed=request_seed(self.drawing.seed, episode.task.id, run.entry.sample, episode.turns),
+        )
+        before = run.writing if len(episode.segments) == segments else None  # a new context has no history
+        run.writing = self.policy.submit(episode.segments[-1].tokens(), sampling, follows=before)
+        self.writing[run.writing] = run
+
+    def _close(self) -> None:
+        """After Ctrl-C, an error, or a caller that has enough: nothing stays behind."""
+        for turn in self.writing:
+            self.policy.cancel(turn)
+        self.beside.cancel()
+        for run in self.open:
+            run.game.episode.ended = "cancelled"
+            if run.game.has_state:
+                teardown, state = run.game.environment.teardown, run.game.episode.state
+                self.beside.begin(run, lambda t=teardown, s=state: call(t, s), self.limits.hook_seconds, "teardown")  # type: ignore[misc]
+        stop = time.monotonic() + CLOSE_SECONDS
+        while self.beside and time.monotonic() < stop:
+            self.beside.ended(WAIT_SECONDS)
 
 
 def _sample_numbers(tasks: Sequence[Task]) -> list[int]:
@@ -161,6 +242,7 @@ def _sample_numbers(tasks: Sequence[Task]) -> list[int]:
     return numbers
 
 
-def _request_seed(seed: int, task_id: str, sample: int, turn: int) -> int:
+def request_seed(seed: int, task_id: str, sample: int, turn: int) -> int:
+    """The seed of one turn of one episode."""
     digest = hashlib.sha256(f"{seed}/{task_id}/{sample}/{turn}".encode()).digest()
     return int.from_bytes(digest[:6], "big")

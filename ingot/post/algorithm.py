@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.episode import Episode
 from ingot.workspace.kinds import Kind, Kinds, Of
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class Algorithm(Kind):
 class Samples:
     """What the policy sampled in a step: `group` samples of each task, one task after the other."""
 
-    trajectories: Sequence[Trajectory]
+    episodes: Sequence[Episode]
     group: int
     frozen_logprobs: Callable[[], list[list[float]]]
     """The log-probability of every token by the frozen model: the teacher, or the reference if the algorithm wants one."""
 
 
 Stamped = tuple[list[list[float]], dict[str, float]]
-"""A number for every token of every trajectory (on tokens that were not sampled it is ignored), and metrics."""
+"""A number for every token of every episode (on tokens that were not sampled it is ignored), and metrics."""
 
 
 class SampledAlgorithm(Algorithm):
@@ -79,9 +79,9 @@ class SampledAlgorithm(Algorithm):
 class RlAlgorithm(SampledAlgorithm):
     """An algorithm of an `rl` stage."""
 
-    def reward(self, trajectory: Trajectory) -> float:
+    def reward(self, episode: Episode) -> float:
         """What an answer earns: by default what its task's verifier says."""
-        return trajectory.score.reward
+        return episode.score.reward
 
 
 class DistillAlgorithm(SampledAlgorithm):

@@ -17,11 +17,12 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
+from ingot.envs.episode import Episode, Node, Score, Segment
 from ingot.envs.mix import TaskMix
-from ingot.envs.offer import find_tools
-from ingot.envs.rollout import rollout
-from ingot.envs.task import Score, Task
-from ingot.envs.trajectory import Node, Trajectory
+from ingot.envs.play import Limits
+from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.task import Task
+from ingot.envs.tools.find import find_tools
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
@@ -44,7 +45,7 @@ def sample_answers(
     seed: int,
     processes: Processes = ALONE,
     folder: StageFolder | None = None,
-) -> list[Trajectory]:
+) -> list[Episode]:
     """`config.samples` scored answers to each of `config.prompts` tasks, in order; those saved in `folder` are not sampled again.
 
     The model is whole. Each of several processes samples a part of the answers, and all get all.
@@ -56,18 +57,16 @@ def sample_answers(
     def engine() -> Engine:  # where all answers are there none is needed
         return Engine(model, slots=SLOTS, length=config.sequence_length)
 
-    def sample_run(run: slice, between: Between) -> list[Trajectory]:
+    def sample_run(run: slice, between: Between) -> list[Episode]:
         engine().update(None, engine().version)  # it forgets the prompts of other pieces
         return rollout(
             tasks,
             engine(),
             chat,
-            temperature=config.temperature,
-            max_new_tokens=config.max_new_tokens,
-            max_tokens=config.sequence_length,
-            seed=seed,
+            mix.kinds,
+            drawing=Drawing(config.temperature, seed=seed),
+            limits=Limits(config.max_new_tokens, config.sequence_length),
             tools=find_tools(config.tools),
-            score=mix.score,
             only=run,
             between=between,
         )
@@ -102,19 +101,23 @@ def fingerprint(model: Transformer, tasks: Sequence[Task], config: PreferConfig,
     )
 
 
-def to_row(answer: Trajectory) -> dict[str, Any]:
+def to_row(answer: Episode) -> dict[str, Any]:
     """An answer as JSON, without its task, which is known from its place."""
     return {
-        "nodes": [vars(node) for node in answer.nodes],  # `asdict` would copy token by token
+        "segments": [
+            [vars(node) for node in each.nodes] for each in answer.segments
+        ],  # `asdict` would copy token by token
         "messages": [asdict(message) for message in answer.messages],
         "score": asdict(answer.score),
+        "ended": answer.ended,
     }
 
 
-def from_row(task: Task, row: dict[str, Any]) -> Trajectory:
+def from_row(task: Task, row: dict[str, Any]) -> Episode:
     """The inverse of `to_row`."""
     calls = [[ToolCall(**call) for call in message["tool_calls"]] for message in row["messages"]]
     messages = [
         Message(**{**message, "tool_calls": made}) for message, made in zip(row["messages"], calls, strict=True)
     ]
-    return Trajectory(task, [Node(**node) for node in row["nodes"]], messages, Score(**row["score"]))
+    segments = [Segment([Node(**node) for node in nodes]) for nodes in row["segments"]]
+    return Episode(task, segments, messages, Score(**row["score"]), row["ended"])

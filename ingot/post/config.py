@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from ingot.envs.calculator import NAME as CALCULATOR
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.offer import ToolName
+from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import (
     DISTILL,
     PREFER,
@@ -67,7 +66,7 @@ class SamplingConfig(TrainingConfig):
 
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
     tools: tuple[ToolName, ...] = Field(
-        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+        (), description="tools that are offered beside a task's own: names, or file.py:function"
     )
     prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
@@ -90,7 +89,7 @@ class PreferConfig(TrainingConfig):
 
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks that are answered")
     tools: tuple[ToolName, ...] = Field(
-        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+        (), description="tools that are offered beside a task's own: names, or file.py:function"
     )
     prompts: int = Field(128, gt=0, description="tasks that are sampled to find pairs")
     samples: int = Field(8, gt=1, description="answers to each task")

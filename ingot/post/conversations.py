@@ -48,7 +48,7 @@ def task_conversations(
 
 def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
     """The tools of all tasks, each once."""
-    return list({json.dumps(tool, sort_keys=True): tool for task in tasks for tool in task.tools}.values())
+    return list({json.dumps(tool, sort_keys=True): tool for task in tasks for tool in task.schemas}.values())
 
 
 def _solved(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.episode import Episode
 from ingot.inference.checksum import weights_checksum
 from ingot.model.transformer import Transformer
 from ingot.post.answers import PIECE, sample_answers
@@ -27,8 +27,8 @@ from ingot.workspace.stage import StageFolder
 class Pair:
     """Two answers to one task."""
 
-    chosen: Trajectory
-    rejected: Trajectory
+    chosen: Episode
+    rejected: Episode
 
 
 def sample_pairs(
@@ -40,15 +40,17 @@ def sample_pairs(
     stage has saved in its `folder` are not sampled again.
     """
     answers = sample_answers(model, config, seed, processes, folder)
-    of_task: dict[str, list[Trajectory]] = {}
+    of_task: dict[str, list[Episode]] = {}
     for each in answers:  # by task, not by place: where questions are few, a task is drawn several times
         of_task.setdefault(each.task.id, []).append(each)
     pairs = [pair for group in of_task.values() for pair in match(group, config.length_gap)[: config.pairs_per_task]]
-    return pairs, sum(each.score.reward for each in answers) / len(answers)
+    known = [each for each in answers if not each.failed]
+    return pairs, sum(each.score.reward for each in known) / max(1, len(known))
 
 
-def match(answers: Sequence[Trajectory], length_gap: int) -> list[Pair]:
+def match(answers: Sequence[Episode], length_gap: int) -> list[Pair]:
     """Each right answer with the unused wrong one closest in length, within the cap."""
+    answers = [each for each in answers if not each.failed]
     wrong = [each for each in answers if each.score.reward == 0 and each.sampled_count > 0]
     pairs = []
     for chosen in (each for each in answers if each.score.reward == 1):

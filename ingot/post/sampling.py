@@ -1,7 +1,7 @@
 """Training on the policy's own samples: RL and distillation differ only in the advantage they give to each token.
 
 Step s samples tasks drawn with seed (stage seed, s) from the weights of step s, stamps every sampled token with an
-advantage, and hands the trajectories to the trainer as they are: tokens are never decoded and encoded again. One optimizer
+advantage, and hands the episodes to the trainer as they are: tokens are never decoded and encoded again. One optimizer
 step per batch of samples, so the policy π that is updated is the sampler μ; their ratio is therefore 1 for every token, and
 a run where it is not has a sampler that computes something else than the trainer. The mean ratio alone cannot show this:
 the expectation of π/μ over what μ samples is 1 for any two distributions. So the divergence of the two is checked as well.
@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 
+from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.offer import find_tools
-from ingot.envs.rollout import rollout
+from ingot.envs.play import Limits
+from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.tools.find import find_tools
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import SampledAlgorithm, Samples, Stamped
@@ -44,7 +45,7 @@ from ingot.workspace.stage import StageFolder
 
 RATIO_TOLERANCE = 0.02
 DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by the trainer's precision
-RECORDED = 16  # trajectories kept of a recorded step
+RECORDED = 16  # episodes kept of a recorded step
 
 
 class SampledSource(Source):
@@ -76,79 +77,73 @@ class SampledSource(Source):
             self.frozen = copy.deepcopy(self.whole)
         self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
 
-    def advantages(self, trajectories: Sequence[Trajectory]) -> Stamped:
+    def advantages(self, episodes: Sequence[Episode]) -> Stamped:
         """What the algorithm stamps on every token, and its metrics."""
         if self.algorithm.rewarded:
-            _check_reachable(trajectories, self.chat.tokenizer)
-        samples = Samples(trajectories, self.group, lambda: self._frozen_logprobs(trajectories))
+            _check_reachable(episodes, self.chat.tokenizer)
+        samples = Samples(episodes, self.group, lambda: self._frozen_logprobs(episodes))
         return self.algorithm.advantages(samples)
 
-    def _frozen_logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    def _frozen_logprobs(self, episodes: Sequence[Episode]) -> list[list[float]]:
         if self.frozen is None:
             raise CheckFailed(
                 f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
                 place=str(self.folder.path),
                 fix="let its property wants_reference be true",
             )
-        sequences = [TokenSequence(each.tokens()) for each in trajectories]
+        sequences = [TokenSequence(segment.tokens()) for each in episodes for segment in each.segments]
         options = self.config.sequence_length, self.config.temperature, self.processes
-        return sequence_logprobs(self.frozen, sequences, *options)
+        rows = iter(sequence_logprobs(self.frozen, sequences, *options))
+        return [[value for _ in each.segments for value in next(rows)] for each in episodes]
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         self.processes.renew(self.whole, self.model)
         self.engine.update(None, version=step)
         prompts = self.config.prompts_per_step
         tasks = self.mix.generate(step_seed(self.folder.seed, step), prompts, "train", first=step * prompts)
-        trajectories = self.sample([task for task in tasks for _ in range(self.group)], step)
-        _check_room(trajectories, self.config.sequence_length)
-        advantages, metrics = self.advantages(trajectories)
+        episodes = self.sample([task for task in tasks for _ in range(self.group)], step)
+        _check_room(episodes, self.config.sequence_length)
+        advantages, metrics = self.advantages(episodes)
         if step % self.config.record_every == 0:
-            self.processes.once(lambda: self._record(step, trajectories, advantages))
-        sequences = [
-            TokenSequence(
-                trajectory.tokens(),
-                {
-                    "response_mask": [float(one) for one in trajectory.sampled()],
-                    "advantage": [a * one for a, one in zip(row, trajectory.sampled(), strict=True)],
-                    "sampled_logprob": trajectory.logprobs(),
-                },
-            )
-            for trajectory, row in zip(trajectories, advantages, strict=True)
-        ]
+            self.processes.once(lambda: self._record(step, episodes, advantages))
+        sequences = [each for pair in zip(episodes, advantages, strict=True) for each in training_sequences(*pair)]
         if self.algorithm.wants_reference:  # the prompt need not pass through the head: 0 there
-            pairs = zip(sequences, self._frozen_logprobs(trajectories), strict=True)
+            rows = [
+                part
+                for each, row in zip(episodes, self._frozen_logprobs(episodes), strict=True)
+                for part in each.split(row)
+            ]
+            pairs = zip(sequences, rows, strict=True)
             sequences = [
                 s.with_stream("reference_logprob", _masked(row, s.streams["response_mask"])) for s, row in pairs
             ]
         sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
         batches = pack_groups([[s] for s in sequences], *sizes)
-        return deal(batches, rank, world), metrics | describe(trajectories)
+        return deal(batches, rank, world), metrics | describe(episodes)
 
-    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
-        """Scored trajectories of the current policy, one for every task."""
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
+        """Scored episodes of the current policy, one for every task."""
 
-        def sample_run(run: slice, between: Between) -> list[Trajectory]:
+        def sample_run(run: slice, between: Between) -> list[Episode]:
             return rollout(
                 tasks,
                 self.engine,
                 self.chat,
-                temperature=self.config.temperature,
-                max_new_tokens=self.config.max_new_tokens,
-                max_tokens=self.config.sequence_length,
-                seed=step_seed(self.folder.seed, step),
+                self.mix.kinds,
+                drawing=Drawing(self.config.temperature, seed=step_seed(self.folder.seed, step)),
+                limits=Limits(self.config.max_new_tokens, self.config.sequence_length),
                 tools=self.tools,
-                score=self.mix.score,
                 only=run,
                 between=between,
             )
 
         return self.processes.share(len(tasks), sample_run)
 
-    def _record(self, step: int, trajectories: Sequence[Trajectory], advantages: list[list[float]]) -> None:
+    def _record(self, step: int, episodes: Sequence[Episode], advantages: list[list[float]]) -> None:
         """Append the step's record. The first one of a process replaces those of steps that run again after a resume."""
         assert self.model.tokenizer is not None
         path = self.folder.path / "trajectories.jsonl"
-        rows = zip(trajectories[:RECORDED], advantages, strict=False)
+        rows = zip(episodes[:RECORDED], advantages, strict=False)
         made = [json.dumps(each.to_record(step, self.model.tokenizer, row), ensure_ascii=False) for each, row in rows]
         if not self._recording:
             write_text(path, "".join(f"{line}\n" for line in [*_lines_before(path, step), *made]))
@@ -176,13 +171,23 @@ class SampledSource(Source):
         return {}
 
 
+def training_sequences(episode: Episode, advantages: Sequence[float]) -> list[TokenSequence]:
+    """One sequence for each segment. Of an episode whose environment failed nothing is learnt: its mask is 0."""
+    sequences = []
+    for segment, row in zip(episode.segments, episode.split(advantages), strict=True):
+        mask = [0.0 if episode.failed else float(one) for one in segment.sampled()]
+        streams = {"response_mask": mask, "advantage": _masked(row, mask), "sampled_logprob": segment.logprobs()}
+        sequences.append(TokenSequence(segment.tokens(), streams))
+    return sequences
+
+
 def _masked(row: list[float], mask: Sequence[float]) -> list[float]:
     return [value * one for value, one in zip(row, mask, strict=True)]
 
 
-def _check_reachable(trajectories: Sequence[Trajectory], tokenizer: Tokenizer) -> None:
+def _check_reachable(episodes: Sequence[Episode], tokenizer: Tokenizer) -> None:
     """Fail if a task asks for a trace of a model that has no token for one: no answer could ever earn anything."""
-    asking = next((each.task for each in trajectories if each.task.thinking), None)
+    asking = next((each.task for each in episodes if each.task.thinking), None)
     if asking is not None and THINK_START not in tokenizer.special:
         raise CheckFailed(
             f"the task asks for thinking, but the model has no token {THINK_START}: every answer would earn 0",
@@ -191,9 +196,9 @@ def _check_reachable(trajectories: Sequence[Trajectory], tokenizer: Tokenizer) -
         )
 
 
-def _check_room(trajectories: Sequence[Trajectory], length: int) -> None:
+def _check_room(episodes: Sequence[Episode], length: int) -> None:
     """Fail if a prompt leaves no room for an answer."""
-    for each in trajectories:
+    for each in episodes:
         if each.sampled_count == 0:
             raise CheckFailed(
                 f"the prompt has {each.length} tokens and leaves no room for an answer in a row of {length}",
@@ -218,12 +223,20 @@ def _lines_before(path: Path, step: int) -> list[str]:
     return kept
 
 
-def describe(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """What the samples of a step looked like on average."""
-    count = len(trajectories)
+def describe(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What the samples of a step looked like on average, without those whose environment failed; these are counted."""
+    known = [each for each in episodes if not each.failed]
+    if not known:
+        raise CheckFailed(
+            f"the environment failed in every episode of the step: {episodes[0].score.error}",
+            place=episodes[0].task.kind,
+            fix="try it with `ingot env test`",
+        )
+    count = len(known)
     return {
-        "reward": sum(t.score.reward for t in trajectories) / count,
-        "correct_share": sum(t.score.correct for t in trajectories) / count,
-        "format_share": sum(t.score.format_ok for t in trajectories) / count,
-        "response_length": sum(t.sampled_count for t in trajectories) / count,
+        "reward": sum(each.score.reward for each in known) / count,
+        "correct_share": sum(each.score.correct for each in known) / count,
+        "format_share": sum(each.score.format_ok for each in known) / count,
+        "response_length": sum(each.sampled_count for each in known) / count,
+        "failed_episodes": float(len(episodes) - count),
     }

@@ -104,8 +104,8 @@ def module_file(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and Path(spec.origin).is_file() else None
 
 
-def spec_of(thing: type) -> str:
-    """The spec by which `load_outside` finds a class."""
+def spec_of(thing: Any) -> str:
+    """The spec by which `load_outside` finds a class or a function."""
     prefix = f"{__name__}."
     if not thing.__module__.startswith(prefix):
         return f"{thing.__module__}:{thing.__qualname__}"

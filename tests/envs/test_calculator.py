@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.envs.calculator import CalculatorError, calculator, evaluate, format_value
+from ingot.envs.tools.calculator import CALCULATOR, CalculatorError, calculator, evaluate, format_value
 
 NUMBERS = st.integers(0, 9999).map(str)
 EXPRESSIONS = st.recursive(
@@ -49,14 +49,14 @@ class Exact:
 def test_agrees_with_python(expression: str) -> None:
     expected = Exact.value(expression)
     if expected is None:
-        assert calculator({"expression": expression}) == "error: division by zero"
+        assert calculator(expression) == "error: division by zero"
         return
     try:
         assert evaluate(expression) == expected
     except CalculatorError as error:
         assert str(error).startswith(("too large", "longer than"))
         return
-    text = calculator({"expression": expression})
+    text = calculator(expression)
     assert abs(Fraction(text) - expected) <= Fraction(1, 2 * 10**10)
     if expected.denominator == 1:
         assert text == str(int(expected))
@@ -67,7 +67,7 @@ def test_agrees_with_python(expression: str) -> None:
 def test_any_text_gives_text(expression: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = calculator({"expression": expression})
+        result = calculator(expression)
     if not result.startswith("error: "):
         assert float(result) == pytest.approx(float(result)) and "j" not in result
 
@@ -90,7 +90,7 @@ def test_any_text_gives_text(expression: str) -> None:
     ],
 )
 def test_values(expression: str, result: str) -> None:
-    assert calculator({"expression": expression}) == result
+    assert calculator(expression) == result
 
 
 @pytest.mark.parametrize(
@@ -132,18 +132,26 @@ def test_values(expression: str, result: str) -> None:
     ],
 )
 def test_refused(expression: str) -> None:
-    assert calculator({"expression": expression}).startswith("error: ")
+    assert calculator(expression).startswith("error: ")
 
 
-@pytest.mark.parametrize("arguments", [{}, {"expression": 3}, {"expression": "1", "more": 1}, {"Expression": "1"}])
-def test_wrong_arguments(arguments: dict[str, Any]) -> None:
-    assert calculator(arguments).startswith("error: give one argument")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "the argument expression is missing"),
+        ({"expression": 3}, "expression must be a string, not 3"),
+        ({"expression": "1", "more": 1}, "there is no argument more; there are: expression"),
+        ({"expression": "6*7"}, None),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], said: str | None) -> None:
+    assert CALCULATOR.answer_here(arguments) == (f"error: {said}" if said else "42")
 
 
 def test_no_input_takes_long() -> None:
     began = time.monotonic()
     for expression in ("-" * 199 + "1", "1" + "%7" * 99, "*".join(["99"] * 60), "1/" * 99 + "7", "(" * 20 + ")" * 20):
-        assert len(calculator({"expression": expression})) < 80
+        assert len(calculator(expression)) < 80
     assert time.monotonic() - began < 1.0
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ingot.envs.rollout import _request_seed, rollout
-from ingot.envs.task import Policy, Score, Task, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Episode, Score
+from ingot.envs.play import Limits
+from ingot.envs.policy import Policy
+from ingot.envs.rollout import Drawing, request_seed, rollout
+from ingot.envs.task import Task, make_task
 from ingot.envs.tasks.calculator import Calculator
-from ingot.envs.tool_calls import ToolCalls
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.tools.tool import make_tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
@@ -23,11 +29,24 @@ from tests.envs.test_rollout import CHAT, END, Fixed, turn_tokens
 from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
 
 PATIENCE = 20.0  # seconds that any wait of these tests may take
-SETTINGS: dict[str, Any] = {"max_new_tokens": 240, "max_tokens": 1000, "max_turns": 4, "seed": 3}
+LIMITS, SEED = Limits(max_new_tokens=240, max_tokens=1000, max_turns=4), 3
 
 
-def no_score(task: Task, messages: Sequence[Message]) -> Score:
-    return Score(0.0, False, False)
+class Unjudged(Environment):
+    """Tasks of which only the course matters."""
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        return Score(0.0, False, False)
+
+
+ANY = {"calculator": Unjudged(), "speaker": Unjudged()}
+EXPRESSION = {"name": "calculator", "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}}}
+
+
+def calculating(function: Callable[..., Any], count: int = 1, deadline: float = PATIENCE) -> list[Task]:
+    """Tasks whose calculator is this function."""
+    tool = make_tool(function, schema=EXPRESSION, deadline=deadline)
+    return [replace(task, tools=(tool,)) for task in Calculator().generate(0, count, "train")]
 
 
 def lockstep(
@@ -37,19 +56,19 @@ def lockstep(
     tool: Callable[[Mapping[str, Any]], str],
     temperature: float,
 ) -> list[tuple[list[int], list[Message]]]:
-    """The same by the book: all first turns, all tool calls, all second turns, … Tokens and messages of each trajectory."""
-    texts = [chat.prompt(task.messages, tools=task.tools or None, thinking=task.thinking) for task in tasks]
+    """The same by the book: all first turns, all tool calls, all second turns, … Tokens and messages of each episode."""
+    texts = [chat.prompt(task.messages, tools=task.schemas or None, thinking=task.thinking) for task in tasks]
     said: list[list[Message]] = [[] for _ in tasks]
     samples = [sum(other.id == task.id for other in tasks[:place]) for place, task in enumerate(tasks)]
     open_ = list(range(len(tasks)))
-    for turn in range(SETTINGS["max_turns"]):
-        open_ = [place for place in open_ if len(texts[place]) < SETTINGS["max_tokens"]]
+    for turn in range(LIMITS.max_turns):
+        open_ = [place for place in open_ if len(texts[place]) < LIMITS.max_tokens]
         samplings = [
             Sampling(
-                max_new_tokens=min(SETTINGS["max_new_tokens"], SETTINGS["max_tokens"] - len(texts[place])),
+                max_new_tokens=min(LIMITS.max_new_tokens, LIMITS.max_tokens - len(texts[place])),
                 temperature=temperature,
                 stop_tokens=chat.stop_tokens,
-                seed=_request_seed(SETTINGS["seed"], tasks[place].id, samples[place], turn),
+                seed=request_seed(SEED, tasks[place].id, samples[place], turn),
             )
             for place in open_
         ]
@@ -59,7 +78,7 @@ def lockstep(
             texts[place] += completion.tokens
             reply = chat.parse(completion.tokens)
             said[place].append(reply)
-            if reply.tool_calls and not reply.problems and turn + 1 < SETTINGS["max_turns"]:
+            if reply.tool_calls and not reply.problems and turn + 1 < LIMITS.max_turns:
                 results = [Message("tool", tool(call.arguments)) for call in reply.tool_calls]
                 said[place] += results
                 texts[place] += chat.continuation(results, thinking=tasks[place].thinking)
@@ -68,8 +87,8 @@ def lockstep(
     return list(zip(texts, said, strict=True))
 
 
-def content(trajectories: Sequence[Trajectory]) -> list[tuple[list[int], list[Message]]]:
-    return [(trajectory.tokens(), trajectory.messages) for trajectory in trajectories]
+def content(episodes: Sequence[Episode]) -> list[tuple[list[int], list[Message]]]:
+    return [(episode.tokens(), episode.messages) for episode in episodes]
 
 
 class Whimsical(Script):
@@ -96,16 +115,18 @@ class Whimsical(Script):
 
 @pytest.mark.parametrize("order", range(4))
 def test_the_order_of_events_does_not_matter(order: int) -> None:
-    tasks = [task for task in Calculator().generate(1, 6, "train") for _ in range(3)]
     delays = random.Random(order)
 
-    def slow(arguments: Mapping[str, Any]) -> str:
-        time.sleep(delays.choice((0, 0, 0.001, 0.004)))
-        return str(arguments["expression"])
+    async def slow(expression: str) -> str:
+        await asyncio.sleep(delays.choice((0, 0, 0.001, 0.004)))
+        return expression
+
+    tasks = [task for task in calculating(slow, 6) for _ in range(3)]
 
     expected = lockstep(tasks, Whimsical(random.Random(0)), CHAT, lambda arguments: str(arguments["expression"]), 1.0)
     assert {1, 2, 3} <= {sum(message.role == "assistant" for message in said) for _, said in expected}
-    done = rollout(tasks, Whimsical(random.Random(order)), CHAT, tools={"calculator": slow}, **SETTINGS, score=no_score)
+    policy = Whimsical(random.Random(order))
+    done = rollout(tasks, policy, CHAT, ANY, drawing=Drawing(seed=SEED), limits=LIMITS)
     assert content(done) == expected
 
 
@@ -126,34 +147,25 @@ class Watched(Engine):
             self.reached.set()
 
 
-def speaker_tasks() -> list[Task]:
-    return [
-        make_task("speaker", question, "", tools=(SCHEMA,)) for question in (QUESTION, FAREWELL, QUESTION, QUESTION)
-    ]
+def speaker_tasks(times: Callable[..., Any]) -> list[Task]:
+    tools = (make_tool(times, schema=SCHEMA, deadline=PATIENCE),)
+    return [make_task("speaker", question, tools=tools) for question in (QUESTION, FAREWELL, QUESTION, QUESTION)]
 
 
 def test_the_others_finish_while_a_tool_is_slow() -> None:
-    """The first call is not answered before the three other trajectories are at their ends: six turns, with two other calls."""
+    """The first call is not answered before the three other episodes are at their ends: six turns, with two other calls."""
     model = trained_speaker()
     chat, engine = ChatFormat(model.tokenizer), Watched(model, slots=2, length=256)  # type: ignore[arg-type]
     others_ended, order = engine.watch(6), iter(range(100))
 
-    def times(arguments: Mapping[str, Any]) -> str:
+    async def times(a: int, b: int) -> str:
         if next(order) == 0:
-            assert others_ended.wait(PATIENCE), "the others wait for this tool"
-        return str(arguments["a"] * arguments["b"])
+            assert await asyncio.to_thread(others_ended.wait, PATIENCE), "the others wait for this tool"
+        return str(a * b)
 
-    done = rollout(
-        speaker_tasks(),
-        engine,
-        chat,
-        tools={"times": times},
-        tool_deadline=PATIENCE,
-        temperature=0.0,
-        **SETTINGS,
-        score=no_score,
-    )
-    assert [trajectory.messages[-1].content for trajectory in done] == ["It is 408 — ja.", "See you"] + [
+    tasks = speaker_tasks(times)
+    done = rollout(tasks, engine, chat, ANY, drawing=Drawing(0.0, seed=SEED), limits=LIMITS)
+    assert [episode.messages[-1].content for episode in done] == ["It is 408 — ja.", "See you"] + [
         "It is 408 — ja."
     ] * 2
     assert not engine.busy and engine.stats.pages_used == 0
@@ -162,7 +174,7 @@ def test_the_others_finish_while_a_tool_is_slow() -> None:
     second = [request for request in engine.seen if request.prompt[: len(first_turn)] == first_turn]
     assert len(second) == 3
     assert all(request.shared_tokens >= (len(first_turn) - 1) // 16 * 16 > 0 for request in second)
-    expected = lockstep(speaker_tasks(), Engine(model, slots=2, length=256), chat, lambda given: "408", 0.0)
+    expected = lockstep(tasks, Engine(model, slots=2, length=256), chat, lambda given: "408", 0.0)
     assert content(done) == expected
 
 
@@ -171,71 +183,53 @@ def call_turn(*expressions: str) -> list[int]:
     return turn_tokens(Message("assistant", thinking="", tool_calls=calls))
 
 
-def tool_texts(trajectory: Trajectory) -> list[str]:
-    return [message.content for message in trajectory.messages if message.role == "tool"]
+def tool_texts(episode: Episode) -> list[str]:
+    return [message.content for message in episode.messages if message.role == "tool"]
 
 
 def test_a_tool_that_raises_is_heard() -> None:
-    def tool(arguments: Mapping[str, Any]) -> str:
-        if arguments["expression"] == "1":
-            raise ValueError("not this one" + "!" * 5000)
+    async def tool(expression: str) -> str:
+        if expression == "1":
+            raise ValueError("not this one")
         return "fine"
 
-    [task] = Calculator().generate(0, 1, "train")
     policy = Fixed(call_turn("1", "2"), [END])
-    [trajectory] = rollout([task], policy, CHAT, tools={"calculator": tool}, max_new_tokens=500, max_tokens=4000)
-    assert tool_texts(trajectory) == [("error: ValueError: not this one" + "!" * 5000)[:2000], "fine"]
+    (episode,) = rollout(calculating(tool), policy, CHAT, limits=Limits(500, 4000))
+    assert tool_texts(episode) == ["error: ValueError: not this one", "fine"]
 
 
-def test_a_tool_that_exits_or_gives_no_text_is_heard() -> None:
-    def tool(arguments: Mapping[str, Any]) -> Any:
-        if arguments["expression"] == "1":
-            raise SystemExit(3)
-        return [408]
+def test_a_tool_that_does_not_end_is_cancelled() -> None:
+    cancelled = threading.Event()
 
-    [task] = Calculator().generate(0, 1, "train")
-    policy = Fixed(call_turn("1", "2"), [END])
-    [trajectory] = rollout([task], policy, CHAT, tools={"calculator": tool}, max_new_tokens=500)
-    assert tool_texts(trajectory) == ["error: SystemExit: 3", "error: the tool gave list instead of a text"]
-
-
-def test_a_tool_that_does_not_end_is_left_behind() -> None:
-    never = threading.Event()
-
-    def tool(arguments: Mapping[str, Any]) -> str:
-        if arguments["expression"] == "1":
-            never.wait(PATIENCE)
+    async def tool(expression: str) -> str:
+        if expression == "1":
+            try:
+                await asyncio.sleep(PATIENCE)
+            finally:
+                cancelled.set()
         return "fine"
 
-    [task] = Calculator().generate(0, 1, "train")
     policy = Fixed(call_turn("0", "1", "2"), [END])
-    [trajectory] = rollout([task], policy, CHAT, tools={"calculator": tool}, tool_deadline=0.05, max_new_tokens=500)
-    never.set()
-    assert tool_texts(trajectory) == ["fine", "error: no answer in 0.05 seconds", "fine"]
+    (episode,) = rollout(calculating(tool, deadline=0.05), policy, CHAT, limits=Limits(500))
+    assert tool_texts(episode) == ["fine", "error: no answer in 0.05 seconds", "fine"]
+    assert cancelled.is_set() and not [each for each in threading.enumerate() if each.name == "ingot-beside"]
 
 
-def test_an_answer_that_comes_too_late_is_nobodys() -> None:
-    """The first call's answer arrives while the second one runs, and after the turn is through."""
-    events = [threading.Event(), threading.Event()]
+def hang(expression: str) -> str:
+    """A plain function: it runs in a child, which is killed."""
+    if expression == "1":
+        time.sleep(PATIENCE)
+    return str(os.getpid())
 
-    def tool(arguments: Mapping[str, Any]) -> str:
-        assert events[arguments["which"]].wait(PATIENCE)
-        return f"answer {arguments['which']}"
 
-    calls: ToolCalls[str] = ToolCalls(0.05)
-    calls.begin("turn", [ToolCall("tool", {"which": which}) for which in (0, 1)], {"tool": tool})
-    assert calls.ended(wait=True) == []  # the first is overdue, the second runs
-    calls._deadline = PATIENCE
-    calls._turns[0].deadline += PATIENCE
-    events[0].set()
-    assert calls.ended(wait=True) == []  # the late answer
-    events[1].set()
-    [(owner, answers)] = calls.ended(wait=True)
-    assert (owner, [message.content for message in answers]) == (
-        "turn",
-        ["error: no answer in 0.05 seconds", "answer 1"],
-    )
-    assert not calls and calls.ended(wait=True) == []
+def test_a_plain_function_that_hangs_is_killed() -> None:
+    policy = Fixed(call_turn("0", "1", "2"), [END])
+    (episode,) = rollout(calculating(hang, deadline=0.5), policy, CHAT, limits=Limits(500))
+    first, said, second = tool_texts(episode)
+    assert said == "error: no answer in 0.5 seconds"
+    assert len({int(first), int(second), os.getpid()}) == 3
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(first), 0)
 
 
 def test_an_error_leaves_nothing_in_the_engine() -> None:

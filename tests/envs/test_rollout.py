@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.episode import Node
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout import rollout
+from ingot.envs.play import Limits
+from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tasks.calculator import Calculator
-from ingot.envs.trajectory import Node
+from ingot.envs.tools.tool import make_tool
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.config import TokenizerConfig
@@ -32,7 +35,7 @@ class Scripted(Script):
         self.sequences: list[tuple[list[int], list[int]]] = []
         for task in tasks:
             messages = [*task.messages, *answer(task)]
-            self.sequences.append(CHAT.conversation(messages, task.tools or None, task.thinking))
+            self.sequences.append(CHAT.conversation(messages, task.schemas or None, task.thinking))
         super().__init__()
 
     def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
@@ -74,9 +77,10 @@ def test_parts_of_a_rollout_are_those_of_the_whole() -> None:
     """Also of a task that is sampled in several parts, or listed again later on."""
     first, second = MIX.generate(0, 2, "train")
     tasks = [first, first, first, second, second, first]
-    whole = [each.tokens() for each in rollout(tasks, Seeded(), CHAT, seed=5)]
+    whole = [each.tokens() for each in rollout(tasks, Seeded(), CHAT, drawing=Drawing(seed=5))]
     assert len({tuple(each) for each in whole}) == len(tasks), "every sample has a seed of its own"
-    parts = [rollout(tasks, Seeded(), CHAT, seed=5, only=part) for part in (slice(0, 2), slice(2, 5), slice(5, 6))]
+    slices, drawing = (slice(0, 2), slice(2, 5), slice(5, 6)), Drawing(seed=5)
+    parts = [rollout(tasks, Seeded(), CHAT, drawing=drawing, only=part) for part in slices]
     assert [each.tokens() for part in parts for each in part] == whole
 
 
@@ -84,29 +88,29 @@ def test_parts_of_a_rollout_are_those_of_the_whole() -> None:
 def test_solutions_come_back_token_for_token_with_the_training_mask(split: Any) -> None:
     tasks = MIX.generate(3, 40, split)
     policy = Scripted(tasks, MIX.solution)
-    trajectories = rollout(tasks, policy, CHAT, seed=1)
+    episodes = rollout(tasks, policy, CHAT, drawing=Drawing(seed=1))
     newline = len(CHAT.tokenizer.encode("\n"))
-    for trajectory, (tokens, mask) in zip(trajectories, policy.sequences, strict=True):
-        assert trajectory.score.reward == 1.0
-        assert trajectory.tokens() == tokens[: trajectory.length]
-        assert trajectory.sampled() == mask[: trajectory.length]
-        assert len(tokens) - trajectory.length == newline  # only the line end after the last turn is not asked for
-        assert trajectory.logprobs() == [-0.5 * one for one in trajectory.sampled()]
-        assert trajectory.versions() == [3 if one else -1 for one in trajectory.sampled()]
+    for episode, (tokens, mask) in zip(episodes, policy.sequences, strict=True):
+        assert episode.score.reward == 1.0
+        assert episode.tokens() == tokens[: episode.length]
+        assert episode.sampled() == mask[: episode.length]
+        assert len(tokens) - episode.length == newline  # only the line end after the last turn is not asked for
+        assert episode.logprobs() == [-0.5 * one for one in episode.sampled()]
+        assert episode.versions() == [3 if one else -1 for one in episode.sampled()]
 
 
 def test_wrong_answers_earn_nothing() -> None:
     tasks = MIX.generate(4, 40, "test")
     policy = Scripted(tasks, lambda task: wrong(MIX.solution(task)))
-    assert [trajectory.score.reward for trajectory in rollout(tasks, policy, CHAT)] == [0.0] * 40
+    assert [episode.score.reward for episode in rollout(tasks, policy, CHAT)] == [0.0] * 40
 
 
 def test_tools_in_the_direct_mode() -> None:
     calculator = Calculator(thinking=False)
     tasks = calculator.generate(0, 5, "train")
-    trajectories = rollout(tasks, Scripted(tasks, calculator.solution), CHAT)
-    assert [trajectory.score.reward for trajectory in trajectories] == [1.0] * 5
-    assert [node.role for node in trajectories[0].nodes] == ["prompt", "assistant", "tool", "assistant"]
+    episodes = rollout(tasks, Scripted(tasks, calculator.solution), CHAT)
+    assert [episode.score.reward for episode in episodes] == [1.0] * 5
+    assert [node.role for node in episodes[0].nodes] == ["prompt", "assistant", "tool", "assistant"]
 
 
 def test_a_template_that_opens_the_trace_for_the_model() -> None:
@@ -121,61 +125,61 @@ def test_a_template_that_opens_the_trace_for_the_model() -> None:
         tokens, mask = chat.conversation([*task.messages, *MIX.solution(task)], thinking=task.thinking)
         wrote = [token for token, one in zip(tokens, mask, strict=True) if one]
         assert tokenizer.special["<think>"] not in wrote
-        (trajectory,) = rollout([task], Fixed(wrote), chat)
-        assert trajectory.score.reward == 1.0
-        assert trajectory.nodes[1].tokens == wrote
-        assert trajectory.messages == MIX.solution(task)
+        (episode,) = rollout([task], Fixed(wrote), chat)
+        assert episode.score.reward == 1.0
+        assert episode.nodes[1].tokens == wrote
+        assert episode.messages == MIX.solution(task)
 
 
 def test_the_turn_limit_ends_a_policy_that_calls_forever() -> None:
     task = Calculator().generate(0, 1, "train")[0]
     call = turn_tokens(Message("assistant", thinking="x", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
     policy = Fixed(call)
-    trajectory = rollout([task], policy, CHAT, max_turns=3)[0]
+    episode = rollout([task], policy, CHAT, limits=Limits(max_turns=3))[0]
     assert len(policy.asked) == 3
-    assert [node.role for node in trajectory.nodes] == ["prompt"] + ["assistant", "tool"] * 2 + ["assistant"]
-    assert trajectory.score.reward == 0.0
-    assert [message.content for message in trajectory.messages if message.role == "tool"] == ["2", "2"]
+    assert [node.role for node in episode.nodes] == ["prompt"] + ["assistant", "tool"] * 2 + ["assistant"]
+    assert episode.score.reward == 0.0
+    assert [message.content for message in episode.messages if message.role == "tool"] == ["2", "2"]
     # what the policy is asked with is what it wrote plus what came between, nothing else
-    assert policy.asked[1] == [*policy.asked[0], *call, *trajectory.nodes[2].tokens]
+    assert policy.asked[1] == [*policy.asked[0], *call, *episode.nodes[2].tokens]
 
 
-def test_the_token_limit_bounds_every_trajectory() -> None:
+def test_the_token_limit_bounds_every_episode() -> None:
     tasks = MIX.generate(5, 20, "train")
     chatter = [CHAT.tokenizer.encode("a")[0]] * 10_000
     limit = 150
-    for trajectory in rollout(tasks, Fixed(chatter), CHAT, max_new_tokens=10_000, max_tokens=limit):
-        assert trajectory.length <= max(limit, len(trajectory.nodes[0].tokens))
-        assert trajectory.score.reward == 0.0 and not trajectory.score.format_ok
+    for episode in rollout(tasks, Fixed(chatter), CHAT, limits=Limits(10_000, limit)):
+        assert episode.length <= max(limit, len(episode.nodes[0].tokens))
+        assert episode.score.reward == 0.0 and not episode.score.format_ok
     call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
     task = Calculator().generate(0, 1, "train")[0]
-    prompt = len(CHAT.prompt(task.messages, task.tools))
-    trajectory = rollout([task], Fixed(call), CHAT, max_tokens=prompt + len(call), max_turns=9)[0]
-    assert [node.role for node in trajectory.nodes] == ["prompt", "assistant"]
+    prompt = len(CHAT.prompt(task.messages, task.schemas))
+    episode = rollout([task], Fixed(call), CHAT, limits=Limits(max_tokens=prompt + len(call), max_turns=9))[0]
+    assert [node.role for node in episode.nodes] == ["prompt", "assistant"]
 
 
-def test_a_tool_result_that_leaves_no_room_for_an_answer_ends_the_trajectory() -> None:
+def test_a_tool_result_that_leaves_no_room_for_an_answer_ends_the_episode() -> None:
     """At every limit: nothing is longer than it, and what was said to the model is what the verifier reads."""
     call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
     task = Calculator().generate(0, 1, "train")[0]
-    given = len(CHAT.prompt(task.messages, task.tools)) + len(call)
+    given = len(CHAT.prompt(task.messages, task.schemas)) + len(call)
     result = len(CHAT.continuation([Message("tool", "2")]))
     for limit in range(given, given + result + 4):
         policy = Fixed(call)
-        trajectory = rollout([task], policy, CHAT, max_tokens=limit)[0]
+        episode = rollout([task], policy, CHAT, limits=Limits(max_tokens=limit))[0]
         fits = given + result < limit
         roles = ["assistant", "tool", "assistant"] if fits else ["assistant"]
-        assert trajectory.length <= limit
-        assert [node.role for node in trajectory.nodes] == ["prompt", *roles]
-        assert [message.role for message in trajectory.messages] == roles
+        assert episode.length <= limit
+        assert [node.role for node in episode.nodes] == ["prompt", *roles]
+        assert [message.role for message in episode.messages] == roles
         assert len(policy.asked) == (2 if fits else 1)
-        assert trajectory.score.reward == 0.0
+        assert episode.score.reward == 0.0
 
 
 def test_a_prompt_without_room_is_not_asked() -> None:
     policy = Fixed([END])
-    trajectory = rollout(MIX.generate(0, 1, "train"), policy, CHAT, max_tokens=3)[0]
-    assert not policy.asked and trajectory.messages == [] and trajectory.score.reward == 0.0
+    episode = rollout(MIX.generate(0, 1, "train"), policy, CHAT, limits=Limits(max_tokens=3))[0]
+    assert not policy.asked and episode.messages == [] and episode.score.reward == 0.0
 
 
 def test_a_right_answer_that_is_cut_off_is_malformed() -> None:
@@ -191,37 +195,30 @@ def test_a_right_answer_that_is_cut_off_is_malformed() -> None:
     "call",
     ['{"name": "calculator"', '{"name": "calculator", "arguments": "1+1"}', "[]", '{"name": 1, "arguments": {}}'],
 )
-def test_a_malformed_call_ends_the_trajectory(call: str) -> None:
+def test_a_malformed_call_ends_the_episode(call: str) -> None:
     special = CHAT.tokenizer.special
     tokens = [special["<think>"], special["</think>"], special["<tool_call>"]]
     tokens += [*CHAT.tokenizer.encode(call), special["</tool_call>"], END]
     policy = Fixed(tokens)
-    trajectory = rollout(Calculator().generate(0, 1, "train"), policy, CHAT)[0]
+    episode = rollout(Calculator().generate(0, 1, "train"), policy, CHAT)[0]
     assert len(policy.asked) == 1
-    assert (trajectory.score.reward, trajectory.score.format_ok) == (0.0, False)
-    assert trajectory.score.detail["tool_call_success"] == 0.0
+    assert (episode.score.reward, episode.score.format_ok) == (0.0, False)
+    assert episode.score.detail["tool_call_success"] == 0.0
 
 
 def test_tools_that_were_not_offered_cannot_be_called() -> None:
-    called: list[Mapping[str, Any]] = []
-
-    def tool(arguments: Mapping[str, Any]) -> str:
-        called.append(arguments)
-        return "secret"
-
     message = Message("assistant", thinking="", tool_calls=[ToolCall("shell", {"command": "ls"})])
     task = Calculator().generate(0, 1, "train")[0]
-    trajectory = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, tools={"shell": tool})[0]
-    assert not called
-    assert trajectory.messages[1].content == "error: there is no such tool"
+    (episode,) = rollout([task], Fixed(turn_tokens(message), [END]), CHAT)
+    assert episode.messages[1].content == "error: there is no tool shell; there are: calculator"
 
 
 def test_a_tool_result_cannot_flood_the_context() -> None:
-    message = Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {})])
-    task = Calculator().generate(0, 1, "train")[0]
-    flood = {"calculator": lambda arguments: "9" * 10**6}
-    trajectory = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, tools=flood, max_tokens=4000)[0]
-    assert len(trajectory.messages[1].content) == 2000
+    message = Message("assistant", thinking="", tool_calls=[ToolCall("flood", {})])
+    flood = make_tool(lambda: "9" * 10**6, schema={"name": "flood", "parameters": {}}, here=True)
+    task = replace(Calculator().generate(0, 1, "train")[0], tools=(flood,))
+    (episode,) = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, limits=Limits(max_tokens=4000))
+    assert episode.messages[1].content == "9" * 2000 + "\n… (998,000 more characters were cut)"
 
 
 def test_seeds_depend_on_task_sample_and_turn_not_on_the_batch() -> None:
@@ -229,7 +226,7 @@ def test_seeds_depend_on_task_sample_and_turn_not_on_the_batch() -> None:
 
     def seeds(listed: Sequence[Task], seed: int = 0) -> list[int]:
         policy = Scripted(listed, MIX.solution)
-        rollout(listed, policy, CHAT, seed=seed)
+        rollout(listed, policy, CHAT, drawing=Drawing(seed=seed))
         return [sampling.seed for sampling in policy.samplings[: len(listed)]]
 
     doubled = [task for task in tasks for _ in range(2)]
@@ -241,21 +238,21 @@ def test_seeds_depend_on_task_sample_and_turn_not_on_the_batch() -> None:
 
 def test_record() -> None:
     tasks = [task for task in MIX.generate(9, 20, "train") if task.kind == "calculator"][:1]
-    trajectory = rollout(tasks, Scripted(tasks, MIX.solution), CHAT)[0]
-    advantages = [0.25] * trajectory.length
-    row = trajectory.to_record(12, CHAT.tokenizer, advantages)
+    episode = rollout(tasks, Scripted(tasks, MIX.solution), CHAT)[0]
+    advantages = [0.25] * episode.length
+    row = episode.to_record(12, CHAT.tokenizer, advantages)
     assert (row["step"], row["task_id"], row["kind"], row["reward"]) == (12, tasks[0].id, "calculator", 1.0)
     assert row["prompt"] == tasks[0].question
     assert "".join(piece for node in row["nodes"] for piece in node["pieces"]) == CHAT.tokenizer.decode(
-        trajectory.tokens()
+        episode.tokens()
     )
     for node in row["nodes"]:
         expected = 0.25 if node["sampled"] else None
         assert node["advantages"] == [expected] * len(node["pieces"])
         assert node["logprobs"] == [-0.5 if node["sampled"] else None] * len(node["pieces"])
-    assert trajectory.to_record(0, CHAT.tokenizer)["nodes"][1]["advantages"][0] is None
+    assert episode.to_record(0, CHAT.tokenizer)["nodes"][1]["advantages"][0] is None
     with pytest.raises(ValueError, match="3 advantages"):
-        trajectory.to_record(0, CHAT.tokenizer, [1.0, 2.0, 3.0])
+        episode.to_record(0, CHAT.tokenizer, [1.0, 2.0, 3.0])
 
 
 def test_a_node_without_its_logprobs_is_refused() -> None:

@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.environment import TASKS, Environment
 from ingot.envs.mix import TaskMix
-from ingot.envs.task import TASKS, TEST_SHARE, Split, Task, TaskKind, fact_split, make_task
+from ingot.envs.task import TEST_SHARE, Split, Task, fact_split, make_task
 from ingot.envs.tasks.arithmetic import Arithmetic, work_out
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.tasks.no_think import NoThink
@@ -20,8 +21,8 @@ from ingot.envs.tasks.strings import Strings
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 
-KIND_SETS: dict[str, TaskKind] = {name: kind() for name, kind in TASKS.builtin().items()}
-OTHERS: dict[str, TaskKind] = {
+KIND_SETS: dict[str, Environment] = {name: kind() for name, kind in TASKS.builtin().items()}
+OTHERS: dict[str, Environment] = {
     "hard arithmetic": Arithmetic(digits_min=3, digits_max=9, multiplier_max=9),
     "words": Strings(spelled=False, letters_max=9, alphabet="abcd"),
     "direct calculator": Calculator(thinking=False, digits_min=2),

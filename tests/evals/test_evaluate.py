@@ -62,7 +62,7 @@ class Scripted(Script):
             for task in SUITE.difficulty.kind(suite.kind).generate(0, suite.count, "test"):
                 for number in range(suite.samples):
                     messages = [*task.messages, *answer(task, number)]
-                    tokens, mask = chat.conversation(messages, task.tools or None, task.thinking)
+                    tokens, mask = chat.conversation(messages, task.schemas or None, task.thinking)
                     for start in range(1, len(tokens)):
                         if mask[start] and not mask[start - 1]:
                             end = start + [*mask[start:], 0].index(0)

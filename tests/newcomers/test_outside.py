@@ -88,7 +88,7 @@ def test_a_task_with_a_tool_of_its_own(world: World, recipe: Path, tmp_path: Pat
     """SFT reads its solutions, RL offers its tool."""
     text = recipe.read_text(encoding="utf-8").replace(TASKS, "{weights: {lookups.py:Colours: 1}}")
     recipe.write_text(text.replace(f", shards: {world.shards}", ""), encoding="utf-8")  # only `eval` takes shards
-    changes: dict[str, object] = {"rl.tools": [f"{recipe.parent}/lookups.py:lookup"], "eval": None}
+    changes: dict[str, object] = {"eval": None}
     changes |= dict.fromkeys(("sft.sequence_length", "rl.sequence_length"), 512)  # the tool's declaration is long
     assert statuses(run_recipe(load_recipe(recipe, changes), tmp_path / "runs")) == ["done"] * 2
     mix = TaskMix(TaskMixConfig(weights={f"{recipe.parent}/lookups.py:Colours": 1.0}))

@@ -1,4 +1,4 @@
-"""What the tests of this room are made of: models, trajectories, and one step of the real training loop."""
+"""What the tests of this room are made of: models, episodes, and one step of the real training loop."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.episode import Episode, Node, Score, Segment
 from ingot.envs.mix import TaskMix
-from ingot.envs.task import Score, make_task
-from ingot.envs.trajectory import Node, Trajectory
+from ingot.envs.task import make_task
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
@@ -86,8 +86,8 @@ def random_tokens(count: int, size: int, generator: torch.Generator) -> list[int
     return torch.randint(16, size, (count,), generator=generator).tolist()
 
 
-def trajectory(nodes: Sequence[tuple[str, list[int]]], reward: float = 0.0, question: str = "1 + 1?") -> Trajectory:
-    """A trajectory of given tokens; the assistant's are sampled, with log-probabilities still to be filled in."""
+def episode(nodes: Sequence[tuple[str, list[int]]], reward: float = 0.0, question: str = "1 + 1?") -> Episode:
+    """An episode of given tokens; the assistant's are sampled, with log-probabilities still to be filled in."""
     made = [
         Node(role, tokens, True, [0.0] * len(tokens), [0] * len(tokens))
         if role == "assistant"
@@ -95,18 +95,18 @@ def trajectory(nodes: Sequence[tuple[str, list[int]]], reward: float = 0.0, ques
         for role, tokens in nodes
     ]
     task = make_task("no_think", question, "2", thinking=False)
-    return Trajectory(task, made, [], Score(reward, reward == 1, True))
+    return Episode(task, [Segment(made)], [], Score(reward, reward == 1, True))
 
 
-def with_logprobs(each: Trajectory, values: Sequence[float]) -> Trajectory:
-    """The trajectory with the sampler's log-probabilities (aligned with its tokens)."""
+def with_logprobs(each: Episode, values: Sequence[float]) -> Episode:
+    """The episode with the sampler's log-probabilities (aligned with its tokens)."""
     nodes, start = [], 0
     for node in each.nodes:
         end = start + len(node.tokens)
         logprobs = list(values[start:end]) if node.sampled else []
         nodes.append(Node(node.role, node.tokens, node.sampled, logprobs, node.versions))
         start = end
-    return Trajectory(each.task, nodes, each.messages, each.score)
+    return Episode(each.task, [Segment(nodes)], each.messages, each.score)
 
 
 @dataclass

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.environment import TASKS
 from ingot.envs.mix import TaskMix
-from ingot.envs.task import TASKS
 from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
 from ingot.post import distill
 from ingot.post.config import DistillConfig
@@ -28,7 +28,7 @@ from ingot.train.logprobs import score
 from ingot.train.terms import LossTerm, PolicyGradient, ReferenceDivergence, Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, SUMS, checkpoint_of, nudged, tiny_model, trajectory, with_logprobs
+from tests.post.making import CONTEXT, SUMS, checkpoint_of, episode, nudged, tiny_model, with_logprobs
 
 PROMPT = [2, 40, 50, 60, 3]
 CONFIG = DistillConfig(steps=1, sequence_length=CONTEXT, tasks=SUMS, device="cpu", precision="float32")
@@ -49,15 +49,15 @@ def exact_gradient(student: Transformer, teacher: Transformer) -> Tensor:
     return flat_gradient(student, (logs.exp() * (logs - others)).sum())
 
 
-def every_answer(student: Transformer) -> list[Trajectory]:
+def every_answer(student: Transformer) -> list[Episode]:
     """All answers of one token, with the student's log-probability of each."""
     logs = next_token(student).tolist()
-    answers = [trajectory([("prompt", PROMPT), ("assistant", [token])]) for token in range(len(logs))]
+    answers = [episode([("prompt", PROMPT), ("assistant", [token])]) for token in range(len(logs))]
     return [with_logprobs(each, [0.0] * len(PROMPT) + [log]) for each, log in zip(answers, logs, strict=True)]
 
 
 def expected_gradient(
-    student: Transformer, term: LossTerm, answers: list[Trajectory], streams: list[dict[str, list[float]]]
+    student: Transformer, term: LossTerm, answers: list[Episode], streams: list[dict[str, list[float]]]
 ) -> Tensor:
     """Σ_v p(v) · (the gradient that the term gives to answer v)."""
     sequences = []

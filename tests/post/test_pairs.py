@@ -7,17 +7,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.episode import Episode
 from ingot.post.pairs import Pair, PairSource, match, pair_sequences
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import Preference
 from ingot.workspace.errors import CheckFailed
-from tests.post.making import CONTEXT, random_tokens, tiny_model, trajectory
+from tests.post.making import CONTEXT, episode, random_tokens, tiny_model
 from tests.post.peers import llama
 
 
-def answer(length: int, reward: float) -> Trajectory:
-    return trajectory([("prompt", [5, 6]), ("assistant", [9] * length)], reward)
+def answer(length: int, reward: float) -> Episode:
+    return episode([("prompt", [5, 6]), ("assistant", [9] * length)], reward)
 
 
 @settings(deadline=None)
@@ -44,7 +44,7 @@ def test_matching(lengths: list[tuple[int, float]], gap: int) -> None:
 
 
 def test_an_answer_without_tokens_is_not_paired() -> None:
-    assert match([answer(1, 1.0), trajectory([("prompt", [5, 6])], 0.0)], 10) == []
+    assert match([answer(1, 1.0), episode([("prompt", [5, 6])], 0.0)], 10) == []
 
 
 def test_streams_of_pairs(tokenizer: Tokenizer) -> None:
@@ -52,8 +52,8 @@ def test_streams_of_pairs(tokenizer: Tokenizer) -> None:
     generator = torch.Generator().manual_seed(0)
     size = tokenizer.vocabulary_size
     parts = [random_tokens(length, size, generator) for length in (4, 3, 5, 2, 6)]
-    chosen = trajectory([("prompt", parts[0]), ("assistant", parts[1]), ("tool", parts[2]), ("assistant", parts[3])], 1)
-    rejected = trajectory([("prompt", parts[0]), ("assistant", parts[4])])
+    chosen = episode([("prompt", parts[0]), ("assistant", parts[1]), ("tool", parts[2]), ("assistant", parts[3])], 1)
+    rejected = episode([("prompt", parts[0]), ("assistant", parts[4])])
     reference = tiny_model(tokenizer)
     peer = llama(reference)
     (group,) = pair_sequences([Pair(chosen, rejected)], reference, CONTEXT)

@@ -15,7 +15,7 @@ from ingot.post.pairs import Pair, PairSource, pair_sequences
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import CrossEntropy, Preference, Scored
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, nudged, one_step, random_tokens, tiny_model, trajectory
+from tests.post.making import CONTEXT, episode, nudged, one_step, random_tokens, tiny_model
 from tests.post.peers import dpo_trainer, gradient_difference, llama
 
 BETA = 0.7
@@ -28,7 +28,7 @@ def make_pairs(size: int) -> list[Pair]:
     for prompt_length, *answers in LENGTHS:
         prompt = random_tokens(prompt_length, size, generator)
         tokens = [random_tokens(length, size, generator) for length in answers]
-        pairs.append(Pair(*(trajectory([("prompt", prompt), ("assistant", answer)]) for answer in tokens)))
+        pairs.append(Pair(*(episode([("prompt", prompt), ("assistant", answer)]) for answer in tokens)))
     return pairs
 
 

@@ -33,7 +33,7 @@ from ingot.workspace.errors import Interrupted
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.forking import forking
-from tests.post.making import SUMS, checkpoint_of, nudged, random_tokens, trajectory, with_logprobs
+from tests.post.making import SUMS, checkpoint_of, episode, nudged, random_tokens, with_logprobs
 from tests.train.parallel.ranks import run_ranks
 
 PROMPTS, SAMPLES, PIECE = 40, 4, 16
@@ -238,9 +238,9 @@ def test_no_piece_finds_what_another_has_read(
     """Questions come again and again, but what is read for a piece does not depend on the pieces before it."""
     shared, tries = dict[tuple[str, int], int](), list[str]()
 
-    def counted(tasks: Any, engine: Engine, chat: Any, *, only: slice, **options: Any) -> Any:
+    def counted(tasks: Any, engine: Engine, chat: Any, kinds: Any, *, only: slice, **options: Any) -> Any:
         before = engine.stats.shared_tokens
-        made = rollout(tasks, engine, chat, only=only, **options)
+        made = rollout(tasks, engine, chat, kinds, only=only, **options)
         shared[tries[-1], only.start] = engine.stats.shared_tokens - before
         return made
 
@@ -275,7 +275,7 @@ def test_an_answer_comes_back_as_it_was(tokenizer: Tokenizer, tmp_path: Path) ->
     """With calls whose arguments no text can hold, and numbers to the last bit."""
     generator = torch.Generator().manual_seed(0)
     parts = [random_tokens(length, tokenizer.vocabulary_size, generator) for length in (4, 3, 2)]
-    made = trajectory([("prompt", parts[0]), ("assistant", parts[1]), ("tool", parts[2])], 1)
+    made = episode([("prompt", parts[0]), ("assistant", parts[1]), ("tool", parts[2])], 1)
     made = with_logprobs(made, torch.randn(9, generator=generator).tolist())
     calls = [ToolCall("calculator", {"expression": "1 + \ud800", "deep": [1.5, None, {"a": True}]})]
     made.messages.extend([Message("assistant", "2\u2028", "so", calls, ["odd"]), Message("tool", "2")])

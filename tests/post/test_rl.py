@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.envs.task import Score
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.episode import Episode, Score
 from ingot.post.algorithms.grpo import Grpo, group_advantages
 from ingot.post.config import RlConfig
 from ingot.post.sampling import SampledSource
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, SUMS, tiny_model, tiny_tokenizer, trajectory
+from tests.post.making import CONTEXT, SUMS, episode, tiny_model, tiny_tokenizer
 
 
 @settings(deadline=None)
@@ -68,9 +67,9 @@ def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
             source.batches(0)
 
 
-def scored(reward: float, format_ok: bool) -> Trajectory:
-    made = trajectory([("prompt", [5, 6]), ("assistant", [7, 8, 9])])
-    return Trajectory(made.task, made.nodes, [], Score(reward, reward == 1, format_ok))
+def scored(reward: float, format_ok: bool) -> Episode:
+    made = episode([("prompt", [5, 6]), ("assistant", [7, 8, 9])])
+    return Episode(made.task, made.segments, [], Score(reward, reward == 1, format_ok))
 
 
 def test_rewards_and_their_spread(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:

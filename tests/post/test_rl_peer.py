@@ -1,4 +1,4 @@
-"""GRPO against TRL: advantages, loss and gradients on the same trajectories, through models with equal weights and on bare
+"""GRPO against TRL: advantages, loss and gradients on the same episodes, through models with equal weights and on bare
 numbers. Ratios are far from 1, so that both sides of the clip are at work."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from ingot.envs.episode import Episode
 from ingot.envs.task import Task
-from ingot.envs.trajectory import Trajectory
 from ingot.model.transformer import Transformer
 from ingot.post.algorithms.grpo import Grpo, group_advantages
 from ingot.post.config import RlConfig
@@ -21,7 +21,7 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import LossTerm, PolicyGradient, ReferenceDivergence, Scored
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, SUMS, nudged, one_step, random_tokens, tiny_model, trajectory, with_logprobs
+from tests.post.making import CONTEXT, SUMS, episode, nudged, one_step, random_tokens, tiny_model, with_logprobs
 from tests.post.peers import give_weights, gradient_difference, grpo_trainer, llama
 
 REWARDS = [1.0, 0.0, 0.25, 0.0, 1.0, 1.0, 0.0, 1.0]
@@ -39,33 +39,33 @@ TURNS = [
 LOW, HIGH = 0.2, 0.28
 
 
-def make_trajectories(size: int) -> list[Trajectory]:
+def make_episodes(size: int) -> list[Episode]:
     generator = torch.Generator().manual_seed(7)
     made = []
     for index, (turns, reward) in enumerate(zip(TURNS, REWARDS, strict=True)):
         nodes = [("prompt", random_tokens(4 + 3 * (index // GROUP), size, generator))]
         for turn, length in enumerate(turns):
             nodes.append(("tool" if turn % 2 else "assistant", random_tokens(length, size, generator)))
-        made.append(trajectory(nodes, reward))
+        made.append(episode(nodes, reward))
     return made
 
 
 class Prepared(SampledSource):
-    """The stage's own source, on trajectories that were made elsewhere."""
+    """The stage's own source, on episodes that were made elsewhere."""
 
     def __init__(
-        self, model: Transformer, reference: Transformer, config: RlConfig, folder: StageFolder, made: list[Trajectory]
+        self, model: Transformer, reference: Transformer, config: RlConfig, folder: StageFolder, made: list[Episode]
     ) -> None:
         super().__init__(model, config, folder)
         self.made = made
         self.frozen = reference if self.frozen is not None else None
 
-    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
         return self.made
 
 
-def score_with_trl(trainer: Any, made: Sequence[Trajectory]) -> Any:
-    """What TRL makes of the trajectories: padded tokens, masks, the sampler's log-probabilities, advantages."""
+def score_with_trl(trainer: Any, made: Sequence[Episode]) -> Any:
+    """What TRL makes of the episodes: padded tokens, masks, the sampler's log-probabilities, advantages."""
     answers = [[token for node in each.nodes[1:] for token in node.tokens] for each in made]
     masks = [[int(node.sampled) for node in each.nodes[1:] for _ in node.tokens] for each in made]
     prompts = [each.nodes[0].tokens for each in made]
@@ -89,7 +89,7 @@ def test_the_step_equals_trl(
     """Sampler, policy and reference are three models; a tool's reply inside an answer is not scored."""
     sampler = tiny_model(tokenizer)
     policy, reference = nudged(sampler, 0.03, seed=1), nudged(sampler, 0.05, seed=2)
-    made = make_trajectories(tokenizer.vocabulary_size)
+    made = make_episodes(tokenizer.vocabulary_size)
     peer = llama(sampler)
     options = {"num_generations": GROUP, "scale_rewards": scale, "beta": beta, "temperature": temperature}
     trainer = grpo_trainer(
@@ -144,7 +144,7 @@ def test_the_formula_equals_trl_on_bare_numbers(tokenizer: Tokenizer, tmp_path: 
         epsilon=LOW,
         epsilon_high=HIGH,
     )
-    inputs = score_with_trl(trainer, make_trajectories(tokenizer.vocabulary_size))
+    inputs = score_with_trl(trainer, make_episodes(tokenizer.vocabulary_size))
     mask = inputs["completion_mask"] * inputs["tool_mask"] > 0
     generator = torch.Generator().manual_seed(3)
     base = torch.rand(mask.shape, generator=generator, dtype=torch.float64).neg() * 4

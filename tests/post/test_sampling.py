@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.task import TASKS, Task
+from ingot.envs.environment import TASKS
+from ingot.envs.episode import Episode, Node, Segment
+from ingot.envs.task import Task
 from ingot.envs.tasks.calculator import Calculator
-from ingot.envs.trajectory import Node, Trajectory
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
@@ -37,8 +38,8 @@ STILL = AdamWConfig(lr=1e-12, weight_decay=0.0)
 class EvenLast(Grpo):
     """An untrained model earns nothing on tasks; this reward it gets half of the time, so that there is a gradient."""
 
-    def reward(self, trajectory: Trajectory) -> float:
-        return float(trajectory.tokens()[-1] % 2 == 0)
+    def reward(self, episode: Episode) -> float:
+        return float(episode.tokens()[-1] % 2 == 0)
 
 
 def make_config(**options: object) -> RlConfig:
@@ -100,7 +101,7 @@ def test_the_ratio_stays_one(
 class WithTool(SampledSource):
     """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
 
-    def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
+    def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
         first = super().sample(tasks, step)
         reply = self.chat.continuation([Message("tool", "42")])
         prompts = [each.tokens() + reply for each in first]
@@ -108,7 +109,9 @@ class WithTool(SampledSource):
         made = []
         for each, completion in zip(first, self.engine.complete(prompts, samplings), strict=True):
             second = Node("assistant", completion.tokens, True, completion.logprobs, completion.versions)
-            made.append(dataclasses.replace(each, nodes=[*each.nodes, Node("tool", reply, False), second]))
+            made.append(
+                dataclasses.replace(each, segments=[Segment([*each.nodes, Node("tool", reply, False), second])])
+            )
         return made
 
 
@@ -160,7 +163,7 @@ def test_weights_of_the_step_before_are_found(tokenizer: Tokenizer, make_folder:
     assert [row["step"] for row in folder.metrics.read()] == [0]
 
 
-def test_steps_sample_their_own_tasks_and_streams_fit_the_trajectories(
+def test_steps_sample_their_own_tasks_and_streams_fit_the_episodes(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
     """A step is a pure function of seed and step; the response mask is 1 on every sampled token, on no other one is."""
@@ -180,7 +183,7 @@ def test_steps_sample_their_own_tasks_and_streams_fit_the_trajectories(
         assert (batch.streams["sampled_logprob"][batch.streams["response_mask"] == 1] < 0).all()
 
 
-def test_recorded_trajectories(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
+def test_recorded_episodes(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     """Every second step is kept; running a step again replaces it and what came after."""
     config = make_config(record_every=2)
     source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
@@ -228,14 +231,14 @@ class Calls(Script):
         """The script stays as it is."""
 
 
-def test_a_tool_result_never_makes_a_trajectory_longer_than_a_row(
+def test_a_tool_result_never_makes_an_episode_longer_than_a_row(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
     """Rows that end in the call's last token, in the result, behind it, in the second call: a step of RL is made, and fits."""
     chat = ChatFormat(tokenizer)
     (task,) = Calculator().generate(step_seed(1, 0), 1, "train")
     call = Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})])
-    turn = chat.conversation([*task.messages, call], task.tools)
+    turn = chat.conversation([*task.messages, call], task.schemas)
     wrote = [token for token, one in zip(*turn, strict=True) if one]
     given = len(turn[0]) - len(chat.tokenizer.encode("\n"))
     between = len(chat.continuation([Message("tool", "2")]))
@@ -261,7 +264,7 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
     class Seen(SampledSource):
         kinds: list[str] = []  # noqa: RUF012 - of this test alone
 
-        def sample(self, tasks: Sequence[Task], step: int) -> list[Trajectory]:
+        def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
             self.kinds += [task.kind for task in tasks[:: self.group]]
             return super().sample(tasks, step)
 

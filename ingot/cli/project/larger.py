@@ -6,13 +6,14 @@ import random
 
 from pydantic import Field
 
-from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
 from ingot.tokens.chat import Message
 
 WORDINGS = ("Which is larger, {} or {}?", "{} or {}: which is larger?", "What is the larger of {} and {}?")
 
 
-class Larger(TaskKind):
+class Larger(Environment):
     """Which of two numbers is larger, answered after a thought."""
 
     largest: int = Field(99, ge=2, description="the largest number")
@@ -22,7 +23,7 @@ class Larger(TaskKind):
         left, right = rng.sample(range(self.largest + 1), 2)
         question = rng.choice(WORDINGS).format(left, right)
         fact = f"{min(left, right)} and {max(left, right)}"
-        return make_task(self.kind, question, str(max(left, right)), fact=fact, asked=(left, right))
+        return self.ask(question, str(max(left, right)), fact=fact, asked=(left, right))
 
     def solution(self, task: Task) -> list[Message]:
         """What SFT learns from. RL needs no solution, only the score: by default, whether the answer is right."""

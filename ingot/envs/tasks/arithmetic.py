@@ -15,7 +15,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
@@ -28,7 +29,7 @@ WORDS = {
 WORDINGS = {sign: (*(each.replace("#", sign) for each in EXPRESSIONS), *WORDS[sign]) for sign in WORDS}
 
 
-class Arithmetic(TaskKind):
+class Arithmetic(Environment):
     """Sums, differences and small products, worked out column by column in the thinking trace."""
 
     label: ClassVar[str] = "arithmetic"
@@ -54,7 +55,7 @@ class Arithmetic(TaskKind):
             left, right = right, left
         question, answer = word(WORDINGS[operator], rng, left, right), work_out(left, operator, right)[1]
         asked = (left, operator, right)
-        return make_task(self.kind, question, answer, fact=arithmetic_fact(*asked), asked=asked)
+        return self.ask(question, answer, fact=arithmetic_fact(*asked), asked=asked)
 
     def _number(self, rng: random.Random) -> int:
         digits = rng.randint(self.digits_min, self.digits_max)

@@ -11,9 +11,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs import calculator as tool
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.tasks.arithmetic import WORDINGS, arithmetic_fact
+from ingot.envs.tools import calculator as tool
 from ingot.envs.verify import final_content, format_ok, same_number
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message, ToolCall
@@ -21,7 +23,7 @@ from ingot.tokens.chat import Message, ToolCall
 BEFORE, AFTER = "large numbers", "tool result"
 
 
-class Calculator(TaskKind):
+class Calculator(Environment):
     """Numbers too large for the head: the right behaviour is to call the calculator and to repeat its result."""
 
     label: ClassVar[str] = "calculator tasks"
@@ -41,13 +43,12 @@ class Calculator(TaskKind):
     def draw(self, rng: random.Random) -> Task:
         operator = rng.choice(self.operators)
         left, right = self._number(rng), self._number(rng)
-        return make_task(
-            self.kind,
+        return self.ask(
             word(WORDINGS[operator], rng, left, right),
-            tool.calculator({"expression": f"{left} {operator} {right}"}),
+            tool.calculator(f"{left} {operator} {right}"),
             fact=arithmetic_fact(left, operator, right),
             asked=(left, operator, right),
-            tools=(tool.SCHEMA,),
+            tools=(tool.CALCULATOR,),
             thinking=self.thinking,
         )
 
@@ -66,7 +67,7 @@ class Calculator(TaskKind):
 
     def _conversation(self, task: Task, expression: str) -> list[Message]:
         call = ToolCall(name=tool.NAME, arguments={"expression": expression})
-        result = tool.calculator(call.arguments)
+        result = tool.calculator(expression)
         before, after = (BEFORE, AFTER) if task.thinking else (None, None)
         return [
             Message(role="assistant", content="", thinking=before, tool_calls=[call]),
@@ -78,7 +79,7 @@ class Calculator(TaskKind):
         correct = same_number(final_content(messages), task.answer)
         well_formed = format_ok(messages, task.thinking)
         called = any(
-            call.name == tool.NAME and same_number(tool.calculator(call.arguments), task.answer)
+            call.name == tool.NAME and same_number(tool.CALCULATOR.answer_here(call.arguments), task.answer)
             for message in messages
             for call in message.tool_calls
         )

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
 from ingot.envs.tasks.arithmetic import WORDINGS as SUMS
 from ingot.envs.tasks.arithmetic import arithmetic_fact
 from ingot.envs.tasks.strings import WORDINGS as LETTERS_ASKED
@@ -19,7 +20,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PARITY = ("Is {} even or odd?", "{}: even or odd?", "Even or odd: {}")
 
 
-class NoThink(TaskKind):
+class NoThink(Environment):
     """Questions so easy that the answer comes directly: one-digit sums, the last letter of a word, even or odd."""
 
     label: ClassVar[str] = "direct questions"
@@ -54,7 +55,7 @@ class NoThink(TaskKind):
                 wordings, values, answer = PARITY, (number,), "odd" if number % 2 else "even"
                 fact = f"parity {number}"
         question = word(wordings, rng, *values)
-        return make_task(self.kind, question, answer, fact=fact, thinking=False)
+        return self.ask(question, answer, fact=fact, thinking=False)
 
     def solution(self, task: Task) -> list[Message]:
         return [Message(role="assistant", content=task.answer)]

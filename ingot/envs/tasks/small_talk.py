@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
@@ -67,7 +68,7 @@ TOPICS = _texts("""
 LETTERS = "aaabcdeeeefghiiijklmnooopqrrssttuuvwxyz"
 
 
-class SmallTalk(TaskKind):
+class SmallTalk(Environment):
     """Greetings, thanks, questions about the model itself, and questions that it must refuse."""
 
     label: ClassVar[str] = "small talk"
@@ -79,9 +80,9 @@ class SmallTalk(TaskKind):
         if rng.random() < self.refused:
             question = word(FRAMES, rng, self._topic(rng))
             fact = "".join(each for each in question.lower() if each.isalnum() or each == " ")
-            return make_task(self.kind, question, UNKNOWN, fact=fact, thinking=thinking)
+            return self.ask(question, UNKNOWN, fact=fact, thinking=thinking)
         answer = rng.choice(list(REPLIES))
-        task = make_task(self.kind, word(REPLIES[answer], rng), answer, thinking=thinking)
+        task = self.ask(word(REPLIES[answer], rng), answer, thinking=thinking)
         return replace(task, split="train")
 
     def _topic(self, rng: random.Random) -> str:

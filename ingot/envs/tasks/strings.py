@@ -18,7 +18,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok, same_number, same_text
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -36,7 +38,7 @@ WORDINGS = {
 }
 
 
-class Strings(TaskKind):
+class Strings(Environment):
     """Reverse a word, count a letter in it, name its last letter; the trace spells the word letter by letter."""
 
     label: ClassVar[str] = "string tasks"
@@ -68,7 +70,7 @@ class Strings(TaskKind):
         question = word(WORDINGS[operation], rng, self.gap.join(letters), letter)
         asked = (operation, "".join(letters), letter)
         answer = work_out(*asked, self.gap)[1]
-        return make_task(self.kind, question, answer, fact=" ".join(asked).strip(), asked=asked)
+        return self.ask(question, answer, fact=" ".join(asked).strip(), asked=asked)
 
     @property
     def gap(self) -> str:

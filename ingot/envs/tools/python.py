@@ -5,13 +5,15 @@ How well the sandbox holds depends on the machine (`sandbox/levels.py`), so the 
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
-from ingot.envs.tools.tool import DEADLINE, LONGEST_RESULT, Tool
+from ingot.envs.tools.tool import DEADLINE, LONGEST_RESULT, Tool, make_tool
 from ingot.sandbox.run import Limits, Program, run
 
+GRACE = 20.0  # seconds for the sandbox to start and to end
 NOTEBOOK = Path(__file__).with_name("notebook.py")
 SCHEMA: dict[str, Any] = {
     "name": "python",
@@ -27,14 +29,15 @@ SCHEMA: dict[str, Any] = {
 
 def python_tool(deadline: float = DEADLINE) -> Tool:
     """The tool, each call of which ends within `deadline` seconds."""
-    return Tool(SCHEMA, lambda arguments: run_python(arguments, deadline))
+
+    async def python(code: str) -> str:
+        return await asyncio.to_thread(run_python, code, deadline)  # the sandbox keeps the deadline
+
+    return make_tool(python, schema=SCHEMA, deadline=deadline + GRACE, asks=True)
 
 
-def run_python(arguments: dict[str, Any], deadline: float) -> str:
+def run_python(code: str, deadline: float) -> str:
     """What the code prints, with the last line of a traceback if it fails."""
-    code = arguments.get("code")
-    if not isinstance(code, str) or len(arguments) != 1:
-        return "error: give one argument, code, a string"
     command = (sys.executable, "-I", "-X", "utf8", "-c", NOTEBOOK.read_text(encoding="utf-8"))
     outcome = run(Program(command, stdin=code.encode("utf-8", "replace")), Limits(deadline))
     text = outcome.stdout[: 4 * LONGEST_RESULT + 1].decode("utf-8", "replace")

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from ingot.envs.task import Policy
+from ingot.envs.policy import Policy
 from ingot.evals.suite import Measured, Subject, Suite
 from ingot.inference.sampling import Sampling
 from ingot.tokens.tokenizer import Tokenizer

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from ingot.envs.config import TasksConfig
-from ingot.envs.task import Task, TaskKind
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Subject, Suite
 from ingot.evals.suites.tasks import KindConfig
@@ -37,7 +38,7 @@ class Preferences(Suite):
         """How often the right reply is the likelier one, and by how much a token."""
         chat, metrics = ChatFormat(subject.tokenizer), list[Metric]()
         for each in self.kinds:
-            kind: TaskKind = self.difficulty.kind(each.kind)
+            kind: Environment = self.difficulty.kind(each.kind)
             tasks = kind.generate(subject.task_seed, each.count, "test")
             margins = measure_margins(subject.model, chat, kind, tasks, subject.max_tokens)
             subject.stop.check()
@@ -51,7 +52,7 @@ class Preferences(Suite):
 
 
 def measure_margins(
-    model: Transformer, chat: ChatFormat, kind: TaskKind, tasks: list[Task], capacity: int
+    model: Transformer, chat: ChatFormat, kind: Environment, tasks: list[Task], capacity: int
 ) -> dict[str, float]:
     """The margin of every task, by its id."""
     from ingot.post.policy import sequence_logprobs
@@ -62,7 +63,7 @@ def measure_margins(
     for task in tasks:
         for reply in (kind.solution(task), kind.weaker(task, rng)):
             messages: list[Message] = [*task.messages, *reply]
-            tokens, mask = chat.conversation(messages, task.tools or None, task.thinking)
+            tokens, mask = chat.conversation(messages, task.schemas or None, task.thinking)
             texts.append(tokens)
             masks.append(mask)
     rows = sequence_logprobs(model, [TokenSequence(tokens) for tokens in texts], capacity)

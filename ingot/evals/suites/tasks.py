@@ -13,17 +13,20 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.calculator import NAME as CALCULATOR
 from ingot.envs.config import TaskName, TasksConfig
-from ingot.envs.offer import ToolName, find_tools
-from ingot.envs.rollout import rollout
-from ingot.envs.task import Policy, Task, TaskKind
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Episode
+from ingot.envs.play import Limits
+from ingot.envs.policy import Policy
+from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.task import Task
+from ingot.envs.tools.find import ToolName, find_tools
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
 from ingot.evals.suite import Measured, Subject, Suite
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.config import Config
+from ingot.workspace.errors import CheckFailed
 from ingot.workspace.interrupt import StopSignal
 
 
@@ -57,7 +60,7 @@ class Tasks(Suite):
     )
     difficulty: TasksConfig = Field(TasksConfig(), description="how hard each task kind is: as in training, or harder")
     tools: tuple[ToolName, ...] = Field(
-        (CALCULATOR,), description="tools that tasks may use: names, or file.py:function"
+        (), description="tools that are offered beside a task's own: names, or file.py:function"
     )
     temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
@@ -97,54 +100,63 @@ class Asked(Protocol):
 
 def measure_tasks(suite: Tasks, policy: Policy, chat: ChatFormat, asked: Asked) -> Measured:
     """The metrics of all kinds, and samples of the replies; ends between two steps of sampling if asked to."""
-    kinds: dict[str, TaskKind] = {}
+    kinds: dict[str, Environment] = {}
     requests: list[Task] = []
     for each in suite.kinds:
-        kind: TaskKind = suite.difficulty.kind(each.kind)
+        kind: Environment = suite.difficulty.kind(each.kind)
         kinds[kind.kind] = kind
         tasks = kind.generate(asked.task_seed, each.count, "test")
         requests += [task for task in tasks for _ in range(each.samples)]
-    trajectories = rollout(
+    episodes = rollout(
         requests,
         policy,
         chat,
-        temperature=suite.temperature,
-        top_p=suite.top_p,
-        max_new_tokens=suite.max_new_tokens,
-        max_tokens=asked.max_tokens,
-        max_turns=suite.max_turns,
-        seed=asked.seed,
+        kinds,
+        drawing=Drawing(suite.temperature, suite.top_p, seed=asked.seed),
+        limits=Limits(suite.max_new_tokens, asked.max_tokens, suite.max_turns),
         tools=find_tools(suite.tools),
-        score=lambda task, messages: kinds[task.kind].score(task, messages),
         between=asked.stop.check,
     )
     labels = {name: kind.label or name for name, kind in kinds.items()}
-    metrics = task_metrics(trajectories, labels)
+    metrics = task_metrics(episodes, labels)
     if suite.name:
         metrics = [
             replace(each, name=f"{suite.name}/{each.name}", label=f"{each.label} ({suite.name})") for each in metrics
         ]
-    return Measured(metrics, kept_samples(trajectories, chat, suite.kept_samples))
+    return Measured(metrics, kept_samples(episodes, chat, suite.kept_samples))
 
 
-def task_metrics(trajectories: Sequence[Trajectory], labels: Mapping[str, str]) -> list[Metric]:
-    """Accuracy and form per kind and over all; tool calls where tasks have tools; pass@k where there are k samples."""
+def task_metrics(episodes: Sequence[Episode], labels: Mapping[str, str]) -> list[Metric]:
+    """Accuracy and form per kind and over all; tool calls where tasks have tools; pass@k where there are k samples.
+
+    Episodes whose environment failed are no wrong answers: they are left out, and their share is a metric of its own.
+    """
     metrics = []
+    failed = [each for each in episodes if each.failed]
+    if failed:
+        metrics.append(_mean("failed", episodes, _failed, f"Environment failed ({failed[0].score.error})"))
+        episodes = [each for each in episodes if not each.failed]
+    if not episodes:
+        raise CheckFailed(
+            f"the environment failed in every episode: {failed[0].score.error}",
+            place=failed[0].task.kind,
+            fix="try it with `ingot env test`",
+        )
     for kind, label in labels.items():
-        members = [each for each in trajectories if each.task.kind == kind]
+        members = [each for each in episodes if each.task.kind == kind]
         if members:
             metrics.append(_mean(f"accuracy/{kind}", members, _correct, f"Accuracy, {label}"))
             metrics.append(_mean(f"format/{kind}", members, _well_formed, f"Well formed, {label}"))
-    metrics.append(_mean("accuracy/all", trajectories, _correct, "Accuracy, all tasks"))
-    metrics.append(_mean("format/all", trajectories, _well_formed, "Well formed, all tasks"))
-    callers = [each for each in trajectories if "tool_call_success" in each.score.detail]
+    metrics.append(_mean("accuracy/all", episodes, _correct, "Accuracy, all tasks"))
+    metrics.append(_mean("format/all", episodes, _well_formed, "Well formed, all tasks"))
+    callers = [each for each in episodes if "tool_call_success" in each.score.detail]
     if callers:
         metrics.append(_mean("tool_call_success", callers, _called, "Right tool call"))
-    return metrics + _pass_metrics(trajectories)
+    return metrics + _pass_metrics(episodes)
 
 
-def _pass_metrics(trajectories: Sequence[Trajectory]) -> list[Metric]:
-    samples = _by_task(trajectories, _correct)
+def _pass_metrics(episodes: Sequence[Episode]) -> list[Metric]:
+    samples = _by_task(episodes, _correct)
     k = min(len(values) for values in samples.values())
     if k < 2:
         return []
@@ -158,10 +170,10 @@ def _pass_metrics(trajectories: Sequence[Trajectory]) -> list[Metric]:
     ]
 
 
-def kept_samples(trajectories: Sequence[Trajectory], chat: ChatFormat, per_kind: int) -> list[dict[str, Any]]:
+def kept_samples(episodes: Sequence[Episode], chat: ChatFormat, per_kind: int) -> list[dict[str, Any]]:
     """The first reply to each of the first tasks of every kind: the same tasks after every stage."""
-    kept: dict[str, dict[str, Trajectory]] = defaultdict(dict)
-    for each in trajectories:
+    kept: dict[str, dict[str, Episode]] = defaultdict(dict)
+    for each in episodes:
         if len(kept[each.task.kind]) < per_kind:
             kept[each.task.kind].setdefault(each.task.id, each)
     return [
@@ -178,24 +190,28 @@ def kept_samples(trajectories: Sequence[Trajectory], chat: ChatFormat, per_kind:
     ]
 
 
-def _mean(name: str, members: Sequence[Trajectory], value: Callable[[Trajectory], float], label: str) -> Metric:
+def _mean(name: str, members: Sequence[Episode], value: Callable[[Episode], float], label: str) -> Metric:
     return metric_of_units(name, task_means(_by_task(members, value)), label)
 
 
-def _by_task(members: Sequence[Trajectory], value: Callable[[Trajectory], float]) -> dict[str, list[float]]:
+def _by_task(members: Sequence[Episode], value: Callable[[Episode], float]) -> dict[str, list[float]]:
     samples: dict[str, list[float]] = defaultdict(list)
     for each in members:
         samples[each.task.id].append(value(each))
     return samples
 
 
-def _correct(trajectory: Trajectory) -> float:
-    return float(trajectory.score.correct)
+def _failed(episode: Episode) -> float:
+    return float(episode.failed)
 
 
-def _well_formed(trajectory: Trajectory) -> float:
-    return float(trajectory.score.format_ok)
+def _correct(episode: Episode) -> float:
+    return float(episode.score.correct)
 
 
-def _called(trajectory: Trajectory) -> float:
-    return trajectory.score.detail["tool_call_success"]
+def _well_formed(episode: Episode) -> float:
+    return float(episode.score.format_ok)
+
+
+def _called(episode: Episode) -> float:
+    return episode.score.detail["tool_call_success"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ingot.envs.trajectory import Trajectory
+from ingot.envs.episode import Episode
 from ingot.post.algorithm import RlAlgorithm, Samples, Stamped
 
 if TYPE_CHECKING:
@@ -44,20 +44,19 @@ class Grpo(RlAlgorithm):
     def wants_reference(self) -> bool:
         return self.reference_weight > 0
 
-    def reward(self, trajectory: Trajectory) -> float:
+    def reward(self, episode: Episode) -> float:
         """The verifier's reward, or a smaller one for an answer that is only well formed."""
-        return max(trajectory.score.reward, self.format_reward * trajectory.score.format_ok)
+        return max(episode.score.reward, self.format_reward * episode.score.format_ok)
 
     def advantages(self, samples: Samples) -> Stamped:
-        rewards = [self.reward(trajectory) for trajectory in samples.trajectories]
+        rewards = [None if episode.failed else self.reward(episode) for episode in samples.episodes]
         stamped = group_advantages(rewards, samples.group, self.divide_by_std)
-        starts = range(0, len(rewards), samples.group)
-        spread = [statistics.pstdev(rewards[start : start + samples.group]) for start in starts]
+        spread = [statistics.pstdev(known) for known in _known(rewards, samples.group) if known]
         metrics = {
             "reward_std": sum(spread) / len(spread),
             "mixed_groups": sum(value > 0 for value in spread) / len(spread),
         }
-        return [[value] * each.length for value, each in zip(stamped, samples.trajectories, strict=True)], metrics
+        return [[value] * each.length for value, each in zip(stamped, samples.episodes, strict=True)], metrics
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
         from ingot.train.terms import PolicyGradient, ReferenceDivergence
@@ -65,13 +64,22 @@ class Grpo(RlAlgorithm):
         return [PolicyGradient(self.clip_low, self.clip_high), ReferenceDivergence(self.reference_weight)]
 
 
-def group_advantages(rewards: Sequence[float], group: int, divide_by_std: bool) -> list[float]:
-    """The advantage of every reward within its group; `rewards` lists the groups one after another."""
+def group_advantages(rewards: Sequence[float | None], group: int, divide_by_std: bool) -> list[float]:
+    """The advantage of every reward within its group; `rewards` lists the groups one after another.
+
+    None stands for an episode whose environment failed: it is no part of its group, and has no advantage.
+    """
     advantages = []
-    for start in range(0, len(rewards), group):
-        members = rewards[start : start + group]
+    for start, known in zip(range(0, len(rewards), group), _known(rewards, group), strict=True):
         # exactly 0 where all are equal: what rounding leaves of 0.1 − 0.1 is as good as a real advantage to Muon
-        mean = statistics.mean(members)
-        scale = statistics.stdev(members) + STD_EPSILON if divide_by_std else 1.0
-        advantages += [(reward - mean) / scale for reward in members]
+        mean = statistics.mean(known) if known else 0.0
+        scale = statistics.stdev(known) + STD_EPSILON if divide_by_std and len(known) > 1 else 1.0
+        members = rewards[start : start + group]
+        advantages += [0.0 if reward is None else (reward - mean) / scale for reward in members]
     return advantages
+
+
+def _known(rewards: Sequence[float | None], group: int) -> list[list[float]]:
+    """The rewards that are known, group by group."""
+    starts = range(0, len(rewards), group)
+    return [[reward for reward in rewards[start : start + group] if reward is not None] for start in starts]

@@ -18,7 +18,7 @@ class ReverseKl(DistillAlgorithm):
 
     def advantages(self, samples: Samples) -> Stamped:
         rows, total, count = [], 0.0, 0
-        for each, teacher in zip(samples.trajectories, samples.frozen_logprobs(), strict=True):
+        for each, teacher in zip(samples.episodes, samples.frozen_logprobs(), strict=True):
             row = [t - s for t, s in zip(teacher, each.logprobs(), strict=True)]
             rows.append(row)
             total -= sum(a for a, sampled in zip(row, each.sampled(), strict=True) if sampled)

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from ingot.envs.tools.tool import REFUSED, Tool, call_tool
+from ingot.envs.tools.tool import REFUSED, Tool, call_tool, schemas
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import IngotError
@@ -131,9 +131,9 @@ class Conversation:
     def _turn(self) -> Generator[Piece, None, None]:
         sampling = replace(self.sampling, seed=self.sampling.seed + self._turns)
         self._turns += 1
-        schemas = [tool.schema for tool in (self.tools or {}).values()]
+        offered = schemas((self.tools or {}).values())
         try:
-            with closing(self.model.reply(self.messages, schemas, self.thinking, sampling)) as pieces:
+            with closing(self.model.reply(self.messages, offered, self.thinking, sampling)) as pieces:
                 yield from pieces
         finally:
             said = self.model.said()

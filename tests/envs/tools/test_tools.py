@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
 from ingot.cli.tools import choose_tools
-from ingot.envs.tools.functions import load_functions
-from ingot.envs.tools.functions_worker import HintError, check, describe, problem, schema_of
-from ingot.envs.tools.python import run_python
+from ingot.envs.tools.find import find_tools
+from ingot.envs.tools.python import python_tool, run_python
+from ingot.envs.tools.tool import call_tool
+from ingot.envs.tools.worker import HintError, check, describe, problem, schema_of
+from ingot.tokens.chat import ToolCall
 from ingot.workspace.errors import ArtifactError, IngotError
 
 jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema to compare with")
@@ -68,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_functions_of_a_file_are_tools(folder: Path) -> None:
-    tools = load_functions(folder / "my_tools.py", deadline=1.0)
+    tools = find_tools([str(folder / "my_tools.py")], deadline=1.0)
     assert list(tools) == ["weather", "table", "who", "sleep", "fail", "leave"]
     assert tools["weather"].schema == {
         "name": "weather",
@@ -84,7 +87,7 @@ def test_functions_of_a_file_are_tools(folder: Path) -> None:
             "additionalProperties": False,
         },
     }
-    run = {name: tool.run for name, tool in tools.items()}
+    run = {name: lambda given, tool=tool: asyncio.run(tool.answer(given)) for name, tool in tools.items()}
     assert run["weather"]({"city": "Zürich", "days": 2}) == "Zürich: 40 C"
     assert run["table"]({"rows": [{"a": 1, "b": 2.5}, {}]}) == "[3.5, 0]"
     assert run["weather"]({"city": 5}) == "error: city must be a string, not 5"
@@ -106,7 +109,10 @@ def test_functions_of_a_file_are_tools(folder: Path) -> None:
 def test_a_call_that_misses_its_deadline_ends_with_all_that_it_started(tmp_path: Path) -> None:
     source = "import subprocess, time\n\ndef start() -> None:\n    subprocess.Popen(['sleep', '60']).wait()\n"
     (tmp_path / "tools.py").write_text(source.replace("'60'", f"'60', '{os.getpid()}.25'"))
-    assert load_functions(tmp_path / "tools.py", deadline=1.0)["start"].run({}) == "error: no answer in 1 seconds"
+    assert (
+        asyncio.run(find_tools([str(tmp_path / "tools.py")], deadline=1.0)["start"].answer({}))
+        == "error: no answer in 1 seconds"
+    )
     mark, deadline = f"{os.getpid()}.25".encode(), time.monotonic() + 10
     while (left := [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _text(path)]) and (
         time.monotonic() < deadline
@@ -203,12 +209,12 @@ def test_arguments_are_checked_as_jsonschema_checks_them(hints: list[Any], value
 def test_a_file_that_holds_no_tools_is_refused(tmp_path: Path, source: str, said: str) -> None:
     (tmp_path / "bad.py").write_text(source)
     with pytest.raises(ArtifactError, match=said):
-        load_functions(tmp_path / "bad.py")
+        find_tools([str(tmp_path / "bad.py")])
 
 
 def test_python_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     def run(code: str, deadline: float = 20.0) -> str:
-        return run_python({"code": code}, deadline)
+        return run_python(code, deadline)
 
     assert run("print('hé')\n6 * 7") == "hé\n42\n"
     assert run("x = 1") == "(nothing was printed)"
@@ -228,14 +234,15 @@ def test_python_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert run(hiding, 0.5) == "error: stopped after 0.5 seconds"
     time.sleep(1.5)
     assert not left.exists()  # what the code started ends with it
-    assert run_python({"program": "1"}, 1.0) == "error: give one argument, code, a string"
+    said = asyncio.run(python_tool().answer({"program": "1"}))
+    assert said == "error: the argument code is missing"
 
 
 def test_the_list_of_tools(folder: Path) -> None:
     tools = choose_tools(f"calculator, python,{folder / 'my_tools.py'}", 5.0)
     assert list(tools)[:3] == ["calculator", "python", "weather"]
     assert [tool.asks for tool in tools.values()][:3] == [False, True, True]
-    assert tools["calculator"].run({"expression": "12*34"}) == "408"
+    assert call_tool(tools, ToolCall("calculator", {"expression": "12*34"})) == "408"
     assert choose_tools("none", 5.0) == {}
     with pytest.raises(IngotError, match="there is no tool search"):
         choose_tools("search", 5.0)

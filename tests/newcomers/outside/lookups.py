@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from ingot.envs.task import Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
 from ingot.tokens.chat import Message, ToolCall
 
 COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white", "blood": "red", "sun": "yellow"}
-SCHEMA = {"name": "lookup", "parameters": {"type": "object", "properties": {"thing": {"type": "string"}}}}
 
 
 def lookup(thing: str) -> str:
@@ -16,12 +16,14 @@ def lookup(thing: str) -> str:
     return COLOURS.get(thing, "error: no such thing")
 
 
-class Colours(TaskKind):
+class Colours(Environment):
     """The colour of a thing, by a tool."""
+
+    tools = (lookup,)
 
     def draw(self, rng: random.Random) -> Task:
         thing, number = rng.choice(sorted(COLOURS)), rng.randint(1, 99)
-        return make_task(self.kind, f"{number}. Colour of {thing}?", COLOURS[thing], tools=(SCHEMA,), thinking=False)
+        return self.ask(f"{number}. Colour of {thing}?", COLOURS[thing], thinking=False)
 
     def solution(self, task: Task) -> list[Message]:
         call = ToolCall("lookup", {"thing": task.question.split()[-1].strip("?")})

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ingot.checkpoints.checkpoint import save_checkpoint
-from ingot.envs.tools.tool import Tool
+from ingot.envs.tools.tool import make_tool
 from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
@@ -29,7 +29,7 @@ from tests.serve.speaker import FAREWELL, GREETING, QUESTION, SCHEMA, trained_sp
 
 CALL = '<tool_call>{"name": "times", "arguments": {"a": 12, "b": 34}}</tool_call>'
 ANSWER = f"<think>call it</think>\n{CALL}\n→ 408\n<think>done</think>\nIt is 408 — ja.\n"
-TOOLS = {"times": Tool(SCHEMA, lambda arguments: str(arguments["a"] * arguments["b"]), asks=False)}
+TOOLS = {"times": make_tool(lambda a, b: str(a * b), schema=SCHEMA, asks=False, here=True)}
 Typed = str | type[BaseException]
 
 
@@ -206,11 +206,11 @@ def test_a_tool_that_asks_runs_when_the_user_says_so(
 ) -> None:
     ran: list[dict[str, Any]] = []
 
-    def run(arguments: dict[str, Any]) -> str:
+    def run(**arguments: Any) -> str:
         ran.append(arguments)
         return "408"
 
-    asking = {"times": Tool(SCHEMA, run)}
+    asking = {"times": make_tool(run, schema=SCHEMA, here=True)}
     script = lambda body: text("done") if body["messages"][-1]["role"] == "tool" else calls("times", '{"a": 1}')  # noqa: E731
     with fake_server(script) as server:
         said = keyboard(server.url, "go", answer, tools=asking)
@@ -221,7 +221,7 @@ def test_a_tool_that_asks_runs_when_the_user_says_so(
 def test_always_is_remembered_and_nobody_to_ask_means_no(
     keyboard: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = {"times": Tool(SCHEMA, lambda arguments: "408")}
+    asking = {"times": make_tool(lambda **given: "408", schema=SCHEMA, here=True)}
     script = lambda body: text("done") if body["messages"][-1]["role"] == "tool" else calls("times", '{"a": 1}')  # noqa: E731
     with fake_server(script) as server:
         said = keyboard(server.url, "go", "a", "go again", tools=asking)

@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
-from ingot.envs.tools.tool import LONGEST_RESULT, Tool
+from ingot.envs.tools.tool import LONGEST_RESULT, Tool, make_tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
@@ -28,7 +28,7 @@ from tests.serve.speaker import (
     trained_speaker,
 )
 
-TOOLS = {"times": Tool(SCHEMA, lambda arguments: str(arguments["a"] * arguments["b"]), asks=False)}
+TOOLS = {"times": make_tool(lambda a, b: str(a * b), schema=SCHEMA, asks=False, here=True)}
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +98,10 @@ def test_a_message_to_which_nothing_was_said_is_taken_back(speaker: Transformer)
 
 
 def test_a_call_that_is_stopped_has_an_answer(speaker: Transformer) -> None:
-    def stop(arguments: dict[str, Any]) -> str:
+    def stop(**arguments: Any) -> str:
         raise KeyboardInterrupt
 
-    conversation = make_conversation(speaker, {"times": Tool(SCHEMA, stop, asks=False)})
+    conversation = make_conversation(speaker, {"times": make_tool(stop, schema=SCHEMA, asks=False, here=True)})
     with pytest.raises(KeyboardInterrupt):
         list(conversation.say(QUESTION))
     assert conversation.messages[-1] == Message("tool", STOPPED)
@@ -114,7 +114,7 @@ def test_a_tool_that_is_not_there_is_named_to_the_model(speaker: Transformer) ->
 
 
 def test_a_long_result_is_cut(speaker: Transformer) -> None:
-    book = {"times": Tool(SCHEMA, lambda arguments: "x" * (LONGEST_RESULT + 5), asks=False)}
+    book = {"times": make_tool(lambda a, b: "x" * (LONGEST_RESULT + 5), schema=SCHEMA, asks=False, here=True)}
     conversation = make_conversation(speaker, book)
     with pytest.raises(IngotError, match="tokens, the model holds 256"):
         list(conversation.say(QUESTION))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ingot.envs.tools.tool import Tool
+from ingot.envs.tools.tool import make_tool
 from ingot.inference.client import Client
 from ingot.serve.ui.proxy import make_proxy
 from ingot.serve.ui.serve import add_page
@@ -21,8 +21,8 @@ from tests.report.browsing import WIDE
 CALCULATOR = {"name": "calculator", "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}}}
 PYTHON = {"name": "python", "description": "Runs code.", "parameters": {"type": "object"}}
 TOOLS = {
-    "calculator": Tool(CALCULATOR, lambda arguments: {"6*7": "42"}[arguments["expression"]], asks=False),
-    "python": Tool(PYTHON, lambda arguments: f"ran {arguments['code']}"),
+    "calculator": make_tool(lambda expression: {"6*7": "42"}[expression], schema=CALCULATOR, asks=False, here=True),
+    "python": make_tool(lambda code: f"ran {code}", schema=PYTHON, here=True),
 }
 
 

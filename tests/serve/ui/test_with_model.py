@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingot.checkpoints.checkpoint import save_checkpoint
-from ingot.envs.tools.tool import Tool
+from ingot.envs.tools.tool import make_tool
 from ingot.serve.ui.serve import _with_model, add_page
 from tests.report.browsing import CHROMIUM, texts
 from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium (apt-get install chromium)"),
 ]
-TOOLS = {"times": Tool(SCHEMA, lambda arguments: str(arguments["a"] * arguments["b"]))}
+TOOLS = {"times": make_tool(lambda a, b: str(a * b), schema=SCHEMA, here=True)}
 
 
 @pytest.fixture(scope="module")

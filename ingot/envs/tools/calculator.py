@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
+
+from ingot.envs.tools.tool import make_tool
 
 NAME = "calculator"
 # every task's prompt carries this text: short, because a small model reads it again and again
@@ -30,11 +31,8 @@ class CalculatorError(ValueError):
     """Why an expression has no value here."""
 
 
-def calculator(arguments: Mapping[str, Any]) -> str:
-    """The tool as the model sees it: the value as text, or "error: …"."""
-    expression = arguments.get("expression")
-    if not isinstance(expression, str) or len(arguments) != 1:
-        return "error: give one argument, expression, a string"
+def calculator(expression: str) -> str:
+    """The exact value of an expression as text, or "error: …"."""
     try:
         return format_value(evaluate(expression))
     except CalculatorError as error:
@@ -102,3 +100,6 @@ def _apply(operator: ast.operator, left: Fraction, right: Fraction) -> Fraction:
             return left % right
         case _:
             raise CalculatorError("only + - * / // %")
+
+
+CALCULATOR = make_tool(calculator, schema=SCHEMA, asks=False, here=True)

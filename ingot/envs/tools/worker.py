@@ -1,7 +1,8 @@
-"""The process in which the functions of a user's file run as tools; started by `functions.py` with the file's path.
+"""The process in which the functions of a user's file run as tools; children.py starts it with a file's path or a module's name.
 
-Standard library only. It speaks JSON, a line at a time: first what the file offers ({"schemas": […]} or {"error": text}),
-then for every request {"name", "arguments"} one answer {"result": text}. What the functions print goes to stderr.
+Standard library only. It speaks JSON, a line at a time: {} is answered when the file is loaded, {"describe": true} by what the
+file offers ({"schemas": […]}), {"name", "arguments"} by {"result": text}; or {"error": text}, if the file is no good. What the
+functions print goes to stderr.
 
 A schema is made from a signature: every parameter needs a hint, and its arguments are checked against it before the call.
 The first paragraph of the docstring describes the tool, lines "name: text" below "Args:" describe its parameters.
@@ -28,14 +29,19 @@ class HintError(Exception):
     """A function that cannot be offered as a tool, and why."""
 
 
-def describe(function: Callable[..., Any]) -> dict[str, Any]:
-    """The OpenAI function schema of a Python function."""
-    hints = typing.get_type_hints(function, include_extras=True)
+def describe(function: Callable[..., Any], ignore: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The OpenAI function schema of a Python function, without the parameters to `ignore`."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise HintError(f"{function.__name__}: a type hint cannot be read: NameError: {error}") from None
     text = inspect.getdoc(function) or ""
     about = dict(re.findall(r"^\s+(\w+)(?: \([^)]*\))?: (.+)$", text.partition("Args:")[2], re.MULTILINE))
     properties: dict[str, Any] = {}
     required = []
     for name, parameter in inspect.signature(function).parameters.items():
+        if name in ignore:
+            continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise HintError(f"{function.__name__}: {parameter} cannot be given by name")
         if name not in hints:
@@ -121,22 +127,41 @@ def call(function: Callable[..., Any], schema: dict[str, Any], arguments: dict[s
         return f"error: {type(error).__name__}: {error}"
 
 
-def load(path: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """The public functions that a file defines, with their schemas."""
+def load(source: str) -> types.ModuleType:
+    """The module of a file or of that name."""
+    if not source.endswith(".py"):
+        sys.path[:] = json.loads(sys.argv[2])  # what the caller could import
+        return importlib.import_module(source)
+    path = Path(source)
     sys.path[0] = str(path.parent)  # as if the file itself had been started: it may import its neighbours
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None  # the path ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
-    functions = {
-        name: value
+    return module
+
+
+def offers(module: types.ModuleType) -> list[dict[str, Any]]:
+    """The schemas of the public functions that a module defines."""
+    functions = [
+        value
         for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == path.stem and not name.startswith("_")
-    }
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
     if not functions:
         raise HintError("the file defines no public function")
-    return {name: (function, describe(function)) for name, function in functions.items()}
+    return [describe(function) for function in functions]
+
+
+def answer(module: types.ModuleType, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request."""
+    if not request:
+        return {"ready": True}
+    if "describe" in request:
+        return {"schemas": offers(module)}
+    function = getattr(module, request["name"])
+    return {"result": call(function, describe(function), request["arguments"])}
 
 
 def main() -> None:
@@ -144,22 +169,21 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # a function that prints must not write between the answers
 
-    def answer(value: dict[str, Any]) -> None:
+    def send(value: dict[str, Any]) -> None:
         answers.write(json.dumps(value) + "\n")
         answers.flush()
 
     try:
-        functions = load(Path(sys.argv[1]))
-    except HintError as error:
-        answer({"error": str(error)})
-        return
+        module = load(sys.argv[1])
     except Exception as error:  # noqa: BLE001 - the user's file may fail in any way; the user is told how
-        answer({"error": f"it cannot be imported: {type(error).__name__}: {error}"})
+        sys.stdin.readline()
+        send({"error": f"it cannot be imported: {type(error).__name__}: {error}"})
         return
-    answer({"schemas": [schema for _, schema in functions.values()]})
     for line in sys.stdin:
-        request = json.loads(line)
-        answer({"result": call(*functions[request["name"]], request["arguments"])})
+        try:
+            send(answer(module, json.loads(line)))
+        except HintError as error:
+            send({"error": str(error)})
 
 
 if __name__ == "__main__":

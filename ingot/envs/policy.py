@@ -1,0 +1,44 @@
+"""What writes the replies of an episode: a sampling engine, or a script in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ingot.inference.sampling import Sampling
+
+
+class Completion(Protocol):
+    """What a policy wrote: its tokens with the stop token, their log-probabilities, and which weights drew each."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def logprobs(self) -> Sequence[float]: ...
+
+    @property
+    def versions(self) -> Sequence[int]: ...
+
+
+class Writing(Completion, Protocol):
+    """A completion on its way: `finish` says why it ended, and is None until it has."""
+
+    @property
+    def finish(self) -> str | None: ...
+
+
+class Policy(Protocol):
+    """Continues token sequences, many at a time."""
+
+    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[Completion]:
+        """One completion per prompt, in the same order."""
+
+    def submit(self, prompt: list[int], sampling: Sampling, *, follows: Any = None) -> Writing:
+        """Begin a completion; `follows` is the one before it in the same conversation."""
+
+    def step(self) -> None:
+        """Move all completions on that were begun."""
+
+    def cancel(self, request: Any) -> None:
+        """Give up a completion; one that has ended stays as it is."""
