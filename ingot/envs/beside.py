@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import queue
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -38,14 +38,14 @@ class Beside(Generic[Owner]):
     """Work that is running, by who waits for it. Only the thread that begins work may use it; `with` ends all of it."""
 
     def __init__(self) -> None:
-        self._running: set[Future[None]] = set()
+        self._running: dict[Future[None], Owner] = {}
         self._arrived: queue.SimpleQueue[tuple[Owner, Any, EnvironmentFailed | None]] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def __bool__(self) -> bool:
         """Whether anything is running."""
-        self._running = {each for each in self._running if not each.done()}
+        self._running = {each: owner for each, owner in self._running.items() if not each.done()}
         return bool(self._running)
 
     def __enter__(self) -> Beside[Owner]:
@@ -62,7 +62,8 @@ class Beside(Generic[Owner]):
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="ingot-beside", daemon=True)
             self._thread.start()
-        self._running.add(asyncio.run_coroutine_threadsafe(self._finish(owner, work, seconds, what), self._loop))
+        running = asyncio.run_coroutine_threadsafe(self._finish(owner, work, seconds, what), self._loop)
+        self._running[running] = owner
 
     def ended(self, wait: float) -> list[tuple[Owner, Any, EnvironmentFailed | None]]:
         """What has ended since the last time: (owner, result, None) or (owner, None, failure); waits so long for the first."""
@@ -75,11 +76,11 @@ class Beside(Generic[Owner]):
         except queue.Empty:
             return found
 
-    def cancel(self) -> None:
-        """Cancel all that is running: nobody waits for it any more."""
-        for each in self._running:
+    def cancel(self, keep: Collection[Owner] = ()) -> None:
+        """Cancel what is running for others than these: nobody waits for it any more."""
+        for each in [each for each, owner in self._running.items() if owner not in keep]:
             each.cancel()
-        self._running.clear()
+            del self._running[each]
 
     async def _finish(self, owner: Owner, work: Work, seconds: float, what: str) -> None:
         result, failure = None, None

@@ -42,7 +42,6 @@ from ingot.envs.verify import final_content, format_ok, parse_number, same_numbe
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.kinds import Kind, Kinds
-from ingot.workspace.outside import is_outside
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SOLVES = "correct"  # the reward of this name says whether a task is solved
@@ -88,7 +87,7 @@ class Environment(Kind):
     def kind(self) -> str:
         """A short name, for ids and metrics: a built-in kind's file, another one's class in lower case."""
         name = self.kind_name()
-        return name if not is_outside(name) else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+        return name if ":" not in name else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
 
     # -- tasks
 

@@ -65,15 +65,19 @@ class Game:
         self.environment, self.chat, self.limits = environment, chat, limits
         self.tools = {**more_tools, **{tool.name: tool for tool in task.tools}}
         self.episode = Episode(task, [self._segment(task.messages, task.thinking)])
-        self.has_state = False
+        self.setting_up = self.has_state = self.tearing_down = False
+
+    def take_state(self, state: Any) -> None:
+        """The state is there; from now on it must be torn down."""
+        self.episode.state, self.setting_up, self.has_state = state, False, True
 
     def play(self) -> Play[None]:
         """The episode, until it is scored and its state is torn down."""
         episode = self.episode
         try:
             if self._has("setup"):
-                self.has_state = True
-                episode.state = yield self._hook("setup", episode.task)
+                self.setting_up = True
+                self.take_state((yield self._hook("setup", episode.task)))
             episode.ended = yield from self._turns()
             work = lambda: self.environment.judge(episode)  # noqa: E731
             episode.score = yield from self._timed("judging", Aside(work, self.limits.judge_seconds, "judging"))
@@ -184,9 +188,10 @@ class Game:
 
     def _tear_down(self) -> Play[None]:
         if self.has_state:
-            self.has_state = False
+            self.has_state, self.tearing_down = False, True
             state, self.episode.state = self.episode.state, None
             yield self._hook("teardown", state)
+            self.tearing_down = False
 
     def _has(self, hook: str) -> bool:
         """Whether the environment has this hook of its own."""

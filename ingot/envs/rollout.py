@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -221,15 +221,25 @@ class _Player:
         """After Ctrl-C, an error, or a caller that has enough: nothing stays behind."""
         for turn in self.writing:
             self.policy.cancel(turn)
-        self.beside.cancel()
+        setting_up = {run for run in self.open if run.game.setting_up}  # what they make must be torn down
+        self.beside.cancel(keep=setting_up | {run for run in self.open if run.game.tearing_down})
+        self._wait(setting_up)
         for run in self.open:
             run.game.episode.ended = "cancelled"
             if run.game.has_state:
                 teardown, state = run.game.environment.teardown, run.game.episode.state
                 self.beside.begin(run, lambda t=teardown, s=state: call(t, s), self.limits.hook_seconds, "teardown")  # type: ignore[misc]
+        self._wait(())
+
+    def _wait(self, setting_up: Collection[_Run]) -> None:
+        """Wait for the work that is running; states that it makes are kept."""
         stop = time.monotonic() + CLOSE_SECONDS
-        while self.beside and time.monotonic() < stop:
-            self.beside.ended(WAIT_SECONDS)
+        more = True
+        while more and time.monotonic() < stop:
+            more = bool(self.beside)  # first, because the last result may arrive after it
+            for run, result, failure in self.beside.ended(WAIT_SECONDS):
+                if run in setting_up and failure is None:
+                    run.game.take_state(result)
 
 
 def _sample_numbers(tasks: Sequence[Task]) -> list[int]:

@@ -44,6 +44,10 @@ class EvalConfig(Config):
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: the GPU if there is one")
 
+    def outside(self) -> dict[str, str]:
+        """The files that suites read."""
+        return {name: found for suite in self.suites for name, found in suite.outside().items()}
+
 
 class ClaimConfig(Config):
     """One claim: a metric of a stage is above (or below) another stage's, a number, or a baseline.

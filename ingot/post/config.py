@@ -58,7 +58,8 @@ class SftConfig(LanguageConfig):
 
     def outside(self) -> dict[str, str]:
         """The conversation files; one that is not there is an error when the stage reads it, with the file named."""
-        return {name: fingerprint(Path(name)) for name in self.files if Path(name).is_file()}
+        read = {} if self.tasks is None else self.tasks.outside()
+        return read | {name: fingerprint(Path(name)) for name in self.files if Path(name).is_file()}
 
 
 class SamplingConfig(TrainingConfig):
@@ -78,6 +79,10 @@ class SamplingConfig(TrainingConfig):
     def step_tokens(self) -> int:
         """A row for each sample at the most."""
         return self.prompts_per_step * self.group * self.sequence_length
+
+    def outside(self) -> dict[str, str]:
+        """The files of its tasks."""
+        return self.tasks.outside()
 
 
 class PreferConfig(TrainingConfig):
@@ -106,6 +111,10 @@ class PreferConfig(TrainingConfig):
     def step_tokens(self) -> int:
         """A row for each answer at the most."""
         return 2 * self.batch_pairs * self.sequence_length
+
+    def outside(self) -> dict[str, str]:
+        """The files of its tasks."""
+        return self.tasks.outside()
 
     @model_validator(mode="after")
     def _whole_answers(self) -> PreferConfig:

@@ -147,6 +147,10 @@ class KindsByName(Config):
         given = (self.model_extra or {}).get(name)
         return self.kinds.find(name)() if given is None else given
 
+    def outside(self) -> dict[str, str]:
+        """What the kinds read besides their options."""
+        return {name: found for kind in (self.model_extra or {}).values() for name, found in kind.outside().items()}
+
     @model_validator(mode="after")
     def _read_kinds(self, info: ValidationInfo) -> Self:
         found = self.__pydantic_extra__ or {}

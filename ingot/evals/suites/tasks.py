@@ -77,6 +77,10 @@ class Tasks(Suite):
             raise ValueError("several samples per task need a temperature above 0: greedy samples are all the same")
         return self
 
+    def outside(self) -> dict[str, str]:
+        """The files of its tasks."""
+        return self.difficulty.outside()
+
     def measure(self, subject: Subject) -> Measured:
         """The metrics of all kinds, and samples of the replies."""
         return measure_tasks(self, subject.engine, ChatFormat(subject.tokenizer), subject)

@@ -1,0 +1,78 @@
+"""An environment whose tasks are rows of files.
+
+    class Trivia(FileEnvironment):
+        def read(self, row, place):
+            return self.ask(row["question"], row["answer"])
+
+    trivia.py:Trivia: {train: [train.jsonl], test: [test.jsonl]}     the files' own splits
+    trivia.py:Trivia: {files: [all.jsonl]}                           split by a hash of the question
+
+A question comes once. A train row whose question is in a test file is left out: what is held out stays held out.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from ingot.envs.environment import Environment
+from ingot.envs.rows import Row, fingerprints, read_rows
+from ingot.envs.task import Split, Task
+from ingot.workspace.errors import DataError
+
+FORMS = "JSONL (also compressed), Parquet, or hf:NAME:SPLIT"
+
+
+class FileEnvironment(Environment):
+    """Tasks from rows of files; `read` makes a task of a row."""
+
+    train: tuple[str, ...] = Field((), description=f"files of train tasks: {FORMS}")
+    test: tuple[str, ...] = Field((), description="files of held-out tasks")
+    files: tuple[str, ...] = Field((), description="files whose rows are split by a hash of the question, four to one")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.files and (self.train or self.test):
+            raise ValueError("give either `files`, or `train` and `test`")
+        return self
+
+    @abstractmethod
+    def read(self, row: Row, place: str) -> Task | None:
+        """The task of a row (`self.ask`), or None if the row is none; `place` is the file and line, for errors."""
+
+    def rows(self, split: Split) -> Sequence[Task]:
+        """All tasks of a split, each once."""
+        if not (self.files or self.train or self.test):
+            raise DataError(
+                "no files are given",
+                place=f"task kind {self.kind}",
+                fix=f"write {self.kind}: {{train: [FILE], test: [FILE]}}, each {FORMS}",
+            )
+        return self._splits[split]
+
+    def outside(self) -> dict[str, str]:
+        """The files are part of what a stage works on."""
+        return fingerprints((*self.train, *self.test, *self.files))
+
+    @cached_property
+    def _splits(self) -> dict[Split, list[Task]]:
+        test = self._tasks(self.test, "test")
+        held_out = {task.id for task in test}
+        train = [task for task in self._tasks(self.train, "train") if task.id not in held_out]
+        for task in self._tasks(self.files, None):
+            (test if task.split == "test" else train).append(task)
+        return {"train": train, "test": test}
+
+    def _tasks(self, specs: tuple[str, ...], split: Split | None) -> list[Task]:
+        tasks: dict[str, Task] = {}
+        for spec in specs:
+            for place, row in read_rows(spec):
+                task = self.read(row, place)
+                if task is not None:
+                    tasks.setdefault(task.id, replace(task, split=split or task.split))
+        return list(tasks.values())
