@@ -14,6 +14,7 @@ from ingot import __version__
 from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
+from ingot.cli.env import env_app
 from ingot.cli.help import App, Group
 from ingot.cli.model import model_app
 from ingot.cli.new import new_command
@@ -54,6 +55,7 @@ app = App(
 
 app.add_typer(model_app)
 app.add_typer(classifier_app)
+app.add_typer(env_app)
 
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)]
 SetOption = Annotated[

@@ -11,13 +11,14 @@ import inspect
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from ingot.envs.errors import EnvironmentFailed
 
 Owner = TypeVar("Owner")
 Work = Callable[[], Awaitable[Any]]
+THREADS = 32  # plain functions that run at the same time
 END_SECONDS = 10.0  # for what was cancelled to end
 
 
@@ -60,6 +61,7 @@ class Beside(Generic[Owner]):
         """Begin work for an owner; `what` names it in the message when its time is over."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="ingot-hook"))
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="ingot-beside", daemon=True)
             self._thread.start()
         running = asyncio.run_coroutine_threadsafe(self._finish(owner, work, seconds, what), self._loop)

@@ -1,10 +1,11 @@
-"""What writes the replies of an episode: a sampling engine, or a script in a test."""
+"""What writes the replies of an episode: a sampling engine (`Policy`), or something that reads messages (`Speaker`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from ingot.envs.episode import Episode
 from ingot.inference.sampling import Sampling
 
 
@@ -42,3 +43,20 @@ class Policy(Protocol):
 
     def cancel(self, request: Any) -> None:
         """Give up a completion; one that has ended stays as it is."""
+
+
+@runtime_checkable
+class Speaker(Protocol):
+    """A policy that answers an episode's messages, not its tokens: a script, or a server that keeps its tokens to itself.
+
+    What it writes is given as tokens of the chat format, so that an episode looks the same; they are not the server's own.
+    """
+
+    def submit_episode(self, episode: Episode, tools: Sequence[dict[str, Any]], sampling: Sampling) -> Writing:
+        """Begin the next turn of the episode."""
+
+    def step(self) -> None:
+        """Move all turns on that were begun."""
+
+    def cancel(self, request: Any) -> None:
+        """Give up a turn."""

@@ -28,9 +28,9 @@ from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.play import Aside, Game, Limits, Play
-from ingot.envs.policy import Policy, Writing
+from ingot.envs.policy import Policy, Speaker, Writing
 from ingot.envs.task import Task
-from ingot.envs.tools.tool import Tool
+from ingot.envs.tools.tool import Tool, schemas
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat
 
@@ -53,7 +53,7 @@ PLAIN, USUAL = Drawing(), Limits()
 
 def rollout(
     tasks: Sequence[Task],
-    policy: Policy,
+    policy: Policy | Speaker,
     chat: ChatFormat,
     environments: Mapping[str, Environment] | None = None,
     *,
@@ -78,7 +78,7 @@ def rollout(
 
 def rollouts(
     tasks: Iterable[Task],
-    policy: Policy,
+    policy: Policy | Speaker,
     chat: ChatFormat,
     environments: Mapping[str, Environment] | None = None,
     *,
@@ -133,7 +133,7 @@ class _Player:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Policy | Speaker,
         chat: ChatFormat,
         environments: Mapping[str, Environment] | None,
         drawing: Drawing,
@@ -213,8 +213,11 @@ class _Player:
             stop_tokens=self.chat.stop_tokens,
             seed=request_seed(self.drawing.seed, episode.task.id, run.entry.sample, episode.turns),
         )
-        before = run.writing if len(episode.segments) == segments else None  # a new context has no history
-        run.writing = self.policy.submit(episode.segments[-1].tokens(), sampling, follows=before)
+        if isinstance(self.policy, Speaker):
+            run.writing = self.policy.submit_episode(episode, schemas(run.game.tools.values()), sampling)
+        else:
+            before = run.writing if len(episode.segments) == segments else None  # a new context has no history
+            run.writing = self.policy.submit(episode.segments[-1].tokens(), sampling, follows=before)
         self.writing[run.writing] = run
 
     def _close(self) -> None:

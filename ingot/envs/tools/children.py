@@ -27,7 +27,9 @@ from ingot.workspace.outside import spec_of
 
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 60.0  # the user's file may import something large
-MOST_IDLE = 4  # children of one source that are kept for the next call
+MOST = max(
+    4, os.cpu_count() or 1
+)  # children that work at the same time; as many of one source are kept for the next call
 END_SECONDS = 10.0  # for a process that has closed its pipe
 LINE = 2**26  # bytes of an answer at most
 
@@ -51,14 +53,20 @@ class Function:
 
 async def run_in_child(function: Function, arguments: Mapping[str, Any], deadline: float) -> str:
     """What the function says within the deadline."""
-    child = _take(function.source)
+    child = Child(function.source)
+
+    def work() -> str:
+        with _turns:  # waiting for a child is no part of the deadline
+            child.adopt(_take_idle(function.source))
+            text = child.call(function.name, arguments, deadline)
+        _keep(child)
+        return text
+
     try:
-        text = await asyncio.to_thread(child.call, function.name, arguments, deadline)
+        return await asyncio.to_thread(work)
     except BaseException:
         child.kill()  # also ends the thread: its answer must not become the answer to the next call
         raise
-    _put(child)
-    return text
 
 
 class Child:
@@ -68,6 +76,13 @@ class Child:
         self.source = source
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # of starting and killing
+        self._killed = False  # it must not start again for a call that nobody waits for
+
+    def adopt(self, other: Child | None) -> None:
+        """Take over the process of another, unless this one was killed before it began."""
+        with self._lock:
+            if other is not None and not self._killed:
+                self._process, other._process = other._process, None
 
     @property
     def alive(self) -> bool:
@@ -105,6 +120,7 @@ class Child:
     def kill(self) -> None:
         """End the process and all that it started."""
         with self._lock:
+            self._killed = True
             if self._process is not None:
                 with self._process:  # closes its pipes
                     end(self._process)
@@ -112,6 +128,8 @@ class Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:
+            if self._killed:
+                raise OSError("it was killed")
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
                     [sys.executable, str(WORKER), self.source, json.dumps(sys.path)],
@@ -124,9 +142,9 @@ class Child:
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
         """The answer to a request; None if the time is over or the process ends."""
-        process = self._start()
-        assert process.stdin is not None and process.stdout is not None
         try:
+            process = self._start()
+            assert process.stdin is not None and process.stdout is not None
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             return _read(process.stdout.fileno(), seconds)
@@ -153,18 +171,19 @@ def _read(pipe: int, seconds: float) -> dict[str, Any] | None:
     return dict(json.loads(data))
 
 
+_turns = threading.BoundedSemaphore(MOST)
 _idle: defaultdict[str, list[Child]] = defaultdict(list)
 _idle_lock = threading.Lock()
 
 
-def _take(source: str) -> Child:
+def _take_idle(source: str) -> Child | None:
     with _idle_lock:
-        return _idle[source].pop() if _idle[source] else Child(source)
+        return _idle[source].pop() if _idle[source] else None
 
 
-def _put(child: Child) -> None:
+def _keep(child: Child) -> None:
     with _idle_lock:
-        if child.alive and len(_idle[child.source]) < MOST_IDLE:
+        if child.alive and len(_idle[child.source]) < MOST:
             _idle[child.source].append(child)
             return
     child.kill()

@@ -1,0 +1,93 @@
+"""Policies that follow a script: what `ingot env test` tries an environment with.
+
+Right ones must earn everything, the others nothing: an environment that pays for silence, for form alone, for the question or
+for random words teaches just that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Episode
+from ingot.inference.sampling import Sampling
+from ingot.tokens.chat import ChatFormat, Message
+from ingot.tokens.tokenizer import Tokenizer
+
+Script = Callable[[Episode], Message]
+RANDOM_WORDS = 6
+
+
+@dataclass(eq=False)
+class Spoken:
+    """A turn, written at once."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    finish: str | None = None
+
+
+class Scripted:
+    """A speaker whose turns a function writes."""
+
+    def __init__(self, script: Script, chat: ChatFormat) -> None:
+        self.script, self.chat = script, chat
+        self._begun: list[Spoken] = []
+
+    def submit_episode(self, episode: Episode, tools: Sequence[dict[str, Any]], sampling: Sampling) -> Spoken:
+        """Write the turn; it has ended after the next step."""
+        spoken = as_turn(self.script(episode), self.chat, episode.task.thinking, sampling.max_new_tokens)
+        self._begun.append(spoken)
+        return spoken
+
+    def step(self) -> None:
+        """All turns end."""
+        for spoken in self._begun:
+            spoken.finish = "stop"
+        self._begun.clear()
+
+    def cancel(self, request: Any) -> None:
+        """Nothing is left to give up."""
+
+
+def as_turn(message: Message, chat: ChatFormat, thinking: bool, most: int) -> Spoken:
+    """A message as the tokens of a turn, cut where a policy would be cut."""
+    tokens, mask = chat.conversation([Message("user", "?"), message], thinking=thinking)
+    wrote = [token for token, one in zip(tokens, mask, strict=True) if one][:most]
+    return Spoken(wrote, [0.0] * len(wrote), [0] * len(wrote))
+
+
+def scripts(environments: Mapping[str, Environment], chat: ChatFormat, answers: Sequence[str]) -> dict[str, Script]:
+    """The scripts by name; `answers` are those of the tasks, of which the commonest is a script's."""
+    commonest = Counter(answers).most_common(1)[0][0] if answers else ""
+
+    def solution(episode: Episode) -> Message:
+        solved = environments[episode.task.kind].solution(episode.task)
+        turns = [message for message in solved if message.role == "assistant"]
+        return turns[min(episode.turns, len(turns) - 1)]
+
+    def formed(content: Callable[[Episode], str]) -> Script:
+        return lambda episode: Message("assistant", content(episode), "" if episode.task.thinking else None)
+
+    tried: dict[str, Script] = {}
+    if all(environment.has_solutions for environment in environments.values()):
+        tried["scripted"] = solution
+    return tried | {
+        "nothing": lambda _: Message("assistant", ""),
+        "form only": formed(lambda _: "ok"),
+        "the question": formed(lambda episode: episode.task.question),
+        "random words": formed(lambda episode: _random_words(episode, chat.tokenizer)),
+        "one answer": formed(lambda _: commonest),
+    }
+
+
+def _random_words(episode: Episode, tokenizer: Tokenizer) -> str:
+    """Words of the question and numbers, in a random order: what a policy that has learnt nothing but the vocabulary says."""
+    rng = random.Random(f"{episode.task.id}/{episode.turns}/{len(episode.messages)}")
+    words = [*episode.task.question.split(), *(str(rng.randrange(100)) for _ in range(4))]
+    return " ".join(rng.choices(words, k=rng.randint(1, RANDOM_WORDS)))

@@ -1,0 +1,167 @@
+"""A trial of an environment: what policies earn in it, how long its parts take, and what leaks.
+
+leaks     a reference answer that stands in its own prompt; a train question that is also a test question; the same question
+          twice; and what is left of threads and child processes afterwards
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Episode
+from ingot.envs.play import Limits
+from ingot.envs.policy import Policy, Speaker
+from ingot.envs.rollout import PLAIN, Drawing, rollout
+from ingot.envs.task import Split, Task
+from ingot.tokens.chat import ChatFormat
+from ingot.workspace.errors import DataError
+
+LONG_ANSWER = 4  # characters: a shorter answer stands in a prompt by chance
+SETTLE_SECONDS = 10.0  # for threads and children to end
+RIGHT, CONSTANT = "scripted", "one answer"
+MOST_CONSTANT = 0.55  # share that one answer to everything may earn: two answers that are equally often
+
+
+@dataclass(frozen=True)
+class Earned:
+    """What one policy earned."""
+
+    policy: str
+    episodes: int
+    solved: float
+    reward: float
+    spread: float  # standard deviation of the reward between episodes
+    within: float | None  # … between the samples of a task, on average: what RL learns from
+    failed: int
+    errors: tuple[str, ...]  # the first few, each once
+    ended: Mapping[str, int]
+    turns: float
+    seconds: Mapping[str, float]  # of an episode, on average
+
+
+@dataclass
+class Trial:
+    """What was found. `problems` are reasons not to train on it."""
+
+    tasks: int
+    earned: list[Earned] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def summarise(policy: str, episodes: Sequence[Episode]) -> Earned:
+    """The numbers of a policy's episodes; those whose environment failed are only counted."""
+    known = [each for each in episodes if not each.failed]
+    rewards = [each.score.reward for each in known]
+    groups: dict[str, list[float]] = {}
+    for each in known:
+        groups.setdefault(each.task.id, []).append(each.score.reward)
+    several = [statistics.pstdev(group) for group in groups.values() if len(group) > 1]
+    parts = sorted({part for each in episodes for part in each.seconds})
+    return Earned(
+        policy=policy,
+        episodes=len(episodes),
+        solved=_mean([float(each.score.correct) for each in known]),
+        reward=_mean(rewards),
+        spread=statistics.pstdev(rewards) if rewards else 0.0,
+        within=_mean(several) if several else None,
+        failed=len(episodes) - len(known),
+        errors=tuple(dict.fromkeys(each.score.error for each in episodes if each.score.error))[:3],
+        ended=Counter(each.ended for each in episodes),
+        turns=_mean([float(each.turns) for each in episodes]),
+        seconds={part: _mean([each.seconds.get(part, 0.0) for each in episodes]) for part in parts},
+    )
+
+
+def try_environment(
+    environment: Environment,
+    chat: ChatFormat,
+    policies: Callable[[Mapping[str, Environment], Sequence[Task]], Mapping[str, Policy | Speaker]],
+    *,
+    count: int = 32,
+    samples: int = 1,
+    split: Split = "train",
+    limits: Limits,
+    drawing: Drawing = PLAIN,
+    seed: int = 0,
+) -> Trial:
+    """Let policies work on `count` tasks; `policies` makes them, when the tasks are known."""
+    environments = {environment.kind: environment}
+    threads = threading.active_count()
+    tasks = _tasks(environment, seed, count, split)
+    trial = Trial(len(tasks))
+    for name, policy in policies(environments, tasks).items():
+        repeated = [task for task in tasks for _ in range(samples if not isinstance(policy, Speaker) else 1)]
+        done = rollout(repeated, policy, chat, environments, drawing=drawing, limits=limits)
+        earned = summarise(name, done)
+        trial.earned.append(earned)
+        trial.problems += _problems(earned)
+    trial.notes += _leaks(environment, tasks, seed, count, trial)
+    if (left := _left_behind(threads)) > 0:
+        trial.problems.append(f"{left} threads are left behind")
+    return trial
+
+
+def _tasks(environment: Environment, seed: int, count: int, split: Split) -> list[Task]:
+    """So many tasks, or all where a file has fewer."""
+    rows = environment.rows(split)
+    return environment.generate(seed, count if rows is None else min(count, len(rows)), split)
+
+
+def _problems(earned: Earned) -> list[str]:
+    """Why nobody should train on it."""
+    found = []
+    if earned.failed:
+        found.append(f"{earned.policy}: {earned.failed} of {earned.episodes} episodes failed: {earned.errors[0]}")
+    if earned.policy == RIGHT and earned.solved < 1:
+        found.append(f"the environment's own solutions earn {earned.reward:.3f} and solve {earned.solved:.1%}")
+    elif earned.policy == CONSTANT and earned.solved > MOST_CONSTANT:
+        found.append(f"the same answer to every task solves {earned.solved:.1%}")
+    elif earned.policy in ("nothing", "form only", "the question", "random words") and earned.solved > 0:
+        found.append(f"a policy that says {earned.policy} solves {earned.solved:.1%}")
+    return found
+
+
+def _leaks(environment: Environment, tasks: Sequence[Task], seed: int, count: int, trial: Trial) -> list[str]:
+    notes = []
+    shown = [
+        task
+        for task in tasks
+        if len(task.answer) >= LONG_ANSWER and any(task.answer in message.content for message in task.messages)
+    ]
+    if shown:
+        notes.append(f"{len(shown)} of {len(tasks)} reference answers stand in their own prompts, as in {shown[0].id}")
+    repeated = len(tasks) - len({task.id for task in tasks})
+    if repeated:
+        notes.append(f"{repeated} of {len(tasks)} questions are asked twice: there are few of them")
+    try:
+        train, test = (_tasks(environment, seed, count, split) for split in ("train", "test"))
+    except DataError as error:
+        notes.append(f"the splits were not compared: {error.problem}")
+        return notes
+    common = {_question(task) for task in train} & {_question(task) for task in test}
+    if common:
+        trial.problems.append(f"{len(common)} questions are both train and test questions")
+    return notes
+
+
+def _question(task: Task) -> str:
+    return " ".join(" ".join(message.content for message in task.messages).split()).casefold()
+
+
+def _left_behind(before: int) -> int:
+    """Threads that have not ended; idle ones take a moment."""
+    stop = time.monotonic() + SETTLE_SECONDS
+    while threading.active_count() > before and time.monotonic() < stop:
+        time.sleep(0.02)
+    return threading.active_count() - before
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
