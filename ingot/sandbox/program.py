@@ -32,14 +32,15 @@ class Program:
 class Limits:
     """The limits of a program. `seconds` are of the wall clock, `cpu` of the processor (None: as many); sizes are bytes.
 
-    `memory` is the address space of each process and the memory in use by all of them together; `folder` and `inodes` are what
-    its files in memory may take. `unsafe` lets it run where nothing isolates it from the user's files: what cannot be isolated
-    is refused otherwise.
+    `memory` is the memory in use by all of its processes together, and the address space of each unless `address_space` says
+    otherwise; `folder` and `inodes` are what its files in memory may take. `unsafe` lets it run where nothing isolates it from
+    the user's files; otherwise it is refused there.
     """
 
     seconds: float
     cpu: int | None = None
     memory: int = 2**30
+    address_space: int | None = None
     file: int = 2**24
     folder: int = 2**28
     inodes: int = 2**14

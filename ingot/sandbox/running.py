@@ -179,7 +179,7 @@ def order(program: Program, limits: Limits, worker: Worker, files: Sequence[byte
     """The instructions for a zygote."""
     most = {
         "RLIMIT_CPU": int(limits.seconds if limits.cpu is None else limits.cpu) + 1,
-        "RLIMIT_AS": limits.memory,
+        "RLIMIT_AS": limits.address_space or limits.memory,
         "RLIMIT_FSIZE": limits.file,
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_CORE": 0,

@@ -1,16 +1,16 @@
 """The tool `python`: runs code in a fresh sandbox within a deadline, and answers with what it prints.
 
-How well the sandbox holds depends on the machine (`sandbox/levels.py`), so the tool asks before each call.
+A machine that cannot isolate it is refused when the tool is made, unless the user allows that (`unsafe`).
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from ingot.envs.tools.tool import DEADLINE, LONGEST_RESULT, Tool
-from ingot.sandbox.run import Limits, Program, run
+from ingot.sandbox.program import Limits, Program
+from ingot.sandbox.run import permitted, run
 
 NOTEBOOK = Path(__file__).with_name("notebook.py")
 SCHEMA: dict[str, Any] = {
@@ -25,24 +25,29 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def python_tool(deadline: float = DEADLINE) -> Tool:
+def python_tool(deadline: float = DEADLINE, *, unsafe: bool = False) -> Tool:
     """The tool, each call of which ends within `deadline` seconds."""
-    return Tool(SCHEMA, lambda arguments: run_python(arguments, deadline))
+    permitted(Limits(deadline, unsafe=unsafe))
+    return Tool(SCHEMA, lambda arguments: run_python(arguments, deadline, unsafe=unsafe))
 
 
-def run_python(arguments: dict[str, Any], deadline: float) -> str:
+def run_python(arguments: dict[str, Any], deadline: float, *, unsafe: bool = False) -> str:
     """What the code prints, with the last line of a traceback if it fails."""
     code = arguments.get("code")
     if not isinstance(code, str) or len(arguments) != 1:
         return "error: give one argument, code, a string"
-    command = (sys.executable, "-I", "-X", "utf8", "-c", NOTEBOOK.read_text(encoding="utf-8"))
-    outcome = run(Program(command, stdin=code.encode("utf-8", "replace")), Limits(deadline))
+    program = Program(source=NOTEBOOK.read_text(encoding="utf-8"), stdin=code.encode("utf-8", "replace"))
+    outcome = run(program, Limits(deadline, unsafe=unsafe))
     text = outcome.stdout[: 4 * LONGEST_RESULT + 1].decode("utf-8", "replace")
     match outcome.ended_by:
         case "time" | "cpu":
             return f"{text}error: stopped after {deadline:g} seconds"
         case "output":
             return f"{text}\nerror: stopped, it printed too much"
+        case "memory":
+            return f"{text}\nerror: stopped, it used too much memory"
+        case "processes":
+            return f"{text}\nerror: stopped, it started too many processes"
     if outcome.exit == 0:
         return text or "(nothing was printed)"
     printed, traceback, rest = text.rpartition("Traceback (most recent call last):\n")
