@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ingot.cli.tools import DeadlineOption, ToolsOption, choose_tools
+from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, choose_tools
 from ingot.workspace.errors import IngotError
 from ingot.workspace.runs import find_checkpoint
 
@@ -43,6 +43,7 @@ def chat_command(
     thinking: Annotated[bool, typer.Option("--think/--no-think", help="Let the model think before it answers.")] = True,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,
+    unsafe: UnsafeOption = False,
     yes: Annotated[bool, typer.Option("--yes", help="Run tools without asking.")] = False,
     temperature: Annotated[
         float,
@@ -61,7 +62,7 @@ def chat_command(
 ) -> None:
     """Chat with a model in the terminal."""
     check_one(checkpoint, server)
-    chosen = choose_tools(tools, tool_seconds)
+    chosen = choose_tools(tools, tool_seconds, unsafe=unsafe)
 
     from ingot.inference.sampling import Sampling
     from ingot.serve.terminal.chat import chat

@@ -20,11 +20,14 @@ ToolsOption = Annotated[
 DeadlineOption = Annotated[
     float, typer.Option("--tool-seconds", metavar="SECONDS", min=0.1, help="Longest time for a tool call.")
 ]
+UnsafeOption = Annotated[
+    bool, typer.Option("--unsafe", help="Run the model's code also where nothing isolates it from your files.")
+]
 
 
-def choose_tools(text: str, deadline: float) -> dict[str, Tool]:
+def choose_tools(text: str, deadline: float, *, unsafe: bool = False) -> dict[str, Tool]:
     """The tools that a list such as `calculator,python,my_tools.py` names."""
     from ingot.envs.tools.find import find_tools
 
     names = [name for name in map(str.strip, text.split(",")) if name not in ("", "none")]
-    return find_tools(names, deadline)
+    return find_tools(names, deadline, unsafe=unsafe)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ingot.cli.chat import CheckpointArgument, ServerOption, check_one
-from ingot.cli.tools import DeadlineOption, ToolsOption, choose_tools
+from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, choose_tools
 from ingot.workspace.runs import find_checkpoint
 
 
@@ -32,11 +32,12 @@ def ui_command(
     ] = None,
     tools: ToolsOption = "calculator",
     tool_seconds: DeadlineOption = 10.0,
+    unsafe: UnsafeOption = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Serve a page for chatting with a model in the browser."""
     check_one(checkpoint, server)
-    chosen = choose_tools(tools, tool_seconds)
+    chosen = choose_tools(tools, tool_seconds, unsafe=unsafe)
 
     from ingot.serve.ui.serve import serve_ui
 

@@ -1,12 +1,12 @@
-"""The levels of isolation, strongest first, and the commands that set them up.
+"""The two levels of isolation, and the bubblewrap command.
 
     bubblewrap    The program sees system libraries and Python, read-only, and an empty folder in memory. It sees no home, no
                   other file, no network, no other process, and has no capabilities. Started by root it is another user.
-    namespaces    It has no network and cannot signal other processes. It can read and write what the user can.
-    process       It is an ordinary process of the user, within limits.
+    process       It is an ordinary process of the user, within limits: it can read and write what the user can. A program runs
+                  like this only if `Limits.unsafe` says so.
 
-bubblewrap (`bwrap`) needs user namespaces or root. Containers often refuse both, so `run.py` tries each level once and uses the
-first in which a program really runs.
+bubblewrap (`bwrap`) needs user namespaces or root. Containers often refuse both, so each way is tried once and the first in
+which a program really runs is used.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import itertools
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Isolation = Literal["bubblewrap", "namespaces", "process"]
+Isolation = Literal["bubblewrap", "process"]
 VISIBLE = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
     "/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime",
 )  # fmt: skip
 FOLDER = "/sandbox"  # where the program starts; not /tmp, which may hold the Python that runs it
-FOLDER_BYTES = 2**28
+INSIDE = Path(__file__).with_name("inside")
+PACKAGE = "/ingot-inside"  # the folder in a sandbox from which `ingot.sandbox.inside` is imported
 FIRST_USER, USERS = 2_000_000_000, 2**27  # numbers that no account has
 COUNTED_BY_NAMESPACE = (5, 14)  # since this Linux, RLIMIT_NPROC counts the processes of a user namespace alone
 _numbers = itertools.count()
@@ -35,11 +35,17 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Level:
-    """A level and how it is reached: the command in front of the program's, and whether the launcher changes the user."""
+    """A level and how it is reached: the command in front of the zygote's, and whether programs change the user."""
 
     isolation: Isolation
     command: tuple[str, ...] = ()
     changes_user: bool = False
+    mounts_proc: bool = False
+
+    @property
+    def package(self) -> str:
+        """The folder from which the zygote imports its code."""
+        return PACKAGE if self.isolation == "bubblewrap" else str(INSIDE.parents[2])
 
     @property
     def counts_processes(self) -> bool:
@@ -60,31 +66,37 @@ def levels() -> list[Level]:
         return [Level("process")]
     found, bwrap = [], shutil.which("bwrap")
     if bwrap is not None:
-        for proc in (("--proc", "/proc"), ()):  # a container may refuse to mount /proc
-            if os.getuid() == 0:
-                found.append(Level("bubblewrap", (*_bubblewrap(bwrap, as_root=True), *proc), changes_user=True))
-            found.append(Level("bubblewrap", (*_bubblewrap(bwrap, as_root=False), *proc)))
-    return [*found, Level("namespaces"), Level("process")]
+        for proc in (True, False):  # a container may refuse to mount /proc
+            for as_root in (True, False) if os.getuid() == 0 else (False,):
+                command = tuple(_bubblewrap(bwrap, as_root=as_root, proc=proc))
+                found.append(Level("bubblewrap", command, changes_user=as_root, mounts_proc=proc))
+    return [*found, Level("process")]
 
 
-def _bubblewrap(bwrap: str, *, as_root: bool) -> list[str]:
-    """The command that isolates. Root needs no user namespace; the launcher becomes another user instead."""
-    said = subprocess.run([bwrap, "--help"], capture_output=True, text=True, timeout=10, check=False)
-    known = said.stdout + said.stderr
+def _bubblewrap(bwrap: str, *, as_root: bool, proc: bool) -> list[str]:
+    """The command that isolates. Root needs no user namespace; programs become another user instead.
+
+    The capabilities are the zygote's, to make cells (`inside/cell.py`); no program has them.
+    """
     command = [bwrap, "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
     command += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    command += ["--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
     if as_root:
-        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
     else:
-        command += ["--unshare-user", *(["--disable-userns"] if "--disable-userns" in known else [])]
-    size = ["--size", str(FOLDER_BYTES)] if "--size" in known else []
-    command += ["--dev", "/dev", "--chdir", FOLDER]
-    for folder in (FOLDER, "/tmp"):
-        command += ["--perms", "1777", *size, "--tmpfs", folder]
+        command += ["--unshare-user"]
+    command += ["--proc", "/proc"] if proc else []
+    for folder in ("/cell", "/tmp", "/dev/shm", FOLDER):
+        command += ["--dir", folder]
+    for device in ("null", "zero", "full", "random", "urandom"):  # --dev would add a user namespace around the zygote's
+        command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        command += ["--symlink", f"/proc/self/fd/{number}", f"/dev/{name}"]
     python = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
     python = {path for path in python if not any(Path(path).is_relative_to(known) for known in VISIBLE)}
     for path in (*VISIBLE, *sorted(python)):
         for parent in reversed(Path(path).parents[:-1]):  # a home that is closed to others is open (and empty) inside
             command += ["--perms", "0755", "--dir", str(parent)]
         command += ["--ro-bind-try", path, path]
-    return command
+    command += ["--ro-bind", str(INSIDE), f"{PACKAGE}/ingot/sandbox/inside"]
+    return [*command, "--symlink", "/proc/self/fd", "/dev/fd", "--remount-ro", "/", "--chdir", "/"]

@@ -9,16 +9,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ingot.sandbox import levels as all_levels
 from ingot.sandbox.levels import Isolation
-from ingot.sandbox.run import Limits, Outcome, Program, isolation, run
+from ingot.sandbox.program import Limits, Outcome, Program
+from ingot.sandbox.run import isolation, run
 from ingot.workspace.errors import IngotError
 
-LEVELS: tuple[Isolation, ...] = ("bubblewrap", "namespaces", "process")
+LEVELS: tuple[Isolation, ...] = ("bubblewrap", "process")
 
 
 def works(level: Isolation) -> bool:
@@ -30,7 +32,8 @@ def works(level: Isolation) -> bool:
 
 
 def python(source: str, level: Isolation | None = None, limits: Limits | None = None, stdin: bytes = b"") -> Outcome:
-    return run(Program((sys.executable, "-I", "-c", source), stdin), limits or Limits(20.0), level)
+    limits = replace(limits or Limits(20.0), unsafe=True)
+    return run(Program((sys.executable, "-I", "-c", source), stdin), limits, level)
 
 
 @pytest.fixture(params=LEVELS)
@@ -52,7 +55,7 @@ def bubblewrap() -> Isolation:
 def apart() -> Isolation:
     """The strongest level; skipped where it is an ordinary process."""
     if isolation() == "process":
-        pytest.skip("neither bwrap nor user namespaces work on this machine")
+        pytest.skip("bwrap is not installed, or user namespaces are refused")
     return isolation()
 
 
@@ -62,7 +65,7 @@ def test_a_program_has_its_input_files_environment_and_an_empty_folder(level: Is
         "os.getcwd() == os.environ['HOME']); print('wrong', file=sys.stderr); sys.exit(3)"
     )
     program = Program((sys.executable, "-I", "-c", source), "ü".encode(), {"a.txt": "é"}, {"KEY": "value"})
-    outcome = run(program, Limits(20.0), level)
+    outcome = run(program, Limits(20.0, unsafe=True), level)
     assert outcome.stdout.decode() == "ü é ['a.txt'] ['HOME', 'KEY', 'LC_ALL', 'PATH'] True\n"
     assert outcome.stderr == b"wrong\n"
     assert (outcome.exit, outcome.ended_by, outcome.isolation) == (3, "exit", level)
@@ -72,7 +75,7 @@ def test_the_strongest_level_is_chosen() -> None:
     assert python("pass").isolation == isolation() == next(level for level in LEVELS if works(level))
 
 
-def test_without_bubblewrap_and_namespaces_a_process_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bubblewrap_a_process_is_used_only_if_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from ingot.sandbox import run as module
 
     monkeypatch.setattr(
@@ -81,6 +84,8 @@ def test_without_bubblewrap_and_namespaces_a_process_is_used(monkeypatch: pytest
     module._level.cache_clear()
     try:
         assert isolation() == python("pass").isolation == "process"
+        with pytest.raises(IngotError, match=r"cannot be isolated on this machine[^§]*bubblewrap[^§]*--unsafe"):
+            run(Program(source="pass"), Limits(20.0))
         with pytest.raises(IngotError, match="cannot be isolated by bubblewrap here"):
             python("pass", "bubblewrap")
     finally:

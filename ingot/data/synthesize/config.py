@@ -129,6 +129,7 @@ class ProblemsTask(PassageTask):
     task: Literal["problems"] = Field(default="problems", description="name of the task")
     seconds: float = Field(default=5.0, gt=0, description="most processor seconds of the program")
     memory: int = Field(default=512_000_000, gt=0, description="most bytes of memory of the program")
+    unsafe: bool = Field(default=False, description="run programs also where nothing isolates them from your files")
 
 
 SynthesisTask = Annotated[

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from dataclasses import dataclass
 
 from ingot.data.synthesize.config import ProblemsTask
 from ingot.data.synthesize.rewrite import cleaned
 from ingot.data.synthesize.sample import Passage, Refused, Request
-from ingot.sandbox.run import Limits, Program, run
+from ingot.sandbox.program import Limits, Program
+from ingot.sandbox.run import run
 
 LARGEST_OUTPUT, LARGEST_FILE = 10_000, 1_000_000
 WALL_FACTOR = 2.0  # wall-clock seconds a processor second: the machine may be busy
@@ -35,22 +35,24 @@ class Answer:
     problem: str = ""
 
 
-def run_program(program: str, seconds: float, memory: int) -> Answer:
+def run_program(program: str, seconds: float, memory: int, *, unsafe: bool = False) -> Answer:
     """Run Python source; its standard output if it ended with status 0 in time."""
-    command = (sys.executable, "-I", "-S", "-B", "program.py")
     limits = Limits(
         seconds=WALL_FACTOR * seconds + START_SECONDS,
         cpu=int(seconds),
         memory=memory,
         file=LARGEST_FILE,
         output=LARGEST_OUTPUT,
+        unsafe=unsafe,
     )
-    outcome = run(Program(command, files={"program.py": program}), limits)
+    outcome = run(Program(source=program), limits)
     match outcome.ended_by:
         case "time" | "cpu":
             return Answer("", "took too long")
         case "output":
             return Answer("", "printed too much")
+        case "memory" | "processes":
+            return Answer("", f"used too much: {outcome.ended_by}")
     if outcome.exit != 0:
         last = outcome.stderr.decode("utf-8", "replace").strip().split("\n")[-1][:200]
         return Answer("", f"ended with status {outcome.exit}: {last}")
@@ -80,7 +82,7 @@ def check_problem(task: ProblemsTask, request: Request, answer: str) -> str:
     parts = PARTS.search(cleaned(answer))
     if parts is None:
         raise Refused("not in the form")
-    outcome = run_program(parts["program"], task.seconds, task.memory)
+    outcome = run_program(parts["program"], task.seconds, task.memory, unsafe=task.unsafe)
     if outcome.problem:
         raise Refused("took too long" if "long" in outcome.problem else "program failed")
     if not same(outcome.output, parts["answer"]):

@@ -20,21 +20,27 @@ from ingot.workspace.kinds import wrong_kind
 from ingot.workspace.nearest import suggestion
 from ingot.workspace.outside import is_outside, load_outside
 
-BUILT_IN: Mapping[str, Callable[[float], Tool]] = {"calculator": lambda _: CALCULATOR, "python": python_tool}
+BUILT_IN: Mapping[str, Callable[[float, bool], Tool]] = {
+    "calculator": lambda *_: CALCULATOR,
+    "python": lambda deadline, unsafe: python_tool(deadline, unsafe=unsafe),
+}
 
 
-def find_tools(names: Iterable[str], deadline: float = DEADLINE) -> dict[str, Tool]:
-    """The tools of these names, by the names that models call; a RecipeError if one is missing or two have the same name."""
+def find_tools(names: Iterable[str], deadline: float = DEADLINE, *, unsafe: bool = False) -> dict[str, Tool]:
+    """The tools of these names, by the names that models call; a RecipeError if one is missing or two have the same name.
+
+    `unsafe` allows `python` to run a model's code where nothing isolates it.
+    """
     found: dict[str, Tool] = {}
     for name in names:
-        for tool in find_tool(name, deadline):
+        for tool in find_tool(name, deadline, unsafe=unsafe):
             if tool.name in found:
                 raise RecipeError(f"two tools are called {tool.name}", place=name, fix="rename one of them")
             found[tool.name] = tool
     return found
 
 
-def find_tool(name: str, deadline: float = DEADLINE) -> list[Tool]:
+def find_tool(name: str, deadline: float = DEADLINE, *, unsafe: bool = False) -> list[Tool]:
     """The tools of a name: one, unless it is a file."""
     if name.endswith(".py"):
         return functions_of(Path(name), deadline)
@@ -48,7 +54,7 @@ def find_tool(name: str, deadline: float = DEADLINE) -> list[Tool]:
     if name not in BUILT_IN:
         fix = suggestion(name, BUILT_IN, "there are FILE.py, FILE.py:function and")
         raise RecipeError(f"there is no tool {name}", fix=fix)
-    return [BUILT_IN[name](deadline)]
+    return [BUILT_IN[name](deadline, unsafe)]
 
 
 def functions_of(path: Path, deadline: float = DEADLINE) -> list[Tool]:

@@ -1,0 +1,1 @@
+"""Verifiers: decide whether an answer is right, and say so as a number."""

@@ -1,0 +1,122 @@
+"""One sandbox with its zygote, seen from outside: programs run in it one after another, each in a cell of its own.
+
+`running.py` runs programs on it. A worker that does not answer in time is ended with all that is in it, and `SandboxError` is
+raised.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from ingot.sandbox.levels import FOLDER, Level
+from ingot.sandbox.processes import end
+from ingot.workspace.errors import IngotError
+
+START_SECONDS = 30.0
+CHUNK = 65_536
+BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from ingot.sandbox.inside.zygote import main; main()"
+
+
+class SandboxError(IngotError):
+    """The sandbox itself failed: nothing is known about the program."""
+
+
+class Worker:
+    """A zygote and its sandbox. Not for several threads at once."""
+
+    def __init__(self, level: Level) -> None:
+        self.level, self.programs = level, 0
+        self._folder = tempfile.TemporaryDirectory(prefix="ingot-sandbox-", ignore_cleanup_errors=True)
+        self.socket, theirs = socket.socketpair()
+        packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        with theirs:
+            self.process = subprocess.Popen(
+                [*level.command, sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, level.package, *packages],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+                start_new_session=True,
+            )
+        self.answers = b""
+        try:
+            self.socket.settimeout(START_SECONDS)
+            self._take_answer()
+        except (OSError, SandboxError):
+            self.close()
+            raise
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether its zygote can still be asked."""
+        return self.process.poll() is None and self.socket.fileno() >= 0
+
+    def send(self, order: dict[str, Any], files: Sequence[bytes], descriptors: Sequence[int]) -> None:
+        """Ask the zygote for a cell; it has the descriptors when this returns."""
+        data = json.dumps(order).encode()
+        self.socket.settimeout(START_SECONDS)
+        try:
+            socket.send_fds(self.socket, [len(data).to_bytes(4, "big")], list(descriptors))
+            self.socket.sendall(data + b"".join(files))
+        except OSError as error:
+            self.close()
+            raise SandboxError(f"the sandbox takes no program: {error}", place="sandbox", fix="run it again") from error
+        self.programs += 1
+
+    def signal(self, wish: bytes) -> None:
+        """Kill ("k") or interrupt ("i") the program that runs."""
+        try:
+            self.socket.sendall(wish)
+        except OSError:  # it is dead: so is the program
+            self.close()
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        """What the zygote says of the program, within `seconds`."""
+        self.socket.settimeout(max(0.001, seconds))
+        answer = self._take_answer()
+        if "error" in answer:
+            self.close()
+            raise SandboxError(
+                f"no cell could be made: {answer['error']}", place="sandbox", fix="see docs/methods/sandbox.md"
+            )
+        return answer
+
+    def _take_answer(self) -> dict[str, Any]:
+        try:
+            while b"\n" not in self.answers:
+                part = self.socket.recv(CHUNK)
+                if not part:
+                    raise OSError("it has ended")
+                self.answers += part
+        except OSError as error:
+            self.close()
+            assert self.process.stderr is not None
+            said = self.process.stderr.read(CHUNK).decode("utf-8", "replace").strip()[-500:]
+            raise SandboxError(
+                f"the sandbox does not answer ({error}) {said}", place="sandbox", fix="run it again"
+            ) from error
+        line, _, self.answers = self.answers.partition(b"\n")
+        return {} if line == b"ready" else dict(json.loads(line))
+
+    def home(self) -> str:
+        """The folder of the next program: in memory, or a new one on disk where there is no isolation."""
+        isolated = self.level.isolation == "bubblewrap"
+        return FOLDER if isolated else tempfile.mkdtemp(dir=self._folder.name)
+
+    def close(self) -> None:
+        """End everything in the sandbox."""
+        self.socket.close()
+        end(self.process)
+        self._folder.cleanup()
