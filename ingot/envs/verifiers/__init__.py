@@ -1,0 +1,1 @@
+"""Verifiers that need more than a comparison of texts: mathematics, programs."""
