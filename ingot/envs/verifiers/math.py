@@ -6,12 +6,12 @@ gives one answer: two boxes (or lines, or sentences) with different contents giv
     the same spelling         \dfrac12 and $\frac{1}{2}$.                 (answer_text.py)
     the same exact number     1,000 and 1000.0; 3/4 and 0.75; but 0.33 is not 1/3
     a collection, by element  (1,2) in order; {1,2}, "1 and 2", 1 \pm 2, unions in any order; the kind of bracket counts
-    the same expression       x^2+2x+1 and (x+1)^2: math-verify and SymPy, in a child process (math_children.py)
+    the same expression       x^2+2x+1 and (x+1)^2: math-verify and SymPy, in a child process (children.py)
 
-Conventions. Decimals are exact in every expression. A unit, a percent sign, a degree sign and the base of a number may be
-missing on one side, but if both sides have one it must be the same: 50% is 50, and not 0.5. A name in front (x = 3, f(x) = …,
-x \in …) may be missing on one side. Case does not count in words. An answer over the size limits, or with control characters,
-is wrong.
+Conventions. Decimals are exact in every expression. A number is answered by a number or one power: 17+25 is not 42, 2^{10} is
+1024. A unit, a percent sign, a degree sign and the base of a number may be missing on one side, but if both sides have one it
+must be the same: 50% is 50, and not 0.5. A name in front (x = 3, f(x) = …, x \in …) may be missing on one side. Case does not
+count in words. An answer over the size limits, or with control characters, is wrong.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 
 from ingot.envs.verifiers.answer_parts import Collection, read_collection, split_name, split_unit
 from ingot.envs.verifiers.answer_text import canonical, exact_decimals, is_words, plain_number, too_costly, too_long
+from ingot.envs.verifiers.children import Children
 from ingot.envs.verifiers.errors import VerifierError
-from ingot.envs.verifiers.math_children import same_expression
 
 DEADLINE = 10.0  # seconds for a pair, most of them for a busy machine: a pair takes milliseconds
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -32,6 +32,8 @@ LINE = re.compile(r"^[ \t]*####([^\n]*)$", re.MULTILINE)
 SENTENCE = re.compile(r"\b(?:the )?(?:final )?answer(?: is\b:?|:)", re.IGNORECASE)
 SENTENCE_END = re.compile(r"\.\s+[A-Z]")
 NUMBER = re.compile(r"(?<![\w.,])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,]\d)", re.ASCII)
+POWER = re.compile(r"-?[\d.]+(?:\s*(?:\\times|\\cdot|\*)\s*[\d.]+)?\^(?:\{-?\d+\}|\d)")
+CHILDREN = Children("math")
 
 
 def extract_answer(text: str, *, last_number: bool = False) -> str | None:
@@ -65,7 +67,8 @@ def same_answer(given: str, reference: str, *, deadline: float = DEADLINE) -> bo
 
     def same(first: str, second: str) -> bool:
         """The library's word, in what is left of the time."""
-        return same_expression(exact_decimals(second), exact_decimals(first), max(0.0, end - time.monotonic()))
+        pair = {"reference": exact_decimals(second), "given": exact_decimals(first)}
+        return bool(CHILDREN.ask(pair, max(0.0, end - time.monotonic()))["same"])
 
     return _same(left, right, same)
 
@@ -74,12 +77,12 @@ def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
     """Compare two canonical texts; `same` compares two expressions."""
     if given == reference:
         return True
-    (given, unit), (reference, reference_unit) = split_unit(given), split_unit(reference)
-    if unit and reference_unit and unit != reference_unit:
-        return False
     (name, given_value), (reference_name, reference_value) = split_name(given), split_name(reference)
     if bool(name) != bool(reference_name) and "=" not in given_value + reference_value:
         given, reference = given_value, reference_value
+    (given, unit), (reference, reference_unit) = split_unit(given), split_unit(reference)
+    if unit and reference_unit and unit != reference_unit:
+        return False
     if given == reference:
         return True
     if is_words(given) or is_words(reference) or re.fullmatch(r"\\text\{[^{}]*\}", reference):
@@ -93,8 +96,8 @@ def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
             relation = any(sign in reference for sign in ("<", ">", r"\le", r"\ge"))
             return relation and same(given, reference)  # 1 < x < 2 may be given as (1,2)
         return _same_collection(collection, reference_collection, same)
-    if number is not None and reference_number is not None:
-        return False
+    if reference_number is not None:  # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
+        return bool(POWER.fullmatch(given)) and same(given, str(reference_number))
     return same(given, reference)
 
 
