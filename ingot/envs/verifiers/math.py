@@ -91,13 +91,15 @@ def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
     if number is not None and number == reference_number:
         return True  # also 1,234, which may be a list as well
     collection, reference_collection = read_collection(given), read_collection(reference)
+    if (
+        reference_number is not None and collection is None
+    ):  # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
+        return bool(POWER.fullmatch(given)) and same(given, str(reference_number))
     if collection or reference_collection:
         if collection is None or reference_collection is None:
             relation = any(sign in reference for sign in ("<", ">", r"\le", r"\ge"))
             return relation and same(given, reference)  # 1 < x < 2 may be given as (1,2)
         return _same_collection(collection, reference_collection, same)
-    if reference_number is not None:  # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
-        return bool(POWER.fullmatch(given)) and same(given, str(reference_number))
     return same(given, reference)
 
 
