@@ -1,1 +1,1 @@
-"""Verifiers: decide whether an answer is right, and say so as a number."""
+"""Verifiers: is an answer right? Each is one file, and total on whatever a model writes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingot.workspace.errors import IngotError
+from ingot.envs.errors import EnvironmentFailed
 
 
-class VerifierError(IngotError):
+class VerifierError(EnvironmentFailed):
     """The verifier itself failed; the answer is neither right nor wrong."""

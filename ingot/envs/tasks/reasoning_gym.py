@@ -1,0 +1,130 @@
+"""Any family of reasoning-gym (Stojanovski et al. 2025, arXiv 2505.24760) as a task kind.
+
+    reasoning_gym: {family: gcd, settings: {min_value: 2, max_value: 24}}
+
+Their item i comes from Random(seed + i), so data sets of neighbouring seeds are nearly the same; here every task is item 0 of its
+own seed. What is asked is the text of the question, and by it a task is train or test. Their scorers pay parts of the reward
+for parts of the answer, and floors for nothing; here the reward is 1 if their score is exactly 1, else 0, and
+
+- an empty answer, a long one, and one on which the scorer raises are wrong;
+- where the scorer pays 1 to something else than the answer (EXACT), or to junk, the answer must be the text or the number;
+- where the scorer evaluates the answer as Python, it may only have numbers, operators and known names (EXPRESSIONS), or
+  nothing with which a list could call something (LISTS).
+
+Scorers run in a child process with a deadline (verifiers/children.py).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.verifiers.answer_text import too_costly
+from ingot.envs.verifiers.children import Children
+from ingot.envs.verify import final_content, format_ok, parse_number
+from ingot.tokens.chat import Message
+from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.nearest import suggestion
+
+EXACT = frozenset({"coin_flip", "game_of_life_halting"})
+EXPRESSIONS = frozenset(
+    {"countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication"}
+)
+LISTS = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
+NAMES = frozenset({"sin", "cos", "tan", "exp", "log", "ln", "sqrt", "pi", "asin", "acos", "atan", "Abs"})
+JUNK = "qzxv"
+LENGTH_LIMIT = 10_000
+DEADLINE = 10.0
+SEEDS = 2**31
+CHILDREN = Children("reasoning_gym")
+
+
+class ReasoningGym(TaskKind):
+    """A family of reasoning-gym; its reward is 1 for an answer that scores fully there."""
+
+    label: ClassVar[str] = "reasoning-gym"
+    family: str = Field("gcd", description="name of a family of reasoning-gym: countdown, gcd, word_sorting, …")
+    settings: dict[str, Any] = Field({}, description="options of the family, as reasoning-gym names them")
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if {"seed", "size"} & self.settings.keys():
+            raise ValueError("seed and size are not settings of a family here: tasks come from the seed of the stage")
+        return self
+
+    @cached_property
+    def _create(self) -> Any:
+        """reasoning-gym's factory; imported here, because that takes seconds."""
+        try:
+            import reasoning_gym
+            from reasoning_gym.factory import DATASETS
+        except ImportError as error:
+            raise RecipeError("reasoning-gym is not installed", fix="pip install 'ingot[envs]'") from error
+        if self.family not in DATASETS:
+            fix = suggestion(self.family, sorted(DATASETS), "families")
+            raise RecipeError(f"reasoning-gym has no family {self.family}", fix=fix)
+        return reasoning_gym.create_dataset
+
+    def item(self, seed: int) -> dict[str, Any]:
+        """Item 0 of a seed: question, answer and metadata."""
+        try:
+            return dict(self._create(self.family, seed=seed, size=1, **self.settings)[0])
+        except (AssertionError, TypeError, ValueError) as error:  # how their configurations refuse
+            place = f"task kind {self.kind}, family {self.family}"
+            raise RecipeError(
+                f"its settings do not work: {error}", place=place, fix="see the family's options"
+            ) from error
+
+    def draw(self, rng: random.Random) -> Task:
+        seed = rng.randrange(SEEDS)
+        item = self.item(seed)
+        answer = "" if item["answer"] is None else str(item["answer"])
+        return make_task(self.kind, str(item["question"]), answer, asked=(seed,))
+
+    def solution(self, task: Task) -> list[Message]:
+        if not task.answer.strip():
+            raise DataError(
+                f"the family {self.family} has no answer of its own to this question, so there is nothing to imitate",
+                place=f"task {task.id}",
+                fix="use it for RL and evaluation only",
+            )
+        return [Message(role="assistant", content=task.answer, thinking="")]
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        content = final_content(messages).strip()
+        correct = self._correct(task, content)
+        well_formed = format_ok(messages, task.thinking)
+        return Score(float(correct and well_formed), correct, well_formed)
+
+    def _correct(self, task: Task, content: str) -> bool:
+        if not content or len(content) > LENGTH_LIMIT or not self._is_safe(content):
+            return False
+        if content == task.answer.strip():
+            return True
+        if self.family in EXACT or self._score(task, JUNK) == 1.0:
+            number = parse_number(content)
+            return number is not None and number == parse_number(task.answer)
+        return self._score(task, content) == 1.0
+
+    def _is_safe(self, content: str) -> bool:
+        """Whether the scorer, which may evaluate the answer as Python, can do no more than to compute it."""
+        if self.family in EXPRESSIONS:
+            return is_calculation(content)
+        return self.family not in LISTS or not re.search(r"[(){}=:@\\]", content)
+
+    def _score(self, task: Task, content: str) -> float:
+        request = {"family": self.family, "settings": self.settings, "seed": task.asked[0], "answer": content}
+        return float(CHILDREN.ask(request, DEADLINE)["score"])
+
+
+def is_calculation(text: str) -> bool:
+    """Whether a text has only numbers that can be held, operators, single letters and names of functions."""
+    if not re.fullmatch(r"[\w\s+\-*/^().,|]*", text, re.ASCII) or too_costly(text):
+        return False
+    return all(len(name) == 1 or name in NAMES for name in re.findall(r"[A-Za-z_]\w*", text))

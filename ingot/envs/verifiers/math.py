@@ -1,0 +1,163 @@
+r"""Does a reply's final answer equal the reference, as mathematics?
+
+`extract_answer` finds the answer: the \boxed{…}, else the line after GSM8K's ####, else what follows "the answer is". A reply
+gives one answer: two boxes (or lines, or sentences) with different contents give none. `same_answer` compares, cheapest first:
+
+    the same spelling         \dfrac12 and $\frac{1}{2}$.                 (answer_text.py)
+    the same exact number     1,000 and 1000.0; 3/4 and 0.75; but 0.33 is not 1/3
+    a collection, by element  (1,2) in order; {1,2}, "1 and 2", 1 \pm 2, unions in any order; the kind of bracket counts
+    the same expression       x^2+2x+1 and (x+1)^2: math-verify and SymPy, in a child process (children.py)
+
+Conventions. Decimals are exact in every expression. A number is answered by a number or one power: 17+25 is not 42, 2^{10} is
+1024. A unit, a percent sign, a degree sign and the base of a number may be missing on one side, but if both sides have one it
+must be the same: 50% is 50, and not 0.5. A name in front (x = 3, f(x) = …, x \in …) may be missing on one side. Case does not
+count in words. An answer over the size limits, or with control characters, is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+from ingot.envs.verifiers.answer_parts import Collection, read_collection, split_name, split_unit
+from ingot.envs.verifiers.answer_text import canonical, exact_decimals, is_words, plain_number, too_costly, too_long
+from ingot.envs.verifiers.children import Children
+from ingot.envs.verifiers.errors import VerifierError
+
+DEADLINE = 10.0  # seconds for a pair, most of them for a busy machine: a pair takes milliseconds
+BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+BOX_LENGTH = 1000  # characters; a longer one would be over the size limits anyway
+LINE = re.compile(r"^[ \t]*####([^\n]*)$", re.MULTILINE)
+SENTENCE = re.compile(r"\b(?:the )?(?:final )?answer(?: is\b:?|:)", re.IGNORECASE)
+SENTENCE_END = re.compile(r"\.\s+[A-Z]")
+NUMBER = re.compile(r"(?<![\w.,])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,]\d)", re.ASCII)
+POWER = re.compile(r"-?[\d.]+(?:\s*(?:\\times|\\cdot|\*)\s*[\d.]+)?\^(?:\{-?\d+\}|\d)")
+CHILDREN = Children("math")
+
+
+def extract_answer(text: str, *, last_number: bool = False) -> str | None:
+    """The final answer that a reply marks, None if it marks none or several; `last_number` takes a bare number, if need be."""
+    for found in (_boxes(text), LINE.findall(text), _sentences(text)):
+        if found is None or found:
+            return _only(found or [])
+    if last_number and (numbers := NUMBER.findall(text)):
+        return str(numbers[-1])
+    return None
+
+
+def math_reward(text: str, reference: str) -> float:
+    """1 if the reply's final answer is the reference, else 0."""
+    answer = extract_answer(text)
+    return float(answer is not None and same_answer(answer, reference))
+
+
+def same_answer(given: str, reference: str, *, deadline: float = DEADLINE) -> bool:
+    """Whether `given` is the same mathematical answer as `reference`; a VerifierError if that cannot be found out."""
+    if too_long(given):
+        return False
+    left, right = canonical(given), canonical(reference)
+    if left == right:
+        return bool(left)
+    if not left or too_costly(left):
+        return False
+    if too_long(reference) or too_costly(right):
+        raise VerifierError("the reference answer is over the size limits", place=reference[:80], fix="leave it out")
+    end = time.monotonic() + deadline
+
+    def same(first: str, second: str) -> bool:
+        """The library's word, in what is left of the time."""
+        pair = {"reference": exact_decimals(second), "given": exact_decimals(first)}
+        return bool(CHILDREN.ask(pair, max(0.0, end - time.monotonic()))["same"])
+
+    return _same(left, right, same)
+
+
+def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
+    """Compare two canonical texts; `same` compares two expressions."""
+    if given == reference:
+        return True
+    (name, given_value), (reference_name, reference_value) = split_name(given), split_name(reference)
+    if bool(name) != bool(reference_name) and "=" not in given_value + reference_value:
+        given, reference = given_value, reference_value
+    (given, unit), (reference, reference_unit) = split_unit(given), split_unit(reference)
+    if unit and reference_unit and unit != reference_unit:
+        return False
+    if given == reference:
+        return True
+    if is_words(given) or is_words(reference) or re.fullmatch(r"\\text\{[^{}]*\}", reference):
+        return _letters(given) == _letters(reference)
+    number, reference_number = plain_number(given), plain_number(reference)
+    if number is not None and number == reference_number:
+        return True  # also 1,234, which may be a list as well
+    collection, reference_collection = read_collection(given), read_collection(reference)
+    if (
+        reference_number is not None and collection is None
+    ):  # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
+        return bool(POWER.fullmatch(given)) and same(given, str(reference_number))
+    if collection or reference_collection:
+        if collection is None or reference_collection is None:
+            relation = any(sign in reference for sign in ("<", ">", r"\le", r"\ge"))
+            return relation and same(given, reference)  # 1 < x < 2 may be given as (1,2)
+        return _same_collection(collection, reference_collection, same)
+    return same(given, reference)
+
+
+def _same_collection(given: Collection, reference: Collection, same: Callable[[str, str], bool]) -> bool:
+    if len(given.items) != len(reference.items) or not given.may_stand_for(reference):
+        return False
+    if reference.ordered:
+        return all(_same(one, other, same) for one, other in zip(given.items, reference.items, strict=True))
+    left = list(reference.items)
+    for item in given.items:
+        place = next((place for place, other in enumerate(left) if _same(item, other, same)), None)
+        if place is None:
+            return False
+        del left[place]
+    return True
+
+
+def _letters(text: str) -> str:
+    """Words without case, brackets and blanks; one letter, as of a multiple choice, keeps its case."""
+    bare = re.sub(r"\\text|[\s(){}.\-]", "", text)
+    return bare.casefold() if len(bare) > 1 else bare
+
+
+def _boxes(text: str) -> list[str] | None:
+    """The contents of all boxes; None if one is not closed."""
+    found, place = [], 0
+    while match := BOX.search(text, place):
+        content = next(_closed(text, match.end()), None)
+        if content is None:
+            return None
+        found.append(content)
+        place = match.end() + len(content)
+    return found
+
+
+def _sentences(text: str) -> list[str]:
+    """What follows "the answer is", to the end of the sentence or the line."""
+    _, *rests = SENTENCE.split(text)
+    lines = (rest[:BOX_LENGTH].lstrip().partition("\n")[0] for rest in rests)
+    return [SENTENCE_END.split(line, maxsplit=1)[0] for line in lines if line]
+
+
+def _closed(text: str, start: int) -> Iterator[str]:
+    """The text from `start` to the brace that closes it; nothing if that does not come soon."""
+    depth, escaped = 1, False
+    for place in range(start, min(len(text), start + BOX_LENGTH)):
+        if escaped:
+            escaped = False
+        elif text[place] == "\\":
+            escaped = True
+        elif text[place] in "{}":
+            depth += 1 if text[place] == "{" else -1
+            if depth == 0:
+                yield text[start:place]
+                return
+
+
+def _only(found: list[str]) -> str | None:
+    """The last of several answers, if all of them are one and the same."""
+    spellings = {canonical(each[:BOX_LENGTH]) for each in found}
+    return found[-1].strip() if len(spellings) == 1 and "" not in spellings else None
