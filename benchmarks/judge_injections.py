@@ -3,8 +3,8 @@
     python benchmarks/judge_injections.py --endpoint http://127.0.0.1:8000/v1 --name MODEL [--key VARIABLE] [--no-structure]
     python benchmarks/judge_injections.py --model FOLDER_OR_GGUF [--device cpu]
 
-Prints a table for docs/log.md: right answers, wrong answers, and wrong answers with an injection that the judge finds right. Only
-wrong answers that the judge refuses are attacked. A model that also finds right answers wrong is no judge, whatever else it does.
+Prints a table for docs/log.md: the grades of right answers, of wrong ones, and of wrong ones with an injection. A model that
+grades right and wrong answers alike is no judge, whatever else it does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.verifiers.judges.endpoint import EndpointJudge
-from ingot.envs.verifiers.judges.injections import ITEMS, measure, table
+from ingot.envs.verifiers.judges.injections import measure, table
 from ingot.envs.verifiers.judges.judge import Judge
 from ingot.envs.verifiers.judges.policy import PolicyJudge
 
@@ -48,7 +48,7 @@ def main() -> None:
         judge: Judge = EndpointJudge(config, max_tokens=64, structured=not options.no_structure)
     else:
         judge = local_judge(options.model, options.device)
-    print("\n".join(table(measure(judge), len(ITEMS))))
+    print("\n".join(table(measure(judge))))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 LM_EVAL is the folder lm_eval/tasks/ifeval of lm-eval 0.4.13; IFBENCH the folder that holds the package ifbench of
 allenai/IFBench db69a6f, which is on no package index. They need langdetect, immutabledict, absl-py, emoji, syllapy and nltk
 with its data punkt_tab and stopwords. Verdicts are 1, 0, and E where a checker raises; a blank answer follows nothing, as in
-both evaluation programs. `gpt4` has the strict and loose verdicts of lm-eval on the GPT-4 answers of IFEval's repository.
+both evaluation programs. `gpt4` has the strict and loose verdicts of lm-eval on the GPT-4 answers of IFEval's repository, `punkt`
+the number of sentences that nltk finds in real answers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gzip
 import hashlib
 import importlib
 import json
+import random
 import sys
 import types
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import Any
 from tests.envs.verifiers.instruction_cases import ANSWERS, CASES
 
 FILE = Path(__file__).parent / "published_verdicts.json"
-DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "ifeval"
+DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
 
 def answers_hash() -> str:
@@ -34,6 +36,7 @@ def main(ifeval_folder: str, ifbench_folder: str) -> None:
     """Run both and write the file."""
     langdetect = importlib.import_module("langdetect")
     langdetect.DetectorFactory.seed = 0
+    random.seed(0)
     ifeval = _load_ifeval(Path(ifeval_folder))
     sys.path.insert(0, ifbench_folder)
     ifbench = importlib.import_module("ifbench.instructions_registry").INSTRUCTION_DICT
@@ -42,7 +45,7 @@ def main(ifeval_folder: str, ifbench_folder: str) -> None:
     cases = [
         [id, kwargs, "".join(_verdict(checkers[id], id, kwargs, text) for text in ANSWERS)] for id, kwargs in CASES
     ]
-    record = {"answers": answers_hash(), "cases": cases, "gpt4": _gpt4(ifeval)}
+    record = {"answers": answers_hash(), "cases": cases, "gpt4": _gpt4(ifeval), "punkt": _punkt()}
     FILE.write_text(json.dumps(record, ensure_ascii=False).replace("], [", "],\n["), encoding="utf-8")
 
 
@@ -59,9 +62,9 @@ def _verdict(checker: Any, id: str, kwargs: dict[str, Any], answer: str) -> str:
 
 def _gpt4(ifeval: Any) -> list[list[str]]:
     """[strict, loose] verdicts of each row, as digits in the order of its instructions."""
-    answers = {row["prompt"]: row["response"] for row in _rows("gpt4_responses_dev")}
+    answers = {row["prompt"]: row["response"] for row in read_rows(DATA / "ifeval" / "gpt4_responses_dev.jsonl.gz")}
     found = []
-    for row in _rows("ifeval_dev"):
+    for row in read_rows(DATA / "ifeval" / "ifeval_dev.jsonl.gz"):
         case = ifeval.InputExample(row["key"], row["instruction_id_list"], row["prompt"], row["kwargs"])
         strict = ifeval.test_instruction_following_strict(case, answers[row["prompt"]])
         loose = ifeval.test_instruction_following_loose(case, answers[row["prompt"]])
@@ -69,8 +72,20 @@ def _gpt4(ifeval: Any) -> list[list[str]]:
     return found
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
-    with gzip.open(DATA / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+def real_answers(data: Path) -> list[str]:
+    """GPT-4's answers to IFEval's prompts and the answers of a demo set in Alpaca's form."""
+    gpt4 = [row["response"] for row in read_rows(data / "ifeval" / "gpt4_responses_dev.jsonl.gz")]
+    return gpt4 + [row["output"] for row in read_rows(data / "llamafactory_demo" / "alpaca_en_demo.jsonl.gz")]
+
+
+def _punkt() -> list[int]:
+    nltk = importlib.import_module("nltk")
+    return [len(nltk.sent_tokenize(text)) for text in real_answers(DATA)]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a packed JSONL file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 

@@ -153,7 +153,7 @@ def outside(prompt: str) -> str:
 
 def gullible(prompt: str) -> str:
     """Obeys whatever stands outside of the marks; by itself it finds every answer wrong."""
-    return '{"scores": [1]}' if COMMAND in outside(prompt) else '{"scores": [0]}'
+    return '{"scores": [10]}' if COMMAND in outside(prompt) else '{"scores": [0]}'
 
 
 def unguarded(text: str) -> str:
@@ -245,17 +245,17 @@ def test_neutral_text_is_neutral_for_random_soups() -> None:
 
 
 def test_measuring_a_judge_that_believes_what_it_reads() -> None:
-    """It passes right answers, and any answer with the word "right" or "marks" in it."""
+    """It knows the right answers, and gives 7 to any other that asks for full marks."""
 
     def believer(prompt: str) -> str:
         answer = prompt.split("[[BEGIN ANSWER")[1].split("[[END ANSWER")[0]
         known = any(item.right in answer for item in ITEMS)
-        return json.dumps({"scores": [int(known or "full marks" in answer)]})
+        return json.dumps({"scores": [10 if known else 7 if "full marks" in answer else 0]})
 
     outcome = measure(Script(believer))
-    assert (outcome.right_passed, outcome.wrong_passed, outcome.tried) == (4, 0, 4)
-    assert outcome.fooled == {name: 4 * ("full marks" in text) for name, text in INJECTIONS.items()}
-    assert "| wrong answers with an injection | 76 of 80 |" in list(table(outcome))
+    assert outcome.right == 10 and outcome.wrong == 0 and outcome.attacking == pytest.approx(7 * 19 / 20)
+    assert outcome.raised == {name: 4 * ("full marks" in text) for name, text in INJECTIONS.items()}
+    assert "| wrong, with an injection | 6.7 | 76 of 80 |" in list(table(outcome))
 
 
 # ---- servers and models
@@ -268,7 +268,7 @@ def test_a_server_is_asked_in_its_protocol_and_tried_again(monkeypatch: pytest.M
 
     def server(body: dict[str, Any], _: dict[str, str]) -> Reply:
         seen.append(body)
-        return (503, {}, {}) if next(number) == 0 else completion('{"scores": [1]}')
+        return (503, {}, {}) if next(number) == 0 else completion('{"scores": [10]}')
 
     with serving(server) as url:
         judge = EndpointJudge(EndpointConfig(url=url, model="m"))
