@@ -57,6 +57,8 @@ WORDING = "reverse the word spell backwards write what is can you please last le
 def fact_of(task: Task) -> tuple[object, ...]:
     """What a question asks, read from its text alone: numbers without their order, or what is done with which word."""
     text = task.question.lower()
+    if task.kind == "instructions":
+        return (text,)
     numbers = re.findall("[0-9]+", text)
     if "odd" in text:
         return "parity", *numbers

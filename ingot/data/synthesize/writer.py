@@ -86,7 +86,11 @@ class Endpoint:
             "max_tokens": settings.max_tokens,
             "seed": prompt.seed,
         }
-        pauses = random.Random(prompt.seed)  # spread out, so that refused requests do not return together
+        return self.complete(body, prompt.seed)
+
+    def complete(self, body: dict[str, Any], seed: int = 0) -> str | None:
+        """The text that answers one request of the chat completions API; None if none came in all its tries."""
+        pauses = random.Random(seed)  # spread out, so that refused requests do not return together
         for attempt in range(self.config.attempts):
             if self.stopped.is_set():
                 return None

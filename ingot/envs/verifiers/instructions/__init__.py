@@ -1,0 +1,1 @@
+"""Verifiable instructions of IFEval and IFBench, one file a family, each found by its published id."""
