@@ -18,7 +18,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -37,7 +39,7 @@ LENGTH_LIMIT = 400
 TRIES = 1000
 
 
-class Countdown(TaskKind):
+class Countdown(Environment):
     """Reach a target with given numbers, each exactly once; every right expression counts."""
 
     label: ClassVar[str] = "countdown"
@@ -63,9 +65,7 @@ class Countdown(TaskKind):
                 target, expression = steps[-1][3], write(steps)
                 question = word(WORDINGS, rng, ", ".join(map(str, numbers)), target)
                 fact = f"countdown {sorted(numbers)} {target}"
-                return make_task(
-                    self.kind, question, expression, fact=fact, asked=(tuple(numbers), target, tuple(steps))
-                )
+                return self.ask(question, expression, fact=fact, asked=(tuple(numbers), target, tuple(steps)))
         raise DataError(
             f"none of {TRIES} draws reaches a target up to {self.target_max}",
             place=f"task kind {self.kind}",

@@ -15,7 +15,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -40,7 +42,7 @@ TRIES = 1000
 Edges = tuple[tuple[str, str], ...]
 
 
-class GraphPaths(TaskKind):
+class GraphPaths(Environment):
     """Shortest paths and reachable nodes in a small graph."""
 
     label: ClassVar[str] = "graphs"
@@ -91,7 +93,7 @@ class GraphPaths(TaskKind):
         question = word(WORDINGS[asks], rng, name, ", ".join(arrow.join(edge) for edge in edges), start, goal)
         facts = sorted(arrow.join(edge if self.directed else sorted(edge)) for edge in edges)
         asked = (asks, edges, start, goal, self.directed)
-        return make_task(self.kind, question, answer, fact=f"{asks} {start} {goal} {facts}", asked=asked)
+        return self.ask(question, answer, fact=f"{asks} {start} {goal} {facts}", asked=asked)
 
     def solution(self, task: Task) -> list[Message]:
         asks, edges, start, goal, directed = task.asked

@@ -19,7 +19,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.tasks._instruction_prompts import draw_request
 from ingot.envs.verifiers.instructions.follow import follow
 from ingot.envs.verifiers.instructions.instruction import Instruction, find_instruction
@@ -31,7 +33,7 @@ Asked = tuple[tuple[str, dict[str, Any]], ...]
 ROW = '{"prompt": …, "instruction_id_list": […], "kwargs": […]}'
 
 
-class Instructions(TaskKind):
+class Instructions(Environment):
     """Write about something under instructions on words, layout, case and length."""
 
     label: ClassVar[str] = "instructions"
@@ -81,7 +83,7 @@ class Instructions(TaskKind):
         return Score(reward, correct, well_formed, {"followed": share, "loosely_right": float(all(followed.loose))})
 
     def _task(self, question: str, asked: Asked, fact: str | None, solution: str) -> Task:
-        return make_task(self.kind, question, solution, fact=fact, asked=asked, thinking=self.thinking)
+        return self.ask(question, solution, fact=fact, asked=asked, thinking=self.thinking)
 
 
 def instructions_of(task: Task) -> list[Instruction]:

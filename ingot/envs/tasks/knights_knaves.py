@@ -15,7 +15,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -47,7 +49,7 @@ Statement = tuple[
 ]  # ("is", person, knight?) · ("same" | "differ", person, person) · ("and" | "or" | "if", is, is)
 
 
-class KnightsKnaves(TaskKind):
+class KnightsKnaves(Environment):
     """Who tells the truth and who lies; one solution."""
 
     label: ClassVar[str] = "knights and knaves"
@@ -74,9 +76,7 @@ class KnightsKnaves(TaskKind):
                 form = ", ".join(f"{name} is a knight/knave" for name in names)
                 question = word(WORDINGS, rng, form, says)
                 asked = (names, statements, knights)
-                return make_task(
-                    self.kind, question, answer_of(names, knights), fact=f"knights {statements}", asked=asked
-                )
+                return self.ask(question, answer_of(names, knights), fact=f"knights {statements}", asked=asked)
         raise DataError(
             f"none of {TRIES} draws has one solution",
             place=f"task kind {self.kind}",

@@ -16,7 +16,9 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verifiers.answer_text import canonical, plain_number, too_long
 from ingot.envs.verify import final_content, format_ok
 from ingot.envs.wording import word
@@ -34,7 +36,7 @@ class Problem(NamedTuple):
     answer: Fraction | int
 
 
-class MathTemplates(TaskKind):
+class MathTemplates(Environment):
     """Exercises from arithmetic to early algebra with worked thinking; the answer is one exact number."""
 
     label: ClassVar[str] = "math templates"
@@ -50,7 +52,7 @@ class MathTemplates(TaskKind):
         problem = TEMPLATES[topic](rng, 10 * 3 ** (self.level - 1))
         question = word([each + FORM for each in WORDINGS[topic]], rng, *problem.values)
         asked = (topic, tuple(problem.lines))
-        return make_task(self.kind, question, str(problem.answer), fact=f"{topic} {problem.values}", asked=asked)
+        return self.ask(question, str(problem.answer), fact=f"{topic} {problem.values}", asked=asked)
 
     def solution(self, task: Task) -> list[Message]:
         return [Message(role="assistant", content=task.answer, thinking="\n".join(task.asked[1]))]

@@ -24,7 +24,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verifiers.answer_text import too_costly
 from ingot.envs.verifiers.children import Children
 from ingot.envs.verify import final_content, format_ok, parse_number
@@ -45,7 +47,7 @@ SEEDS = 2**31
 CHILDREN = Children("reasoning_gym")
 
 
-class ReasoningGym(TaskKind):
+class ReasoningGym(Environment):
     """A family of reasoning-gym; its reward is 1 for an answer that scores fully there."""
 
     label: ClassVar[str] = "reasoning-gym"
@@ -85,7 +87,7 @@ class ReasoningGym(TaskKind):
         seed = rng.randrange(SEEDS)
         item = self.item(seed)
         answer = "" if item["answer"] is None else str(item["answer"])
-        return make_task(self.kind, str(item["question"]), answer, asked=(seed,))
+        return self.ask(str(item["question"]), answer, asked=(seed,))
 
     def solution(self, task: Task) -> list[Message]:
         if not task.answer.strip():

@@ -10,7 +10,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok, parse_number
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -49,7 +51,7 @@ WORDS = """
 LENGTH_LIMIT = 2000
 
 
-class Sorting(TaskKind):
+class Sorting(Environment):
     """Sort numbers or words, upwards or downwards."""
 
     label: ClassVar[str] = "sorting"
@@ -83,7 +85,7 @@ class Sorting(TaskKind):
         question = word(WORDINGS[thing], rng, ", ".join(map(str, items)), *DIRECTIONS[thing, order])
         fact = f"sort {order} {sorted(map(str, items))}"
         answer = " ".join(map(str, ordered))
-        return make_task(self.kind, question, answer, fact=fact, asked=(thing, order, tuple(items)))
+        return self.ask(question, answer, fact=fact, asked=(thing, order, tuple(items)))
 
     def solution(self, task: Task) -> list[Message]:
         thing, order, items = task.asked

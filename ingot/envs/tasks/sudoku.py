@@ -15,7 +15,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -33,7 +35,7 @@ LENGTH_LIMIT = 400
 Grid = tuple[int, ...]  # row by row; 0 is an empty cell
 
 
-class Sudoku(TaskKind):
+class Sudoku(Environment):
     """Sudoku with one solution."""
 
     label: ClassVar[str] = "sudoku"
@@ -67,7 +69,7 @@ class Sudoku(TaskKind):
                 break
         question = word(WORDINGS, rng, self.size, *BOXES[self.size], show(grid, self.size))
         fact = f"sudoku {''.join(map(str, grid))}"
-        return make_task(self.kind, question, show(full, self.size), fact=fact, asked=(self.size, grid, full))
+        return self.ask(question, show(full, self.size), fact=fact, asked=(self.size, grid, full))
 
     def solution(self, task: Task) -> list[Message]:
         size, grid, full = task.asked

@@ -14,7 +14,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
 from ingot.envs.wording import word
 from ingot.envs.zebra import VALUES, Clue, Solution, clues_of, has_one_solution, reasons, say
@@ -33,7 +35,7 @@ WORDINGS = (
 LENGTH_LIMIT = 2000
 
 
-class Zebra(TaskKind):
+class Zebra(Environment):
     """A logic grid of houses and attributes with one solution."""
 
     label: ClassVar[str] = "zebra"
@@ -60,7 +62,7 @@ class Zebra(TaskKind):
         said = "\n".join(f"{number}. {say(clue)}" for number, clue in enumerate(clues, start=1))
         question = word(WORDINGS, rng, self.houses, listed, said, ", ".join(kinds))
         fact = f"zebra {known} {sorted(map(str, clues))}"
-        return make_task(self.kind, question, show(solution), fact=fact, asked=(solution, tuple(clues)))
+        return self.ask(question, show(solution), fact=fact, asked=(solution, tuple(clues)))
 
     def solution(self, task: Task) -> list[Message]:
         solution, clues = task.asked

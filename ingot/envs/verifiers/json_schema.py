@@ -45,7 +45,7 @@ def _validator(schema: str) -> Any:
         import jsonschema
         import referencing
     except ModuleNotFoundError:
-        raise VerifierError("schemas need the package jsonschema", fix='pip install "ingot[verify]"') from None
+        raise VerifierError("schemas need the package jsonschema", fix='pip install "ingot[envs]"') from None
     value = json.loads(schema)
     kind = jsonschema.validators.validator_for(value, default=jsonschema.Draft202012Validator)
     try:

@@ -96,7 +96,7 @@ def odd_even_syllables(answer: str) -> bool:
     try:
         import syllapy
     except ModuleNotFoundError:
-        raise VerifierError("words:odd_even_syllables needs syllapy", fix='pip install "ingot[verify]"') from None
+        raise VerifierError("words:odd_even_syllables needs syllapy", fix='pip install "ingot[envs]"') from None
     parities = [syllapy.count(word) % 2 for word in _plain_words(answer)]
     return all(len(list(run)) == 1 for _, run in groupby(parities))
 
