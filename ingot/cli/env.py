@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 env_app = App(name="env", help="List environments; try one before it is trained on.", no_args_is_help=True)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SCRIPTED = "scripted"
+BYTES = 200_000  # of an episode: scripts are written in bytes
 
 
 @env_app.command("list")
@@ -72,8 +73,8 @@ def test_command(
     samples: Annotated[int, typer.Option("--samples", metavar="K", min=1, help="Samples of a model per task.")] = 1,
     split: Annotated[str, typer.Option("--split", metavar="train|test", help="Which tasks.")] = "train",
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of a model; 0 is greedy.")] = 0.0,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Of one turn.")] = 512,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Of an episode with its prompt.")] = 4096,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Of one turn of a model.")] = 512,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Of a model's episode with its prompt.")] = 4096,
     max_turns: Annotated[int, typer.Option("--max-turns", min=1, help="Of the policy.")] = 8,
     as_json: JsonOption = False,
 ) -> None:
@@ -104,7 +105,7 @@ def test_command(
         count=count,
         samples=samples,
         split=split,  # type: ignore[arg-type]  # checked above
-        limits=Limits(max_new_tokens, max_tokens, max_turns),
+        limits=Limits(max_new_tokens, max_tokens, max_turns) if model is not None else Limits(BYTES, BYTES, max_turns),
         drawing=Drawing(temperature),
     )
     if as_json:

@@ -10,10 +10,12 @@ each, all at once, so two such calls cannot block each other.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 
 from ingot.sandbox.levels import Isolation
 from ingot.sandbox.program import Limits, Outcome, Program
@@ -113,3 +115,11 @@ class Pool:
             self._changed.notify_all()
         for worker in worn:
             worker.close()
+
+
+@cache
+def shared_pool() -> Pool:
+    """The pool of this process, closed when it ends: verifiers and tools share its warm workers."""
+    pool = Pool()
+    atexit.register(pool.close)
+    return pool

@@ -285,7 +285,7 @@ def test_groups_come_as_they_end_and_the_rest_is_cancelled() -> None:
     assert len({group[0].task.id for group in groups}) == 5
     assert len(drawn) <= 5 + 10
     setups, teardowns = (sum(line.startswith(what) for line in game.log) for what in ("setup", "teardown"))
-    assert setups == teardowns > 20
+    assert setups == teardowns >= 20
     assert set(policy.begun) <= set(policy.cancelled), "what is not written is cancelled"
     deadline = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < deadline:

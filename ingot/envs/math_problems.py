@@ -1,0 +1,73 @@
+r"""Mathematical problems from files, whose answers are compared as mathematics (verifiers/math.py).
+
+The reply must mark one final answer: \boxed{…}, a line "#### …", or "the answer is …". With `python` the policy has a Python
+session as a tool, in a sandbox of its own, for as long as the episode lasts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from ingot.envs.episode import Score
+from ingot.envs.files import FileEnvironment
+from ingot.envs.rows import Row, need
+from ingot.envs.task import Task
+from ingot.envs.tools.python_session import PYTHON_SESSION, open_session
+from ingot.envs.verifiers.math import extract_answer, same_answer
+from ingot.envs.verify import final_content, format_ok
+from ingot.tokens.chat import Message
+
+
+class MathProblems(FileEnvironment):
+    """Problems with one final answer; subclasses say which columns have them."""
+
+    thinking: bool = Field(True, description="ask for a trace before the answer")
+    instruction: str = Field(
+        r"Put your final answer in \boxed{}.", description="said after each problem: in which form to answer"
+    )
+    last_number: bool = Field(False, description="where no answer is marked, take the last number of the reply")
+    python: bool = Field(False, description="offer a Python session as a tool")
+    unsafe: bool = Field(False, description="run the model's Python also where nothing isolates it from your files")
+
+    def problem(self, row: Row, place: str) -> tuple[str, str, str]:
+        """The problem, its answer, and a worked solution (which may be empty)."""
+        return need(row, "problem", str, place), need(row, "answer", str, place), str(row.get("solution") or "")
+
+    def read(self, row: Row, place: str) -> Task | None:
+        problem, answer, solution = self.problem(row, place)
+        tools = (PYTHON_SESSION,) if self.python else ()
+        question = f"{problem}\n\n{self.instruction}".strip()
+        return self.ask(
+            question, answer, fact=problem, thinking=self.thinking, tools=tools, data={"solution": solution}
+        )
+
+    def solution(self, task: Task) -> list[Message]:
+        worked = str(task.data["solution"])
+        boxed = rf"\boxed{{{task.answer}}}"
+        if task.thinking:
+            return [Message("assistant", boxed, worked)]
+        return [Message("assistant", worked if boxed in worked else f"{worked}\n\n{boxed}".strip())]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """The same solution with another answer."""
+        (reply,) = self.solution(task)
+        wrong = str(int(task.answer) + rng.choice((-10, -1, 1, 10))) if task.answer.isdigit() else f"{task.answer}+1"
+        content = reply.content.replace(rf"\boxed{{{task.answer}}}", rf"\boxed{{{wrong}}}")
+        return [Message("assistant", content, reply.thinking)]
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        answer = extract_answer(final_content(messages), last_number=self.last_number)
+        correct = answer is not None and same_answer(answer, task.answer)
+        well_formed = format_ok(messages, task.thinking)
+        return Score(float(correct and well_formed), correct, well_formed, {"answered": float(answer is not None)})
+
+    def setup(self, task: Task) -> Any:
+        return open_session(unsafe=self.unsafe) if self.python else None
+
+    def teardown(self, state: Any) -> None:
+        if state is not None:
+            state.close()
