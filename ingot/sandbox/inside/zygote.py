@@ -50,8 +50,7 @@ def main() -> None:
     order = serve(requests)
     requests.detach()
     if order["command"]:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores
         try:
             os.execve(order["command"][0], order["command"], order["environment"])
         except OSError as error:
