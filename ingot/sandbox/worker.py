@@ -46,7 +46,7 @@ class Worker:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={},
+                env={"LD_BIND_NOW": "1"},  # the zygote binds its libraries, so that no cell has to
                 start_new_session=True,
             )
         self.answers = b""

@@ -28,7 +28,7 @@ from ingot.sandbox.inside import cell
 MOST_DESCRIPTORS = 8
 KILL, INTERRUPT = b"k", b"i"
 PRELOADED = (
-    "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math", "random", "re", "string", "typing",
+    "bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math", "re", "string", "typing",
 )  # fmt: skip
 OURS = (
     "ingot",
