@@ -54,7 +54,7 @@ class Notebook(Session):
 
         def answer(control: bytes) -> bytes | None:
             size = int.from_bytes(control[:4], "big")
-            return control[4:] if len(control) >= 4 and len(control) == size + 4 else None
+            return control[4:] if len(control) >= 4 and len(control) >= size + 4 else None
 
         output, found, stopped = self._exchange(len(data).to_bytes(4, "big") + data, answer, limits)
         try:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from functools import cache
 
-from ingot.sandbox.levels import Isolation
+from ingot.sandbox.levels import Isolation, Level
 from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.run import permitted
 from ingot.sandbox.running import Running, follow
@@ -52,28 +52,29 @@ class Pool:
     def run_together(
         self, programs: Sequence[Program], limits: Sequence[Limits], isolation: Isolation | None = None
     ) -> list[Outcome]:
-        """Run programs at the same time until the last of them ends, or one is over a limit; then all are ended."""
-        levels = [permitted(limit, isolation) for limit in limits]
-        workers = self._take(len(programs))
+        """Run programs at the same time until the last of them ends, or one is over a limit; then all are ended.
+
+        Their `links` are closed here as soon as they have them.
+        """
+        links = [descriptor for program in programs for descriptor in program.links]
+        workers: list[Worker | None] = []
         running: list[Running] = []
         try:
-            for index, worker in enumerate(workers):
-                if worker is None or not worker.alive or worker.level != levels[index]:
-                    if worker is not None:
-                        worker.close()
-                    workers[index] = None
-                    workers[index] = Worker(levels[index])
-            for worker, program, limit in zip(workers, programs, limits, strict=True):
-                assert worker is not None
-                running.append(Running(worker, program, limit))
+            levels = [permitted(limit, isolation) for limit in limits]
+            workers = self._take(len(programs))
+            for index, level in enumerate(levels):
+                worker = _usable(workers[index], level)
+                workers[index] = worker
+                running.append(Running(worker, programs[index], limits[index]))
+            _close(links)  # so that each program sees the end of another
             follow(running, until=running[-1])
             return [one.outcome() for one in running]
         except BaseException:
-            for worker in workers:  # a program may still run on it
-                if worker is not None:
-                    worker.close()
+            for one in running:  # a program may still run on it
+                one.worker.close()
             raise
         finally:
+            _close(links)
             for one in running:
                 one.close()
             self._give_back(workers)
@@ -123,3 +124,17 @@ def shared_pool() -> Pool:
     pool = Pool()
     atexit.register(pool.close)
     return pool
+
+
+def _usable(worker: Worker | None, level: Level) -> Worker:
+    """The worker, or a new one where it is none, has died, or isolates otherwise."""
+    if worker is not None and worker.alive and worker.level == level:
+        return worker
+    if worker is not None:
+        worker.close()
+    return Worker(level)
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())

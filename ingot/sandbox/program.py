@@ -17,7 +17,7 @@ class Program:
 
     Source is run by a warm interpreter, the one that runs this package, and may import what is installed for it. Besides stdin,
     stdout and stderr a program has descriptor 3: what it writes there is `Outcome.result`, apart from what it prints. `links`
-    are more descriptors of the caller; the program has them from 4 on.
+    are more descriptors, which the program has from 4 on (`Pool.run_together`).
     """
 
     command: tuple[str, ...] = ()

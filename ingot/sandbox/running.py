@@ -72,7 +72,7 @@ class Running:
 
     def kill(self) -> None:
         """End the program and all that it started."""
-        self.worker.signal(b"k")
+        self.worker.wish(b"k")
         if self.worker.alive:
             self.status = self.worker.answer(KILL_SECONDS)["status"]
         else:

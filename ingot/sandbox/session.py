@@ -89,7 +89,8 @@ class Session:
             raise SessionEnded(f"the session is over: {self.ended}", place="sandbox", fix="open another")
         left, output, control = memoryview(data), bytearray(), b""
         stopped: EndedBy | None = None
-        end = time.monotonic() + limits.seconds
+        looked = time.monotonic()
+        end = looked + limits.seconds
         while (found := answer(control)) is None:
             now = time.monotonic()
             over: EndedBy | None = "time" if now >= end else "output" if len(output) > limits.output else None
@@ -98,7 +99,7 @@ class Session:
                 self._end(f"a call was over its limit ({stopped}) and did not end when it was interrupted")
             elif stopped is None and over is not None:
                 stopped, end = over, now + GRACE_SECONDS
-                self._worker.signal(b"i")
+                self._worker.wish(b"i")
             elif len(control) > MOST_CONTROL + limits.file * 2:
                 self._end("its process answers with nonsense")
             if self._is_over():
@@ -111,9 +112,11 @@ class Session:
                 left = left[self._write(left[:CHUNK]) :]
             output += self._take(self._output) if self._output in ready else b""
             control += self._take(self._control) if self._control in ready else b""
-            if not ready and (grown := growth(self._worker, self.limits)):
-                stopped = grown
-                self._end(f"it was over its limit ({grown})")
+            if now - looked > POLL_SECONDS and not self._is_over():
+                looked = now
+                if grown := growth(self._worker, self.limits):
+                    stopped = grown
+                    self._end(f"it was over its limit ({grown})")
         return bytes(output + self._rest())[: limits.output], found, stopped
 
     def _ready(self, seconds: float, *, writing: bool) -> list[int]:

@@ -58,7 +58,7 @@ class Shell(Session):
         folder = shlex.quote(str(Path(path).parent))
         text = base64.b64encode(data).decode()
         output, status, _ = self._call(
-            f"command mkdir -p {folder} && command base64 -d > {quoted} <<< {text}", self.limits
+            f"command mkdir -p {folder} && command base64 -d > {quoted} <<< '{text}'", self.limits
         )
         if status != 0:
             raise IngotError(

@@ -6,7 +6,10 @@ raised.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,11 +17,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+from ingot.sandbox import memory
 from ingot.sandbox.levels import FOLDER, Level
 from ingot.sandbox.processes import end
 from ingot.workspace.errors import IngotError
 
 START_SECONDS = 30.0
+END_SECONDS = 10.0
 CHUNK = 65_536
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from ingot.sandbox.inside.zygote import main; main()"
 
@@ -41,7 +46,7 @@ class Worker:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={},
+                env={"LD_BIND_NOW": "1"},  # the zygote binds its libraries, so that no cell has to
                 start_new_session=True,
             )
         self.answers = b""
@@ -75,7 +80,7 @@ class Worker:
             raise SandboxError(f"the sandbox takes no program: {error}", place="sandbox", fix="run it again") from error
         self.programs += 1
 
-    def signal(self, wish: bytes) -> None:
+    def wish(self, wish: bytes) -> None:
         """Kill ("k") or interrupt ("i") the program that runs."""
         try:
             self.socket.sendall(wish)
@@ -116,7 +121,15 @@ class Worker:
         return FOLDER if isolated else tempfile.mkdtemp(dir=self._folder.name)
 
     def close(self) -> None:
-        """End everything in the sandbox."""
+        """End everything in the sandbox, and wait until it has ended.
+
+        The first process of bubblewrap's process space is killed first: bubblewrap then ends when all others in it are dead.
+        """
+        if self.level.isolation == "bubblewrap" and self.process.poll() is None:
+            for number in memory.descendants(self.process.pid)[1:2]:
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.kill(number, signal.SIGKILL)
+                    self.process.wait(END_SECONDS)
         self.socket.close()
         end(self.process)
         self._folder.cleanup()

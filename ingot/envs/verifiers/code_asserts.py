@@ -36,10 +36,10 @@ def verify_asserts(source: str, tests: Asserts, pool: Pool, limits: Limits, *, s
         "share": share,
     }
     answers, questions = os.pipe(), os.pipe()
+    candidate = part(CANDIDATE, {"source": source}, (questions[0], answers[1]))
+    checks = part(CHECKS, order, (answers[0], questions[1]))
     try:
-        candidate = part(CANDIDATE, {"source": source}, (questions[0], answers[1]))
-        checks = part(CHECKS, order, (answers[0], questions[1]))
-        outcomes = _run(pool, candidate, checks, limits, (*answers, *questions))
+        outcomes = pool.run_together([candidate, checks], [limits, limits])
     except SandboxError as error:
         raise VerifierError(error.problem, place="code verifier", fix=error.fix) from error
     return _verdict(nonce, *outcomes)
@@ -79,18 +79,6 @@ def missing_names(tests: Asserts) -> tuple[list[str], list[str]]:
     free = used - defined - set(dir(builtins)) - set(tests.entry_points)
     modules = free & called_on & sys.stdlib_module_names
     return sorted(free - modules), sorted(modules)
-
-
-def _run(
-    pool: Pool, candidate: Program, checks: Program, limits: Limits, ours: tuple[int, ...]
-) -> tuple[Outcome, Outcome]:
-    """Run both until the tests end."""
-    try:
-        first, second = pool.run_together([candidate, checks], [limits, limits])
-        return first, second
-    finally:
-        for descriptor in ours:
-            os.close(descriptor)
 
 
 def _verdict(nonce: str, candidate: Outcome, checks: Outcome) -> tuple[int, int, str]:

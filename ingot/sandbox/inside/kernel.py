@@ -43,6 +43,9 @@ SOCKET_FAMILIES = (1, 2, 10)  # Unix, IPv4, IPv6
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
 
 _libc = ctypes.CDLL(None, use_errno=True)
+if sys.platform == "linux":
+    for _name in ("mount", "umount2", "unshare", "setns", "prctl", "capset"):
+        getattr(_libc, _name)  # looked up once, and not in each cell
 
 
 def call(name: str, *arguments: int | bytes | None) -> None:

@@ -1,8 +1,8 @@
 """The process that stays in a sandbox and forks a cell for each program: starting one takes no new interpreter.
 
 It speaks with `worker.py` over the socket that is its stdin. A request is a length (4 bytes), a JSON order and the files of
-the program; the descriptors that the program is to have come with the length. While a program runs, one byte kills it ("k")
-or sends it SIGINT ("i"). The answer is a line of JSON: {"status": …} as wait(2) gives it, or {"error": text} if the cell
+the program; the descriptors that the program is to have come with the length. While a program runs, one byte kills it (k)
+or sends it SIGINT (i). The answer is a line of JSON: {"status": …} as wait(2) gives it, or {"error": text} if the cell
 could not be made. The zygote never runs a program's code: a program's process returns from `serve`.
 """
 
@@ -26,8 +26,9 @@ from typing import Any, NoReturn
 from ingot.sandbox.inside import cell
 
 MOST_DESCRIPTORS = 8
+KILL, INTERRUPT = b"k", b"i"
 PRELOADED = (
-    "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math", "random", "re", "string", "typing",
+    "bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math", "re", "string", "typing",
 )  # fmt: skip
 OURS = (
     "ingot",
@@ -49,8 +50,7 @@ def main() -> None:
     order = serve(requests)
     requests.detach()
     if order["command"]:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores
         try:
             os.execve(order["command"][0], order["command"], order["environment"])
         except OSError as error:
@@ -62,10 +62,8 @@ def main() -> None:
 def serve(requests: socket.socket) -> dict[str, Any]:
     """Answer requests, one after another, until the socket closes. Returns in the process of a program only."""
     while True:
-        head, descriptors, _, _ = socket.recv_fds(requests, 4, MOST_DESCRIPTORS)
-        if not head:
-            os._exit(0)
-        order = json.loads(_read(requests, int.from_bytes(head + _read(requests, 4 - len(head)), "big")))
+        size, descriptors = _next_request(requests)
+        order = json.loads(_read(requests, size))
         files = [_read(requests, size) for size in order["sizes"]]
         reading, low = os.pipe()
         writing = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, cell.NOTE)
@@ -79,6 +77,21 @@ def serve(requests: socket.socket) -> dict[str, Any]:
         answer = _attend(requests, first, reading, isolated=order["isolated"])
         os.close(reading)
         requests.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _next_request(requests: socket.socket) -> tuple[int, list[int]]:
+    """The length of the next order, and the descriptors that come with it.
+
+    A wish for a program that had just ended may come first. No length begins like one: that order would have a gigabyte.
+    """
+    head, descriptors = b"", []
+    while len(head) < 4:
+        part, more, _, _ = socket.recv_fds(requests, 4 - len(head), MOST_DESCRIPTORS)
+        if not part:
+            os._exit(0)
+        head = (head + part).lstrip(KILL + INTERRUPT)
+        descriptors += more
+    return int.from_bytes(head, "big"), descriptors
 
 
 def _read(requests: socket.socket, count: int) -> bytes:
@@ -107,7 +120,7 @@ def _attend(requests: socket.socket, first: int, note: int, *, isolated: bool) -
                 open_note = bool(part)
                 continue
             wish = requests.recv(1)
-            if wish == b"i":
+            if wish == INTERRUPT:
                 os.kill(first, signal.SIGUSR1)
                 continue
             _kill(first, isolated=isolated)

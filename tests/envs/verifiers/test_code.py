@@ -1,0 +1,223 @@
+"""The code verifier on published problems: their own solutions are right, and everything else is not."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from ingot.envs.verifiers import code_programs
+from ingot.envs.verifiers.code import Verdict, verify
+from ingot.envs.verifiers.code_calls import same
+from ingot.envs.verifiers.code_tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.errors import VerifierError
+from ingot.sandbox.pool import Pool
+from ingot.sandbox.program import Limits
+from ingot.sandbox.run import isolation
+from tests.conftest import SHARED_DATA
+
+LIMITS = Limits(20.0)
+PROBLEMS = [
+    (name, SHARED_DATA / name / file)
+    for name, file in (("humaneval", "humaneval_dev.jsonl.gz"), ("mbpp", "mbpp.jsonl.gz"))
+]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    if isolation() == "process":
+        pytest.skip("bwrap is not installed, or user namespaces are refused")
+    with Pool(4) as pool:
+        yield pool
+
+
+def problems(name: str) -> list[tuple[str, Asserts]]:
+    """The canonical solution and the tests of each problem of a set."""
+    path = dict(PROBLEMS)[name]
+    if not path.exists():
+        pytest.skip(f"{path} is not on this machine")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return [humaneval(row) if name == "humaneval" else mbpp(row) for row in rows]
+
+
+def humaneval(row: dict[str, Any]) -> tuple[str, Asserts]:
+    entry = row["entry_point"]
+    tests = Asserts(f"{row['test']}\ncheck({entry})", row["prompt"], (entry,))
+    return row["prompt"] + row["canonical_solution"], tests
+
+
+def mbpp(row: dict[str, Any]) -> tuple[str, Asserts]:
+    tests = "\n".join(row["test_list"])
+    used = {
+        node.func.id
+        for node in ast.walk(ast.parse(tests))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    defined = {node.name for node in ast.parse(row["code"]).body if isinstance(node, ast.FunctionDef)}
+    return row["code"], Asserts(tests, row["test_setup_code"], tuple(sorted(used & defined)))
+
+
+def empty(source: str, tests: Asserts) -> str:
+    """A program whose functions do nothing."""
+    return "\n".join(f"def {name}(*arguments):\n    pass" for name in tests.entry_points)
+
+
+def exits(source: str, tests: Asserts) -> str:
+    return source + "\nimport os\nos._exit(0)"
+
+
+def exits_when_called(source: str, tests: Asserts) -> str:
+    return "import os\n" + "\n".join(f"def {name}(*arguments):\n    os._exit(0)" for name in tests.entry_points)
+
+
+def rewards(pool: Pool, pairs: list[tuple[str, Asserts]]) -> list[Verdict]:
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda pair: verify(pair[0], pair[1], pool, LIMITS), pairs))
+
+
+def check_set(pool: Pool, found: list[tuple[str, Asserts]], every: int) -> None:
+    """Canonical solutions are right; every n-th problem with another one's solution, an empty one and an early exit is not."""
+    right = rewards(pool, found)
+    assert [verdict.problem for verdict in right if verdict.reward != 1.0] == []
+    rotated = [(found[index - 1][0], tests) for index, (_, tests) in enumerate(found)]
+    for make in (empty, exits, exits_when_called):
+        rotated += [(make(source, tests), tests) for source, tests in found[::every]]
+    wrong = rewards(pool, rotated[: len(found)][::every] + rotated[len(found) :])
+    assert [verdict for verdict in wrong if verdict.reward != 0.0] == []
+
+
+@pytest.mark.parametrize(("name", "step", "every"), [("humaneval", 1, 5), ("mbpp", 25, 8)])
+def test_published_problems(pool: Pool, name: str, step: int, every: int) -> None:
+    check_set(pool, problems(name)[::step], every)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["humaneval", "mbpp"])
+def test_all_published_problems(pool: Pool, name: str) -> None:
+    check_set(pool, problems(name), 2)
+
+
+def test_the_share_of_asserts_that_pass(pool: Pool) -> None:
+    tests = Asserts("assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3\nassert f(4) == 4")
+    source = "def f(x):\n    if x == 4: raise ValueError('no')\n    return min(x, 2)"
+    assert verify(source, tests, pool, LIMITS, "share") == Verdict(0.5, 2, 4, "AssertionError: ")
+    assert verify(source, tests, pool, LIMITS).reward == 0.0
+    ends = "import os\ndef f(x):\n    if x == 3: os._exit(0)\n    return x"
+    assert verify(ends, tests, pool, LIMITS, "share").reward == 0.5
+
+
+def test_what_crosses_between_tests_and_program(pool: Pool) -> None:
+    """Values, changed arguments, functions in both directions, objects with methods, generators, exceptions."""
+    source = """
+class Account:
+    def __init__(self, balance): self.balance = balance
+    def add(self, amount): self.balance += amount; return self
+    def __len__(self): return 3
+    def __str__(self): return f"<{self.balance}>"
+def sort(items): items.sort(); items.append((1, 2))
+def apply(function, items): return [function(item) for item in items]
+def count():
+    number = 0
+    while True: yield number; number += 1
+def values(): return {(1, 2): {3.5, None}, "x": [b"y", 10**30, -0.0, 1j, True, frozenset({1})]}
+def fail(): raise KeyError("missing")
+"""
+    tests = """
+account = Account(5)
+account.add(3).add(1)
+account.owner = "me"
+assert account.balance == 9 and account.owner == "me" and len(account) == 3 and str(account) == "<9>"
+items = [3, 1, 2]
+sort(items)
+assert items == [1, 2, 3, (1, 2)]
+assert apply(lambda x: x * 2, [1, 2]) == [2, 4] and apply(str, [1]) == ["1"] and apply(len, ["ab"]) == [2]
+numbers = count()
+assert [next(numbers), next(numbers)] == [0, 1] and math.isclose(next(numbers), 2)
+assert values() == {(1, 2): {3.5, None}, "x": [b"y", 10**30, -0.0, 1j, True, frozenset({1})]}
+try:
+    fail()
+    assert False
+except KeyError as error:
+    assert "missing" in str(error)
+"""
+    assert verify(source, Asserts(tests), pool, LIMITS) == Verdict(1.0, 6, 6)
+
+
+CASES = [
+    ("def f(x): return x * 2", [Call([2], 4), Call(["ab"], "abab")], 1.0),
+    ("def f(x): return x, [x]", [Call([2], [2, [2]])], 1.0),  # JSON has no tuples
+    ("def f(x): return x / 3", [Call([1], 0.33333333333)], 1.0),
+    ("def f(x, y=1): return {x: y}", [Call([2], {2: 5}, {"y": 5})], 1.0),
+    ("def f(x): return {3, 1}", [Call([0], {1, 3})], 1.0),
+    ("def f(x): return 1", [Call([0], True)], 0.0),
+    ("def f(x): return '4'", [Call([0], 4)], 0.0),
+    ("def f(x): return x + 1", [Call([0], 1), Call([1], 3)], 0.0),
+    ("def g(x): return x", [Call([0], 0)], 0.0),
+    ("def f(x) return x", [Call([0], 0)], 0.0),
+    ("def f(x): raise ValueError", [Call([0], 0)], 0.0),
+    ("def f(x):\n    while True: pass", [Call([0], 0)], 0.0),
+]
+
+
+@pytest.mark.parametrize(("source", "calls", "reward"), CASES)
+def test_calls(pool: Pool, source: str, calls: list[Call], reward: float) -> None:
+    assert verify(source, Calls("f", calls), pool, Limits(2.0)).reward == reward
+
+
+def test_values_that_python_finds_equal_and_those_it_does_not() -> None:
+    nan = {"float": "nan"}
+    assert same(nan, nan) and same({"float": "inf"}, {"float": "inf"}) and same(3, {"float": (3.0).hex()})
+    assert not same(nan, 0) and not same(None, False) and not same({"int": hex(2**60)}, {"int": hex(2**60 + 1)})
+    assert same({"dict": [[1, 2], ["a", [3]]]}, {"dict": [["a", {"tuple": [3]}], [1, 2]]})
+    assert not same({"dict": [[1, 2]]}, {"dict": [["1", 2]]})
+
+
+PROGRAMS = {
+    "python": "a, b = map(int, input().split())\nprint(a + b)",
+    "c": '#include <stdio.h>\nint main() { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); }',
+    "c++": "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << std::endl; }",
+    "rust": (
+        "use std::io;\nfn main() { let mut line = String::new(); io::stdin().read_line(&mut line).unwrap();\n"
+        'let sum: i32 = line.split_whitespace().map(|x| x.parse::<i32>().unwrap()).sum(); println!("{}", sum); }'
+    ),
+    "go": 'package main\nimport "fmt"\nfunc main() { var a, b int; fmt.Scan(&a, &b); fmt.Println(a + b) }',
+    "javascript": "const [a, b] = require('fs').readFileSync(0, 'utf8').split(' ').map(Number); console.log(a + b);",
+    "bash": "read a b; echo $((a + b))",
+}
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_programs(pool: Pool, language: str) -> None:
+    tests = InputOutput([("1 2\n", "3"), ("20 22\n", "42 \n\n")], language)
+    if (
+        shutil.which(code_programs.LANGUAGES[language].tool, path=code_programs.FOLDERS) is None
+        and language != "python"
+    ):
+        with pytest.raises(VerifierError, match=code_programs.LANGUAGES[language].tool):
+            verify(PROGRAMS[language], tests, pool, LIMITS)
+        return
+    assert verify(PROGRAMS[language], tests, pool, LIMITS) == Verdict(1.0, 2, 2)
+    wrong = InputOutput([("1 2\n", "3"), ("20 22\n", "43")], language)
+    assert verify(PROGRAMS[language], wrong, pool, LIMITS, "share").reward == 0.5
+    assert verify("no program (", tests, pool, LIMITS).reward == 0.0
+
+
+def test_a_verifier_that_fails_says_nothing_about_the_program(pool: Pool) -> None:
+    with pytest.raises(VerifierError, match="the tests are no Python"):
+        verify("def f(): pass", Asserts("assert f( =="), pool, LIMITS)
+    with pytest.raises(VerifierError, match="there is no language cobol"):
+        verify("", InputOutput([], "cobol"), pool, LIMITS)
+    with pytest.raises(VerifierError, match="no plain data"):
+        verify("def f(x): pass", Calls("f", [Call([object()], 1)]), pool, LIMITS)
+    closed = Pool(2)
+    closed.close()
+    for tests in (Asserts("assert f()"), Calls("f", [Call([], 1)]), InputOutput([("", "")])):
+        with pytest.raises(VerifierError, match="the pool is closed"):
+            verify("def f(): return 1", tests, closed, LIMITS)

@@ -1,0 +1,121 @@
+"""Attacks on the sandbox and on the code verifier: none gets out, hurts a neighbour, outlives its run or earns a reward."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingot.envs.verifiers.code import Reward, verify
+from ingot.envs.verifiers.code_tests import Asserts, Call, Calls
+from ingot.sandbox import memory
+from ingot.sandbox.notebook import Notebook
+from ingot.sandbox.pool import Pool
+from ingot.sandbox.program import Limits, Program
+from ingot.sandbox.run import isolation
+from tests.sandbox.cheats import CHEATS, HONEST
+from tests.sandbox.escapes import ESCAPES, HEAD
+
+LIMITS = Limits(1.2, cpu=0, memory=3 * 10**8, folder=2 * 10**7, inodes=500, output=10**6, processes=30)
+OWN_PROCESSES = 3  # of a free worker: bubblewrap (2) and the zygote
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    if isolation() == "process":
+        pytest.skip("bwrap is not installed, or user namespaces are refused")
+    with Pool(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def neighbour(pool: Pool) -> Iterator[Notebook]:
+    """A session that runs beside the attacks, with a process, a file and a socket of its own."""
+    with Notebook(Limits(20.0)) as notebook:
+        notebook.run(
+            "import socket, subprocess\n"
+            "server = socket.socket(socket.AF_UNIX); server.bind('\\0neighbour'); server.listen()\n"
+            "child = subprocess.Popen(['/bin/sleep', '1000'])\n"
+            "open('mine', 'w').write('precious')\n"
+            "def look(): return child.poll(), open('mine').read(), server.getsockname()"
+        )
+        yield notebook
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[dict[str, object]]:
+    """Things of the machine that a program must not reach."""
+    abstract = f"ingot-{os.getpid()}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as unix,
+        tempfile.NamedTemporaryFile("w", dir=Path.home(), prefix=".ingot-secret-") as secret,
+    ):
+        unix.bind(f"\0{abstract}")
+        unix.listen()
+        yield {"port": server.getsockname()[1], "abstract": abstract, "secret": secret.name, "pid": os.getpid()}
+
+
+def fill_in(source: str, machine: dict[str, object]) -> str:
+    for name, value in machine.items():
+        source = source.replace(f"{{{name}}}", str(value))
+    return source
+
+
+def check_aftermath(pool: Pool, neighbour: Notebook) -> None:
+    """The neighbour is well, and nothing is left of the program."""
+    assert neighbour.run("look()").output == "(None, 'precious', b'\\x00neighbour')\n"
+    for worker in pool._free:
+        end = time.monotonic() + 10
+        while len(left := memory.descendants(worker.process.pid)) > OWN_PROCESSES and time.monotonic() < end:
+            time.sleep(0.02)
+        assert len(left) == OWN_PROCESSES
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_no_escape(name: str, pool: Pool, neighbour: Notebook, machine: dict[str, object]) -> None:
+    expected, source = ESCAPES[name]
+    outcome = pool.run(Program(source=HEAD + fill_in(source, machine)), LIMITS)
+    said = f"{outcome.ended_by} {outcome.exit} {outcome.stdout.decode('utf-8', 'replace')}".rstrip("\n")
+    assert re.match(expected, said, re.DOTALL), (said[:300], outcome.stderr.decode("utf-8", "replace")[-1000:])
+    check_aftermath(pool, neighbour)
+
+
+def test_programs_leave_nothing_to_the_next_one(pool: Pool) -> None:
+    """Files, and System V shared memory, which outlives processes."""
+    leave = (
+        "import ctypes\nfor folder in ('.', '/tmp', '/dev/shm'): open(f'{folder}/left', 'w').write('x')\n"
+        "print(ctypes.CDLL(None).shmget(1234, 4096, 0o1666) >= 0)"
+    )
+    find = (
+        "import ctypes, os\nprint([os.listdir(folder) for folder in ('.', '/tmp', '/dev/shm')], "
+        "ctypes.CDLL(None).shmget(1234, 4096, 0o666))"
+    )
+    assert pool.run(Program(source=leave), LIMITS).stdout == b"True\n"
+    for _ in range(pool.workers):
+        assert pool.run(Program(source=find), LIMITS).stdout == b"[[], [], []] -1\n"
+
+
+ASSERTS = Asserts("assert f(3) == 9\nassert f(-4) == 16\nassert all(map(f, [1, 2]))\nassert isinstance(f(5), int)")
+CALLS = Calls("f", [Call([3], 9), Call([-4], 16)])
+KINDS: tuple[tuple[Asserts | Calls, Reward], ...] = ((ASSERTS, "all"), (CALLS, "share"))
+
+
+def test_an_honest_program_earns_its_reward(pool: Pool) -> None:
+    for tests in (ASSERTS, CALLS):
+        assert verify(HONEST, tests, pool, Limits(20.0)).reward == 1.0
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_no_reward(name: str, pool: Pool, neighbour: Notebook) -> None:
+    limits = Limits(2.0, memory=3 * 10**8, output=10**6)
+    for tests, reward in KINDS:
+        verdict = verify(CHEATS[name], tests, pool, limits, reward)
+        assert verdict.reward == 0.0, verdict
+    check_aftermath(pool, neighbour)
