@@ -74,7 +74,9 @@ def test_command(
     split: Annotated[str, typer.Option("--split", metavar="train|test", help="Which tasks.")] = "train",
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of a model; 0 is greedy.")] = 0.0,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Of one turn of a model.")] = 512,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=2, help="Of a model's episode with its prompt.")] = 4096,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=2, help="Of a model's episode with its prompt.")
+    ] = 4096,
     max_turns: Annotated[int, typer.Option("--max-turns", min=1, help="Of the policy.")] = 8,
     as_json: JsonOption = False,
 ) -> None:

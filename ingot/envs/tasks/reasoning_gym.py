@@ -44,6 +44,7 @@ JUNK = "qzxv"
 LENGTH_LIMIT = 10_000
 DEADLINE = 10.0
 SEEDS = 2**31
+TRIES = 20
 CHILDREN = Children("reasoning_gym")
 
 
@@ -97,6 +98,14 @@ class ReasoningGym(Environment):
                 fix="use it for RL and evaluation only",
             )
         return [Message(role="assistant", content=task.answer, thinking="")]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """The answer to another question of the family, which is wrong here."""
+        for _ in range(TRIES):
+            other = str(self.item(rng.randrange(SEEDS))["answer"]).strip()
+            if other and not self._correct(task, other):
+                return [Message(role="assistant", content=other, thinking="")]
+        return [Message(role="assistant", content=JUNK, thinking="")]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages).strip()

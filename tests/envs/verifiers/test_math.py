@@ -56,16 +56,16 @@ def accepted(answers: list[str], others: list[str], rng: random.Random) -> tuple
 def test_spellings_of_published_answers(math_rows: list[dict[str, str]], gsm8k: dict[str, str]) -> None:
     rng = random.Random(1)
     answers = [row["answer"] for row in rng.sample(math_rows, 150)]
-    answers += rng.sample(sorted(gsm8k.values()), 30)
+    answers += rng.sample(sorted(gsm8k.values()), 20)
     wrong, count = refused(answers)
     assert count > 2000 and len(wrong) <= 0.005 * count, wrong
 
 
 def test_wrong_answers_to_published_problems(math_rows: list[dict[str, str]]) -> None:
     rng = random.Random(2)
-    answers = [row["answer"] for row in rng.sample(math_rows, 100)]
+    answers = [row["answer"] for row in rng.sample(math_rows, 60)]
     wrong, count = accepted(answers, answers, rng)
-    assert count > 150 and not wrong
+    assert count > 90 and not wrong
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_answers_are_wrong_or_a_fault_of_the_verifier(name: str) -> None:
     try:
-        assert not same_answer(HOSTILE[name], "1", deadline=1.0)
+        assert not same_answer(HOSTILE[name], "1", deadline=0.5)
     except VerifierError as error:
         assert "no verdict in" in str(error)
     assert len(children()) <= pools.CHILDREN
@@ -259,10 +259,10 @@ def test_a_child_that_dies_is_replaced_and_none_is_left() -> None:
 
 
 def test_many_threads_share_the_children() -> None:
-    pairs = [(f"(x+{number})^2", f"x^2+{2 * number}x+{number**2 + number % 2}") for number in range(1, 33)]
+    pairs = [(f"(x+{number})^2", f"x^2+{2 * number}x+{number**2 + number % 2}") for number in range(1, 17)]
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda pair: same_answer(*pair), pairs))
-    assert found == [number % 2 == 0 for number in range(1, 33)]
+    assert found == [number % 2 == 0 for number in range(1, 17)]
     assert len(children()) <= pools.CHILDREN
 
 
