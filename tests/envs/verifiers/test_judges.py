@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -24,9 +26,14 @@ from ingot.envs.verifiers.judges.pairwise import compare, schema
 from ingot.envs.verifiers.judges.policy import PolicyJudge
 from ingot.envs.verifiers.judges.quote import LONGEST, draw_code, neutralise, quote
 from ingot.envs.verifiers.judges.rubric import Point, Rubric
-from ingot.tokens.chat import Message
+from ingot.inference.engine import Engine
+from ingot.model.transformer import Transformer
+from ingot.tokens.chat import ChatFormat, Message
 from ingot.workspace.errors import DataError
 from tests.data.synthesize.server import Reply, completion, serving
+from tests.serve.openai.harness import serving as our_server
+from tests.serve.openai.harness import untrained
+from tests.serve.speaker import train_small_tokenizer
 
 THREE = Rubric((Point("Is right", 2), Point("Is clear", 1, 4), Point("Is rude", -1)))
 
@@ -291,22 +298,46 @@ def test_a_server_without_an_answer_is_an_error_of_the_verifier(
         RUBRIC.score(EndpointJudge(EndpointConfig(url=url, model="m", attempts=2)), "q", "a")
 
 
-def test_a_model_of_ours_replies_in_the_form_that_is_asked_for() -> None:
-    """An untrained model, through the engine: without a grammar it writes noise, with one every reply is a verdict."""
+def test_only_so_many_requests_are_on_their_way() -> None:
+    lock, under_way, most = threading.Lock(), count(), list[int]()
+    running: set[int] = set()
+
+    def server(body: dict[str, Any], _: dict[str, str]) -> Reply:
+        with lock:
+            number = next(under_way)
+            running.add(number)
+            most.append(len(running))
+        threading.Event().wait(0.05)
+        with lock:
+            running.discard(number)
+        return completion('{"scores": [3]}')
+
+    with serving(server) as url, ThreadPoolExecutor(8) as pool:
+        judge = EndpointJudge(EndpointConfig(url=url, model="m", concurrency=2))
+        found = list(pool.map(lambda number: RUBRIC.score(judge, "q", f"answer {number}").points, range(12)))
+    assert found == [(3,)] * 12 and max(most) <= 2
+
+
+@pytest.fixture(scope="module")
+def noise() -> Transformer:
+    """An untrained model: without a grammar it writes noise, with one every reply is a verdict."""
     pytest.importorskip("llguidance")
+    return untrained(train_small_tokenizer(), context=4096)
 
-    from ingot.inference.engine import Engine
-    from ingot.model.initialise import initialise
-    from ingot.model.transformer import Transformer
-    from ingot.tokens.chat import ChatFormat
-    from tests.serve.speaker import speaker_config, train_small_tokenizer
 
-    tokenizer = train_small_tokenizer()
-    model = Transformer(speaker_config(tokenizer, context=4096))
-    initialise(model, 0)
-    judge = PolicyJudge(Engine(model, slots=1), ChatFormat(tokenizer), max_tokens=64, temperature=1.0)
+def test_a_model_of_ours_replies_in_the_form_that_is_asked_for(noise: Transformer) -> None:
+    assert noise.tokenizer is not None
+    judge = PolicyJudge(Engine(noise, slots=1), ChatFormat(noise.tokenizer), max_tokens=64, temperature=1.0)
     assert whole_object(judge.ask([Message("user", "hello")])) is None
     assert len(THREE.score(judge, "q", "a", tries=1).points) == 3
+
+
+def test_our_own_server_replies_in_the_form_that_is_asked_for(noise: Transformer) -> None:
+    with our_server(Engine(noise, slots=2)) as running:
+        config = EndpointConfig(url=f"{running.url}/v1", model="speaker")
+        without_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
+        judge = EndpointJudge(config, max_tokens=64, temperature=1.0, fields=without_thinking)
+        assert len(THREE.score(judge, "q", "a", tries=1).points) == 3
 
 
 # ---- mixed rewards
