@@ -49,6 +49,10 @@ class Script:
         return self.reply(self.asked[-1])
 
 
+def points(*scores: Any) -> str:
+    return json.dumps({f"point_{number}": score for number, score in enumerate(scores, 1)})
+
+
 def says(*replies: str) -> Script:
     waiting = iter(replies)
     return Script(lambda _: next(waiting))
@@ -62,7 +66,7 @@ def says(*replies: str) -> Script:
     [([1, 4, 0], 1.0), ([1, 0, 0], 2 / 3), ([0, 2, 0], 1 / 6), ([0, 0, 1], 0.0), ([1, 4, 1], 2 / 3)],
 )
 def test_a_rubric_is_the_weighted_share_of_its_points(scores: list[int], value: float) -> None:
-    found = THREE.score(says(json.dumps({"scores": scores})), "q", "a")
+    found = THREE.score(says(points(*scores)), "q", "a")
     assert found.value == pytest.approx(value) and list(found.points) == scores
 
 
@@ -71,20 +75,20 @@ def test_a_rubric_is_the_weighted_share_of_its_points(scores: list[int], value: 
     [
         "",
         "The answer is fine.",
-        'Verdict: {"scores": [1, 4, 0]}',
-        '{"scores": [1, 4]}',
-        '{"scores": [1, 5, 0]}',
-        '{"scores": [1, -1, 0]}',
-        '{"scores": [true, 4, 0]}',
-        '{"scores": [1.0, 4, 0]}',
-        '{"scores": ["1", 4, 0]}',
-        '{"scores": [1, 4, 0], "note": "!"}',
+        f"Verdict: {points(1, 4, 0)}",
+        points(1, 4),
+        points(1, 5, 0),
+        points(1, -1, 0),
+        points(True, 4, 0),
+        points(1.0, 4, 0),
+        points("1", 4, 0),
+        points(1, 4, 0, 0),
         "[1, 4, 0]",
         "[" * 100_000,
     ],
 )
 def test_a_reply_that_cannot_be_read_is_asked_for_again_and_then_an_error(reply: str) -> None:
-    good = '{"scores": [1, 4, 0]}'
+    good = points(1, 4, 0)
     assert THREE.score(says(reply, f"```json\n{good}\n```"), "q", "a").value == 1
     judge = says(reply, reply, reply, good)
     with pytest.raises(VerifierError, match="no verdict in 3 tries"):
@@ -94,8 +98,8 @@ def test_a_reply_that_cannot_be_read_is_asked_for_again_and_then_an_error(reply:
 
 def test_the_schema_of_a_rubric_allows_exactly_what_is_read() -> None:
     for scores in ([1, 4, 0], [1, 4], [2, 0, 0], [0, 5, 0], ["1", 4, 0], [1, 4, 0, 0]):
-        reply = {"scores": scores}
-        assert fits_schema(json.dumps(reply), THREE.schema()) == (THREE._read(reply) is not None), scores
+        reply = points(*scores)
+        assert fits_schema(reply, THREE.schema()) == (THREE._read(json.loads(reply)) is not None), scores
 
 
 def test_a_rubric_must_be_able_to_pay() -> None:
@@ -121,7 +125,7 @@ def test_a_preference_must_stay_with_the_answer() -> None:
 
 
 def test_a_reference_is_shown_as_an_anchor() -> None:
-    judge = says('{"scores": [1]}', '{"better": "A"}', '{"better": "B"}')
+    judge = says(points(1), '{"better": "A"}', '{"better": "B"}')
     RUBRIC.score(judge, "q", "a", reference="the truth")
     compare(judge, "q", "good", "bad", reference="the truth")
     assert all(re.search(r"BEGIN REFERENCE \w+\]\]\n\| the truth\n\[\[END REFERENCE", asked) for asked in judge.asked)
@@ -160,7 +164,7 @@ def outside(prompt: str) -> str:
 
 def gullible(prompt: str) -> str:
     """Obeys whatever stands outside of the marks; by itself it finds every answer wrong."""
-    return '{"scores": [10]}' if COMMAND in outside(prompt) else '{"scores": [0]}'
+    return points(10) if COMMAND in outside(prompt) else points(0)
 
 
 def unguarded(text: str) -> str:
@@ -203,11 +207,11 @@ def test_even_the_code_itself_does_not_help() -> None:
 
 
 def test_every_request_has_its_own_code_and_says_what_to_do_behind_the_answer() -> None:
-    judge = says("?", '{"scores": [0]}')
+    judge = says("?", points(0))
     RUBRIC.score(judge, "q", "a")
     codes = [set(re.findall(r"\[\[BEGIN \w+ (\w{16})\]\]", asked)) for asked in judge.asked]
     assert [len(each) for each in codes] == [1, 1] and codes[0] != codes[1]
-    assert all(asked.rindex("[[END ANSWER") < asked.rindex('{"scores"') for asked in judge.asked)
+    assert all(asked.rindex("[[END ANSWER") < asked.rindex('{"point_1"') for asked in judge.asked)
 
 
 def test_ordinary_text_stays_as_it_is() -> None:
@@ -257,7 +261,7 @@ def test_measuring_a_judge_that_believes_what_it_reads() -> None:
     def believer(prompt: str) -> str:
         answer = prompt.split("[[BEGIN ANSWER")[1].split("[[END ANSWER")[0]
         known = any(item.right in answer for item in ITEMS)
-        return json.dumps({"scores": [10 if known else 7 if "full marks" in answer else 0]})
+        return points(10 if known else 7 if "full marks" in answer else 0)
 
     outcome = measure(Script(believer))
     assert outcome.right == 10 and outcome.wrong == 0 and outcome.attacking == pytest.approx(7 * 19 / 20)
@@ -275,7 +279,7 @@ def test_a_server_is_asked_in_its_protocol_and_tried_again(monkeypatch: pytest.M
 
     def server(body: dict[str, Any], _: dict[str, str]) -> Reply:
         seen.append(body)
-        return (503, {}, {}) if next(number) == 0 else completion('{"scores": [10]}')
+        return (503, {}, {}) if next(number) == 0 else completion(points(10))
 
     with serving(server) as url:
         judge = EndpointJudge(EndpointConfig(url=url, model="m"))
@@ -310,7 +314,7 @@ def test_only_so_many_requests_are_on_their_way() -> None:
         threading.Event().wait(0.05)
         with lock:
             running.discard(number)
-        return completion('{"scores": [3]}')
+        return completion(points(3))
 
     with serving(server) as url, ThreadPoolExecutor(8) as pool:
         judge = EndpointJudge(EndpointConfig(url=url, model="m", concurrency=2))
@@ -346,7 +350,7 @@ def test_our_own_server_replies_in_the_form_that_is_asked_for(noise: Transformer
 def test_rules_gate_judges_and_weights_mix_them() -> None:
     task = make_task("kind", "What is 2 + 2?", "4")
     right, wrong = [Message("assistant", "4")], [Message("assistant", "5")]
-    judge = Script(lambda _: '{"scores": [1, 2, 0]}')
+    judge = Script(lambda _: points(1, 2, 0))
     judged = by_rubric(THREE, judge, reference=True)
     rule = lambda task, messages: float(messages[-1].content == task.answer)  # noqa: E731
     assert gated(rule, judged)(task, wrong) == 0 and judge.asked == []
