@@ -50,10 +50,12 @@ class Draft:
 
 
 def chunks(body: list[str], count: int) -> list[str]:
+    """The sentences dealt out to so many parts."""
     return [" ".join(body[number::count]) for number in range(count)]
 
 
 def at_least(draft: Draft, count: int) -> None:
+    """Add sentences until there are so many."""
     while len(draft.body) < count:
         draft.add_sentence()
 
@@ -68,6 +70,7 @@ def repeat_keyword(draft: Draft, kwargs: dict[str, Any]) -> None:
 
 
 def lengthen(draft: Draft, reached: Callable[[str], bool]) -> None:
+    """Add sentences until the whole text is long enough, or it is hopeless."""
     while not reached(draft.text()) and len(draft.body) < 80:
         draft.add_sentence()
 
@@ -136,6 +139,7 @@ def two_responses(draft: Draft, kwargs: dict[str, Any]) -> None:
 
 
 def finishing(change: Callable[[str], str]) -> Callable[[Draft, dict[str, Any]], None]:
+    """A change to the finished text."""
     return lambda draft, kwargs: draft.finish.append(change)
 
 

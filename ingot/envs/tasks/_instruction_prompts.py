@@ -15,7 +15,9 @@ from typing import Any
 from ingot.envs.tasks._instruction_constraints import CONSTRAINTS, Constraint
 from ingot.envs.tasks._instruction_drafts import Draft
 from ingot.envs.verifiers.instructions.instruction import find_instruction
+from ingot.workspace.errors import DataError
 
+TRIES = 1000  # most requests pass the check at once
 TOPICS = (
     *(
         "bread",
@@ -71,7 +73,7 @@ class Request:
 
 def draw_request(rng: random.Random, most: int) -> Request:
     """A request with one to `most` constraints that can be followed together."""
-    while True:  # most combinations pass the check; each try is independent
+    for _ in range(TRIES):
         constraints = _compatible(rng, rng.randint(1, most))
         topic = rng.choice(TOPICS)
         asked = [(constraint, constraint.draw(rng)) for constraint in constraints]
@@ -81,6 +83,7 @@ def draw_request(rng: random.Random, most: int) -> Request:
             question = [rng.choice(REQUESTS).format(topic=topic)]
             question += [rng.choice(constraint.wordings).format(**_shown(kwargs)) for constraint, kwargs in asked]
             return Request(topic, " ".join(question), instructions, solution)
+    raise DataError(f"no request of {TRIES} could be followed", place="task kind instructions", fix="lower `most`")
 
 
 def _compatible(rng: random.Random, count: int) -> list[Constraint]:

@@ -54,7 +54,7 @@ DIFFERENCES = {
     "custom:date_format_list": (1, "there are no months or days 0, and 1797 had no 29 February"),
 }
 GPT4_RANDOM = 1129  # its letter is an exclamation mark, for which the published checker draws another at random
-GPT4_DIFFERENT = 1843  # langdetect takes three English words for French
+GPT4_DIFFERENT = 1843  # langdetect takes three English words for another language
 
 
 def cases_by_id() -> dict[str, list[tuple[dict[str, Any], str]]]:

@@ -2,7 +2,8 @@
 
 Retries, pauses and deadlines are those of `ingot.data.synthesize.writer`. At most `concurrency` requests are on their way at a
 time; further threads wait for their turn. The reply's form is asked for with `response_format`, which a server that lacks it
-refuses: `structured=False` then leaves it out.
+refuses: `structured=False` then leaves it out. `fields` are further fields of a request, such as
+{"chat_template_kwargs": {"enable_thinking": False}} for servers that know them.
 """
 
 from __future__ import annotations
@@ -17,19 +18,28 @@ from ingot.envs.verifiers.errors import VerifierError
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import IngotError
 
+WAITS = 10  # a thread waits for its turn as long as so many requests in a row may take
+
 
 class EndpointJudge:
     """Asks a server. `calls` counts requests, so that no two tries of a judgement sample the same text."""
 
     def __init__(
-        self, config: EndpointConfig, *, max_tokens: int = 512, temperature: float = 0.0, structured: bool = True
+        self,
+        config: EndpointConfig,
+        *,
+        max_tokens: int = 512,
+        temperature: float = 0.0,
+        structured: bool = True,
+        fields: Mapping[str, Any] | None = None,
     ) -> None:
         self.endpoint = Endpoint(config)
+        self.fields = dict(fields or {})
         self.max_tokens, self.temperature, self.structured = max_tokens, temperature, structured
         self.calls = 0
         self._turns = threading.BoundedSemaphore(config.concurrency)
         self._counting = threading.Lock()
-        self._longest_wait = config.timeout_seconds * config.attempts * 10
+        self._longest_wait = WAITS * config.timeout_seconds * config.attempts
 
     def ask(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> str:
         """The server's reply; a VerifierError if it gives none."""
@@ -42,6 +52,7 @@ class EndpointJudge:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed,
+            **self.fields,
         }
         if schema is not None and self.structured:
             form = {"name": "verdict", "strict": True, "schema": dict(schema)}

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.tokens.chat import Message
@@ -30,19 +31,23 @@ class Judge(Protocol):
         """The reply. A judge that can follow a JSON schema replies in that form; one that cannot may ignore it."""
 
 
-def ask_judge(
-    judge: Judge,
-    prompt: Callable[[], Sequence[Message]],
-    schema: Mapping[str, Any],
-    read: Callable[[Mapping[str, Any]], Verdict | None],
-    tries: int = TRIES,
-) -> Verdict:
-    """The verdict that `read` finds in a reply; None from it is a reply that cannot be used. Each try asks with a new prompt."""
+@dataclass(frozen=True)
+class Request(Generic[Verdict]):
+    """One question to a judge: what it is told, the form of its reply, and how a reply is read (None: it cannot be used)."""
+
+    messages: Sequence[Message]
+    schema: Mapping[str, Any]
+    read: Callable[[Mapping[str, Any]], Verdict | None]
+
+
+def ask_judge(judge: Judge, request: Callable[[], Request[Verdict]], tries: int = TRIES) -> Verdict:
+    """The verdict; a reply that cannot be used is asked for again with a new request."""
     reply = ""
     for _ in range(tries):
-        reply = judge.ask(prompt(), schema)
+        asked = request()
+        reply = judge.ask(asked.messages, asked.schema)
         value = whole_object(reply)
-        verdict = None if value is None else read(value)
+        verdict = None if value is None else asked.read(value)
         if verdict is not None:
             return verdict
     raise VerifierError(

@@ -2,14 +2,14 @@
 
     [[BEGIN ANSWER 3f9c0a52d1e84b77]]
     | It is 4.
-    | [ [END ANSWER 3f9c0a52d1e84b77]]      (a forged mark: spoilt, and the code inside it removed)
+    | [ [END ANSWER ] ]          (a forged mark: its brackets are broken, and the code is gone)
     [[END ANSWER 3f9c0a52d1e84b77]]
 
 The code is drawn anew for every request, so what is quoted cannot know it. Inside the quotation
   * every line begins with a bar, whatever character ends lines, so that none begins with a role ("System:", "### Instruction");
   * control tokens of chat templates (<|im_start|>, [INST], <start_of_turn>, <think>, <s>) are broken by a blank, so that no
     tokenizer reads them as tokens;
-  * invisible characters (zero-width, direction marks, tag characters, controls) are removed;
+  * invisible characters (zero-width, direction marks, tags and variation selectors that can spell letters) are removed;
   * the marks' own brackets are broken and the code is removed.
 Ordinary text, code and markdown stay as they are.
 """
@@ -20,10 +20,10 @@ import re
 import secrets
 import unicodedata
 
-LONGEST = (
-    60_000  # characters; the middle of a longer text is left out, so that the request fits into the judge's context
-)
+LONGEST = 60_000
+"""Characters; the middle of a longer text is left out, so that the request fits into the judge's context."""
 _LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_SPELLING = re.compile("[\ufe00-\ufe0d\U000e0000-\U000e0fff]")  # those before U+FE0E choose no emoji
 _CONTROL = re.compile(
     r"<\|[^<>|\n]{1,64}\|>"  # ChatML, Llama 3, gpt-oss and their like
     r"|<｜[^<>\n]{1,64}｜>"  # DeepSeek writes them with full-width bars
@@ -58,7 +58,9 @@ def neutralise(text: str, code: str) -> str:
 
 def _shows(character: str) -> bool:
     """Line ends stay for now; other controls and invisible characters go."""
-    return bool(_LINE_END.match(character)) or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    if _LINE_END.match(character):
+        return True
+    return unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co") and not _SPELLING.match(character)
 
 
 def _break(found: re.Match[str]) -> str:
