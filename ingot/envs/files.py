@@ -45,7 +45,7 @@ class FileEnvironment(Environment):
     def read(self, row: Row, place: str) -> Task | None:
         """The task of a row (`self.ask`), or None if the row is none; `place` is the file and line, for errors."""
 
-    def rows(self, split: Split) -> Sequence[Task]:
+    def rows(self, split: Split) -> Sequence[Task] | None:
         """All tasks of a split, each once."""
         if not (self.files or self.train or self.test):
             raise DataError(

@@ -5,8 +5,10 @@ The program is the last Python block of the reply, or the whole reply if it has 
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -49,6 +51,11 @@ class Programs(FileEnvironment):
     def solution(self, task: Task) -> list[Message]:
         block = f"```python\n{task.answer.rstrip()}\n```"
         return [Message("assistant", block, "" if task.thinking else None)]
+
+    def weaker(self, task: Task, rng: random.Random) -> list[Message]:
+        """The same program, which returns nothing."""
+        (reply,) = self.solution(task)
+        return [replace(reply, content=re.sub(r"\breturn\b.*", "return None", reply.content))]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         well_formed = format_ok(messages, task.thinking)

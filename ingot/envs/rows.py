@@ -62,14 +62,19 @@ def _json_lines(spec: str) -> Iterator[tuple[int, Row]]:
         with Path(spec).open("rb") as file:
             for number, line in enumerate(whole_lines(file, spec), 1):
                 if line.strip():
-                    row = json.loads(line)
-                    if not isinstance(row, dict):
-                        raise DataError("a row must be an object", place=f"{spec}:{number}", fix='{"question": …}')
-                    yield number, row
-    except (UnicodeDecodeError, json.JSONDecodeError, Unreadable) as error:
-        raise DataError(
-            f"this is no JSON Lines file: {error}", place=spec, fix="one object a line, in UTF-8"
-        ) from error
+                    yield number, _object(line, f"{spec}:{number}")
+    except Unreadable as error:
+        raise DataError(f"the file cannot be read: {error}", place=spec, fix="repair it, or make it anew") from error
+
+
+def _object(line: bytes, place: str) -> Row:
+    try:
+        row = json.loads(line)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"the line is no JSON: {error}", place=place, fix="one object a line, in UTF-8") from error
+    if not isinstance(row, dict):
+        raise DataError("the line is no JSON object", place=place, fix='write {"question": …, "answer": …}')
+    return row
 
 
 def _dataset_rows(spec: str) -> list[Row]:

@@ -8,20 +8,17 @@ beginning. IFEval's dev rows measure, they are not to be trained on.
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ingot.envs.environment import Environment
 from ingot.envs.episode import Score
-from ingot.envs.task import Task
+from ingot.envs.files import FileEnvironment
+from ingot.envs.rows import Row, need
+from ingot.envs.task import Split, Task
 from ingot.envs.tasks._instruction_prompts import draw_request
 from ingot.envs.verifiers.instructions.follow import follow
 from ingot.envs.verifiers.instructions.instruction import Instruction, find_instruction
@@ -33,23 +30,30 @@ Asked = tuple[tuple[str, dict[str, Any]], ...]
 ROW = '{"prompt": …, "instruction_id_list": […], "kwargs": […]}'
 
 
-class Instructions(Environment):
+class Instructions(FileEnvironment):
     """Write about something under instructions on words, layout, case and length."""
 
     label: ClassVar[str] = "instructions"
-    file: str | None = Field(
-        None, description="JSONL of prompt, instruction_id_list and kwargs (null: generated requests)"
-    )
     most: int = Field(3, ge=1, le=4, description="a generated request has one to so many instructions")
     share: bool = Field(
         False, description="reward the share of instructions that are followed, instead of all or nothing"
     )
     thinking: bool = Field(False, description="think before the answer")
 
+    def rows(self, split: Split) -> Sequence[Task] | None:
+        """Those of the files; without any, requests are generated."""
+        return super().rows(split) if self.train or self.test or self.files else None
+
+    def read(self, row: Row, place: str) -> Task:
+        prompt, ids = need(row, "prompt", str, place), need(row, "instruction_id_list", list, place)
+        kwargs = need(row, "kwargs", list, place)
+        if len(ids) != len(kwargs):
+            raise DataError("there are not as many kwargs as instructions", place=place, fix=f"write {ROW}")
+        found = [find_instruction(id, each, place) for id, each in zip(ids, kwargs, strict=True)]
+        asked = tuple((id, dict(each.kwargs)) for id, each in zip(ids, found, strict=True))
+        return self._task(prompt, asked, None, "")
+
     def draw(self, rng: random.Random) -> Task:
-        if self.file is not None:
-            prompt, asked = rng.choice(rows(Path(self.file)))
-            return self._task(prompt, asked, None, "")
         request = draw_request(rng, self.most)
         fact = f"{request.topic} {sorted(map(str, request.instructions))}"
         return self._task(request.question, request.instructions, fact, request.solution)
@@ -59,8 +63,8 @@ class Instructions(Environment):
         if not task.answer:
             raise DataError(
                 "a row of instructions comes without a solution",
-                place=str(self.file),
-                fix="leave `file` empty for stages that learn from solutions",
+                place=task.id,
+                fix="give no files for stages that learn from solutions",
             )
         return [Message(role="assistant", content=task.answer, thinking="" if task.thinking else None)]
 
@@ -89,31 +93,3 @@ class Instructions(Environment):
 def instructions_of(task: Task) -> list[Instruction]:
     """The instructions that a task asks for."""
     return [find_instruction(id, kwargs) for id, kwargs in task.asked]
-
-
-@lru_cache(maxsize=4)
-def rows(path: Path) -> tuple[tuple[str, Asked], ...]:
-    """The prompts of a file with their instructions, all of them checked; `.gz` is unpacked."""
-    if not path.is_file():
-        raise DataError("there is no such file", place=str(path), fix="look at `file` of the task kind instructions")
-    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    lines = enumerate(data.split(b"\n"), start=1)
-    return tuple(_read_row(line, f"{path}:{number}") for number, line in lines if line.strip())
-
-
-def _read_row(line: bytes, place: str) -> tuple[str, Asked]:
-    try:
-        row = json.loads(line)
-        prompt, ids, kwargs = row["prompt"], row["instruction_id_list"], row["kwargs"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"not a row of instructions: {error!r}", place=place, fix=f"write {ROW}") from error
-    if (
-        not isinstance(prompt, str)
-        or not isinstance(ids, list)
-        or not isinstance(kwargs, list)
-        or len(ids) != len(kwargs)
-    ):
-        raise DataError("not a prompt with as many kwargs as instructions", place=place, fix=f"write {ROW}")
-    return prompt, tuple(
-        (id, dict(find_instruction(id, each, place).kwargs)) for id, each in zip(ids, kwargs, strict=True)
-    )

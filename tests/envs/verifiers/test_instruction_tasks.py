@@ -10,7 +10,7 @@ import pytest
 
 from ingot.envs.task import Task
 from ingot.envs.tasks._instruction_constraints import CONSTRAINTS
-from ingot.envs.tasks.instructions import Instructions, instructions_of, rows
+from ingot.envs.tasks.instructions import Instructions, instructions_of
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 
@@ -66,8 +66,8 @@ def test_rows_of_a_file(tmp_path: Path) -> None:
     }
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n\n", encoding="utf-8")
-    kind = Instructions(file=str(path), thinking=True)
-    task = kind.draw(random.Random(0))
+    kind = Instructions(test=(str(path),), thinking=True)
+    (task,) = kind.generate(0, 1, "test")
     assert task.question == row["prompt"] and task.thinking
     assert kind.score(task, [Message("assistant", "Plain words.", thinking="hm")]).reward == 1
     assert kind.score(task, [Message("assistant", "Plain, words.", thinking="hm")]).reward == 0
@@ -76,14 +76,14 @@ def test_rows_of_a_file(tmp_path: Path) -> None:
 
 
 def test_ifeval_rows_are_read(shared_data: Path) -> None:
-    found = rows(shared_data / "ifeval" / "ifeval_dev.jsonl.gz")
-    assert len(found) == 259 and sum(len(asked) for _, asked in found) == 387
+    found = Instructions(test=(str(shared_data / "ifeval" / "ifeval_dev.jsonl.gz"),)).rows("test") or []
+    assert len(found) == 259 and sum(len(task.asked) for task in found) == 387
 
 
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "not a row"),
+        ("{", "no JSON"),
         ('{"prompt": "x"}', "instruction_id_list"),
         ('{"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": []}', "as many kwargs"),
         ('{"prompt": "x", "instruction_id_list": ["punctuation:no_coma"], "kwargs": [{}]}', "did you mean"),
@@ -92,5 +92,5 @@ def test_ifeval_rows_are_read(shared_data: Path) -> None:
 def test_bad_rows_are_named(tmp_path: Path, line: str, problem: str) -> None:
     (tmp_path / "rows.jsonl").write_text("\n" + line, encoding="utf-8")
     with pytest.raises(DataError, match=problem) as caught:
-        rows(tmp_path / "rows.jsonl")
+        Instructions(test=(str(tmp_path / "rows.jsonl"),)).rows("test")
     assert caught.value.place is not None and caught.value.place.endswith("rows.jsonl:2")

@@ -1,0 +1,156 @@
+"""A thousand episodes in which everything goes wrong now and then: nothing is lost, nothing hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ingot.envs.environment import Environment, reward
+from ingot.envs.episode import Episode
+from ingot.envs.errors import EnvironmentFailed
+from ingot.envs.play import Limits
+from ingot.envs.rollout import rollouts
+from ingot.envs.scripts import Scripted
+from ingot.envs.task import Task
+from ingot.envs.tools.children import end_idle_children
+from ingot.envs.tools.tool import make_tool
+from ingot.envs.verifiers.math import same_answer
+from ingot.sandbox.pool import Pool
+from ingot.sandbox.program import Limits as ProgramLimits
+from ingot.sandbox.program import Program
+from ingot.sandbox.worker import SandboxError
+from ingot.tokens.chat import Message, ToolCall
+from tests.envs.test_rollout import CHAT
+
+EPISODES, GROUP = 1000, 4
+FAULTS = (
+    "none",
+    "tool raises",
+    "tool hangs",
+    "child dies",
+    "verifier dies",
+    "sandbox killed",
+    "judge hangs",
+    "setup fails",
+)
+FAILING = {"verifier dies", "sandbox killed", "judge hangs", "setup fails"}
+
+
+async def ask(what: str) -> str:
+    """Answers, raises or hangs."""
+    if what == "tool raises":
+        raise ValueError("no")
+    if what == "tool hangs":
+        await asyncio.sleep(600)
+    return "fine"
+
+
+def fragile(what: str) -> str:
+    """Ends its process when told so."""
+    if what == "child dies":
+        os._exit(9)
+    return "fine"
+
+
+class Faulty(Environment):
+    """Each task has a fault of its own; some faults are the environment's, and have no reward."""
+
+    tools = (make_tool(ask, deadline=0.05), make_tool(fragile))
+    pool: Any = None
+
+    def draw(self, rng: random.Random) -> Task:
+        rare = rng.random() < 0.2
+        fault = rng.choice(FAULTS[1:]) if rare else "none"
+        return self.ask(f"{rng.random()}", "42", thinking=False, asked=(fault,))
+
+    def setup(self, task: Task) -> dict[str, bool]:
+        if task.asked[0] == "setup fails":
+            raise OSError("no room")
+        return {"open": True}
+
+    def teardown(self, state: dict[str, bool]) -> None:
+        assert state.pop("open")
+
+    @reward()
+    def correct(self, episode: Episode) -> float:
+        fault = episode.task.asked[0]
+        if fault == "verifier dies":
+            raise MemoryError("the verifier died")
+        return float(same_answer(episode.answer, episode.task.answer))
+
+    @reward(weight=0.0)
+    async def judged(self, episode: Episode) -> float:
+        if episode.task.asked[0] == "judge hangs":
+            await asyncio.sleep(600)
+        if episode.task.asked[0] == "sandbox killed":
+            try:
+                await asyncio.to_thread(self.kill_a_sandbox)
+            except SandboxError as error:
+                raise EnvironmentFailed(error.problem) from error
+        return 1.0
+
+    def kill_a_sandbox(self) -> None:
+        """Run a program and kill its sandbox from outside while it runs."""
+        before = set(sandboxes())
+        killer = threading.Timer(
+            0.2, lambda: [os.kill(each, signal.SIGKILL) for each in sandboxes() if each not in before]
+        )
+        with Pool(workers=2) as pool:
+            killer.start()
+            pool.run(Program(source="import time; time.sleep(30)"), ProgramLimits(seconds=20))
+        killer.join()
+
+
+def sandboxes() -> list[int]:
+    """The processes of bubblewrap that this one started."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(each) for each in children if "bwrap" in Path(f"/proc/{each}/comm").read_text()]
+
+
+def play(episode: Episode) -> Message:
+    fault = episode.task.asked[0]
+    tool = "fragile" if fault == "child dies" else "ask"
+    if episode.turns == 0 and fault != "none":
+        return Message("assistant", "", tool_calls=[ToolCall(tool, {"what": fault})])
+    return Message("assistant", "42")
+
+
+def test_a_thousand_episodes_with_faults() -> None:
+    environment, threads = Faulty(), threading.active_count()
+    tasks = environment.generate(0, EPISODES // GROUP, "train")
+    limits = Limits(200, 4000, 3, hook_seconds=5, judge_seconds=3)
+    began = time.monotonic()
+    groups = list(
+        rollouts(tasks, Scripted(play, CHAT), CHAT, {"faulty": environment}, group=GROUP, at_once=64, limits=limits)
+    )
+    assert time.monotonic() - began < 300
+    assert {group[0].task.id for group in groups} == {task.id for task in tasks}, "nothing is lost"
+    assert all(len(group) == GROUP for group in groups)
+    seen = Counter()
+    for episode in (episode for group in groups for episode in group):
+        fault = episode.task.asked[0]
+        seen[fault] += 1
+        answers = [message.content for message in episode.messages if message.role == "tool"]
+        assert episode.failed == (fault in FAILING), (fault, episode.score)
+        assert episode.score.reward == (0 if fault in FAILING else 1)
+        assert (episode.ended == "error") == episode.failed and episode.state is None
+        expected = {
+            "tool raises": ["error: ValueError: no"],
+            "tool hangs": ["error: no answer in 0.05 seconds"],
+            "child dies": ["error: the tool's process ended"],
+        }
+        assert fault not in expected or answers == expected[fault]
+    assert set(seen) == set(FAULTS) and sum(seen.values()) == EPISODES
+    end_idle_children()
+    deadline = time.monotonic() + 20
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() <= threads, [thread.name for thread in threading.enumerate()]
+    assert not sandboxes(), "no sandbox outlives its episode"
