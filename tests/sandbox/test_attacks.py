@@ -23,7 +23,7 @@ from tests.sandbox.cheats import CHEATS, HONEST
 from tests.sandbox.escapes import ESCAPES, HEAD
 
 LIMITS = Limits(1.2, cpu=0, memory=3 * 10**8, folder=2 * 10**7, inodes=500, output=10**6, processes=30)
-OWN_PROCESSES = 3  # of a free worker: bubblewrap (2) and the zygote
+OWN_PROCESSES = 2  # of a free worker: bubblewrap and the zygote
 
 
 @pytest.fixture(scope="module")
