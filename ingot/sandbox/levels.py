@@ -76,9 +76,11 @@ def levels() -> list[Level]:
 def _bubblewrap(bwrap: str, *, as_root: bool, proc: bool) -> list[str]:
     """The command that isolates. Root needs no user namespace; programs become another user instead.
 
-    The capabilities are the zygote's, to make cells (`inside/cell.py`); no program has them.
+    The capabilities are the zygote's, to make cells (`inside/cell.py`); no program has them. There is no --die-with-parent: the
+    kernel would take the end of the thread that started it for that of its parent. The zygote ends when its socket closes, and
+    because it is process 1 everything in the sandbox ends with it.
     """
-    command = [bwrap, "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
+    command = [bwrap, "--new-session", "--as-pid-1", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
     command += ["--unshare-uts", "--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
     command += ["--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
     if as_root:

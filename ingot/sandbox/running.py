@@ -19,7 +19,7 @@ from ingot.sandbox.worker import CHUNK, SandboxError, Worker
 
 KILL_SECONDS = 10.0  # for the kernel to end what was killed
 POLL_SECONDS = 0.05  # how often the memory of a program is looked at
-OWN_PROCESSES = 4  # bubblewrap (2), the zygote, the first process of a cell
+OWN_PROCESSES = 3  # bubblewrap, the zygote, the first process of a cell
 
 
 def run_on(worker: Worker, program: Program, limits: Limits) -> Outcome:
@@ -73,10 +73,7 @@ class Running:
     def kill(self) -> None:
         """End the program and all that it started."""
         self.worker.wish(b"k")
-        if self.worker.alive:
-            self.status = self.worker.answer(KILL_SECONDS)["status"]
-        else:
-            self.status = signal.SIGKILL
+        self.status = self.worker.answer(KILL_SECONDS)["status"]
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Name the descriptors to wait for."""

@@ -51,9 +51,8 @@ class Worker:
             )
         self.answers = b""
         try:
-            self.socket.settimeout(START_SECONDS)
-            self._take_answer()
-        except (OSError, SandboxError):
+            self._take_answer(START_SECONDS)
+        except SandboxError:
             self.close()
             raise
 
@@ -89,8 +88,7 @@ class Worker:
 
     def answer(self, seconds: float) -> dict[str, Any]:
         """What the zygote says of the program, within `seconds`."""
-        self.socket.settimeout(max(0.001, seconds))
-        answer = self._take_answer()
+        answer = self._take_answer(seconds)
         if "error" in answer:
             self.close()
             raise SandboxError(
@@ -98,8 +96,9 @@ class Worker:
             )
         return answer
 
-    def _take_answer(self) -> dict[str, Any]:
+    def _take_answer(self, seconds: float) -> dict[str, Any]:
         try:
+            self.socket.settimeout(seconds)
             while b"\n" not in self.answers:
                 part = self.socket.recv(CHUNK)
                 if not part:
@@ -108,7 +107,8 @@ class Worker:
         except OSError as error:
             self.close()
             assert self.process.stderr is not None
-            said = self.process.stderr.read(CHUNK).decode("utf-8", "replace").strip()[-500:]
+            os.set_blocking(self.process.stderr.fileno(), False)
+            said = (self.process.stderr.read(CHUNK) or b"").decode("utf-8", "replace").strip()[-500:]
             raise SandboxError(
                 f"the sandbox does not answer ({error}) {said}", place="sandbox", fix="run it again"
             ) from error
@@ -123,7 +123,7 @@ class Worker:
     def close(self) -> None:
         """End everything in the sandbox, and wait until it has ended.
 
-        The first process of bubblewrap's process space is killed first: bubblewrap then ends when all others in it are dead.
+        The zygote is killed first: bubblewrap ends when it and so all others of its process space are dead.
         """
         if self.level.isolation == "bubblewrap" and self.process.poll() is None:
             for number in memory.descendants(self.process.pid)[1:2]:

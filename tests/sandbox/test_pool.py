@@ -84,6 +84,43 @@ def test_workers_are_replaced_when_they_wear_out_or_die(pool: Pool) -> None:
     assert pool.run(python("print(2)"), LIMITS).stdout == b"2\n"
 
 
+def test_workers_outlive_the_thread_that_started_them(pool: Pool) -> None:
+    thread = threading.Thread(target=pool.run, args=(python("pass"), LIMITS))
+    thread.start()
+    thread.join(20)
+    time.sleep(0.2)
+    (worker,) = pool._free
+    assert worker.alive and pool.run(python("print(4)"), LIMITS).stdout == b"4\n"
+    assert pool._free == [worker]
+
+
+def test_nothing_outlives_a_parent_that_is_killed(pool: Pool) -> None:
+    source = (
+        "import os, threading, time\nfrom ingot.sandbox import memory\nfrom ingot.sandbox.pool import Pool\n"
+        "from ingot.sandbox.program import Limits, Program\nprogram = Program(source='while True: pass')\n"
+        "threading.Thread(target=Pool(2).run, args=(program, Limits(100)), daemon=True).start()\n"
+        "while len(found := memory.descendants(os.getpid())) < 5: time.sleep(0.05)\n"
+        "print(*found[1:], flush=True)\ntime.sleep(100)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(pool_module.__file__).parents[2])}
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        numbers = list(map(int, parent.stdout.readline().split()))
+        parent.kill()
+    end = time.monotonic() + 10
+    while (left := [number for number in numbers if is_alive(number)]) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert len(numbers) == 4 and not left
+
+
+def is_alive(number: int) -> bool:
+    """Whether a process is there and no zombie, which it stays where nobody collects orphans."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_a_zygote_that_dies_or_hangs_is_an_error_and_not_an_outcome(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +132,7 @@ def test_a_zygote_that_dies_or_hangs_is_an_error_and_not_an_outcome(
         timer = threading.Timer(0.3, os.kill, (zygote, number))
         timer.start()
         with pytest.raises(SandboxError, match="does not answer"):
-            pool.run(python("import time; time.sleep(60)"), Limits(1.0))
+            pool.run(python("import time; time.sleep(60)"), Limits(2.0))
         timer.join()
         assert pool.run(python("print(3)"), LIMITS).stdout == b"3\n"
 
