@@ -18,7 +18,7 @@ from ingot.envs.errors import EnvironmentFailed
 
 Owner = TypeVar("Owner")
 Work = Callable[[], Awaitable[Any]]
-THREADS = 32  # plain functions that run at the same time
+THREADS = 256  # plain functions that run at the same time, with room for some that never end
 END_SECONDS = 10.0  # for what was cancelled to end
 
 

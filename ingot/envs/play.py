@@ -143,7 +143,7 @@ class Game:
         if all(tool.here for tool in called):
             texts = [self._answer_here(each) for each in calls]
         else:
-            seconds = sum(tool.deadline for tool in called) + self.limits.hook_seconds
+            seconds = self.limits.episode_seconds  # each tool keeps its own deadline
             texts = yield from self._timed("tools", Aside(lambda: self._answer_all(calls), seconds, "the tools"))
         return [Message("tool", cut(text, self.limits.tool_characters)) for text in texts]
 

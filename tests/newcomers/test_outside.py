@@ -5,12 +5,15 @@ The files are in `outside/`; docs/guides/task-kind.md shows them.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from ingot.cli.app import app
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
 from ingot.evals.scores import load_scores
@@ -44,7 +47,9 @@ stages:
 """
 
 
-@pytest.mark.parametrize(("name", "limit"), [("squares", 40), ("lookups", 40), ("echoes", 40), ("cispo", 40)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("squares", 40), ("lookups", 40), ("locks", 40), ("echoes", 40), ("cispo", 40)]
+)
 def test_each_thing_is_one_file_of_few_lines(name: str, limit: int) -> None:
     assert len((OUTSIDE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= limit
 
@@ -95,6 +100,35 @@ def test_a_task_with_a_tool_of_its_own(world: World, recipe: Path, tmp_path: Pat
     for task in mix.generate(0, 8, "train"):
         assert mix.score(task, mix.solution(task)).reward == 1
         assert mix.score(task, wrong(mix.solution(task))).reward == 0
+
+
+def test_an_environment_with_state_a_tool_and_two_rewards(world: World, recipe: Path, tmp_path: Path) -> None:
+    """RL plays it, and `ingot env test` tries it."""
+    text = recipe.read_text(encoding="utf-8").replace(TASKS, "{weights: {locks.py:Locks: 1}}")
+    recipe.write_text(text.replace(f", shards: {world.shards}", ""), encoding="utf-8")
+    changes: dict[str, object] = {"eval": None, "sft": None, "rl.sequence_length": 512}
+    result = run_recipe(load_recipe(recipe, changes), tmp_path / "runs")
+    sampled = read_jsonl(result.stages[0].folder / "trajectories.jsonl")
+    assert {row["kind"] for row in sampled} == {"locks"} and all(
+        set(row["rewards"]) == {"correct", "turns"} for row in sampled
+    )
+    tried = CliRunner().invoke(app, ["env", "test", str(recipe.parent / "locks.py"), "--count", "8", "--json"])
+    trial = json.loads(tried.stdout)
+    assert tried.exit_code == 0 and trial["problems"] == []
+    assert {
+        each["policy"]: each["solved"] for each in trial["earned"] if each["policy"] != "one answer"
+    } == dict.fromkeys(["nothing", "form only", "the question", "random words"], 0.0)
+
+
+def test_an_environment_that_pays_for_nothing_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "generous.py").write_text(
+        "from ingot.envs.environment import Environment, reward\n\n\n"
+        "class Generous(Environment):\n"
+        "    def draw(self, rng):\n        return self.ask(f'{rng.random()}', 'x')\n\n"
+        "    @reward()\n    def correct(self, episode):\n        return 1.0\n"
+    )
+    tried = CliRunner().invoke(app, ["env", "test", str(tmp_path / "generous.py")])
+    assert tried.exit_code == 1 and "a policy that says nothing solves 100.0%" in tried.stdout
 
 
 @pytest.mark.parametrize(
