@@ -1,1 +1,1 @@
-"""Verifiers that need more than a comparison of texts: mathematics, programs."""
+"""Verifiers: decide whether an answer is right, and say so as a number."""

@@ -1,4 +1,4 @@
-"""The error of a verifier that could not do its work."""
+"""The error of a verifier that could not decide."""
 
 from __future__ import annotations
 
