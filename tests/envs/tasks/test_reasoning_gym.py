@@ -80,6 +80,14 @@ def test_scorers_that_pay_a_constant_do_not_here() -> None:
     assert theirs > 10 and paid == 0
 
 
+def test_puzzle24_needs_the_numbers_of_the_question() -> None:
+    kind = ReasoningGym(family="puzzle24")
+    for seed in range(3):
+        task = kind.draw(random.Random(seed))
+        assert kind._score(task, "6+6+6+6") == 1.0 and not kind.score(task, reply("6+6+6+6")).correct
+        assert kind.score(task, reply(f"({task.answer})")).correct
+
+
 def test_partial_scores_and_answers_in_longer_texts_earn_nothing() -> None:
     kind = ReasoningGym(family="gcd")
     task = kind.draw(random.Random(1))
