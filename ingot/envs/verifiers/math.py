@@ -17,7 +17,6 @@ count in words. An answer over the size limits, or with control characters, is w
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 
 from ingot.envs.verifiers.answer_parts import Collection, read_collection, split_name, split_unit
@@ -63,12 +62,14 @@ def same_answer(given: str, reference: str, *, deadline: float = DEADLINE) -> bo
         return False
     if too_long(reference) or too_costly(right):
         raise VerifierError("the reference answer is over the size limits", place=reference[:80], fix="leave it out")
-    end = time.monotonic() + deadline
+    seconds = deadline
 
     def same(first: str, second: str) -> bool:
-        """The library's word, in what is left of the time."""
-        pair = {"reference": exact_decimals(second), "given": exact_decimals(first)}
-        return bool(CHILDREN.ask(pair, max(0.0, end - time.monotonic()))["same"])
+        """The library's word, in what is left of the time; to start a child or to wait for one takes nothing of it."""
+        nonlocal seconds
+        answer = CHILDREN.ask({"reference": exact_decimals(second), "given": exact_decimals(first)}, seconds)
+        seconds = max(0.0, seconds - answer["took"])
+        return bool(answer["same"])
 
     return _same(left, right, same)
 
@@ -91,9 +92,8 @@ def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
     if number is not None and number == reference_number:
         return True  # also 1,234, which may be a list as well
     collection, reference_collection = read_collection(given), read_collection(reference)
-    if (
-        reference_number is not None and collection is None
-    ):  # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
+    # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
+    if reference_number is not None and collection is None:
         return bool(POWER.fullmatch(given)) and same(given, str(reference_number))
     if collection or reference_collection:
         if collection is None or reference_collection is None:

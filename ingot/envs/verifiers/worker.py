@@ -1,8 +1,8 @@
 """The process in which libraries judge what a model wrote; started by `children.py` with the name of a judge.
 
 It speaks JSON, a line at a time: {"ready": true} once the judge is loaded, then for every request {"seconds": …, and what the
-judge needs} one answer. A request that takes longer ends the process by its own alarm, also when nobody is left who would kill
-it. It imports nothing of this package, so that it starts fast and anywhere.
+judge needs} one answer, with the seconds that it took. A request that takes longer ends the process by its own alarm, also when
+nobody is left who would kill it. It imports nothing of this package, so that it starts fast and anywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -86,9 +87,10 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, request["seconds"] + GRACE)
+        began = time.monotonic()
         result = judge(request)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        answer(result)
+        answer({**result, "took": time.monotonic() - began})
 
 
 if __name__ == "__main__":

@@ -157,6 +157,38 @@ def test_countdown_accepts_exactly_what_reaches_the_target() -> None:
         assert not reaches(text, numbers, target), text
 
 
+def test_every_step_of_countdown_is_true_and_uses_what_is_there() -> None:
+    for name in ("countdown", "hard countdown"):
+        for task in tasks_of(name):
+            numbers, target, _ = task.asked
+            there = Counter(numbers)
+            for step in str(KINDS[name].solution(task)[0].thinking).split(", "):
+                first, operator, second, _, result = step.split(" ")
+                left, right = Fraction(first), Fraction(second)
+                value = {"+": left + right, "-": left - right, "*": left * right, "/": left / right}[operator]
+                assert value == int(result), step
+                there.subtract((int(first), int(second)))
+                assert min(there.values()) >= 0
+                there[int(result)] += 1
+            assert +there == Counter([target])
+
+
+def test_the_same_countdown_in_another_order_and_other_words_is_in_one_split() -> None:
+    kind = Countdown(numbers_max=3, largest=6, target_max=30)
+    splits: dict[tuple[int, ...], set[str]] = {}
+    questions = Counter[tuple[int, ...]]()
+    for seed in range(1500):
+        task = kind.draw(random.Random(seed))
+        given = re.findall(r"\d+", task.question)
+        target = task.asked[1]
+        given.remove(str(target))
+        fact = (*sorted(map(int, given)), target)
+        splits.setdefault(fact, set()).add(task.split)
+        questions[fact] += 1
+    assert max(questions.values()) > 5 and all(len(split) == 1 for split in splits.values())
+    assert {"train", "test"} == {split for each in splits.values() for split in each}
+
+
 def _rows(puzzle: Sequence[int], size: int) -> list[list[int]]:
     return [list(puzzle[start : start + size]) for start in range(0, size * size, size)]
 
@@ -393,6 +425,14 @@ def test_sorting_agrees_with_reasoning_gym() -> None:
             expected = {"sorted_words": task.answer.split()}
             assert words.score_answer(task.answer.replace(" ", ", "), {"metadata": expected}) == 1.0
         assert Counter(task.answer.split()) == Counter(map(str, items))
+        *lines, last = str(kind.solution(task)[0].thinking).splitlines()
+        taken = [line.split(": ")[1] for line in (*lines, last)]
+        assert taken == task.answer.split()
+        for number, line in enumerate(lines):
+            left = line.split(" of ")[1].split(": ")[0].split()
+            assert Counter(left) + Counter(taken[:number]) == Counter(map(str, items))
+            most = min if order == "ascending" else max
+            assert taken[number] == str(most(map(int, left)) if thing == "numbers" else most(left))
         parts: list[Any] = [int(part) if thing == "numbers" else part for part in task.answer.split()]
         assert all((one <= other) if order == "ascending" else (one >= other) for one, other in pairwise(parts))
 

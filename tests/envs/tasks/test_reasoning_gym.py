@@ -57,7 +57,7 @@ def reply(content: str) -> list[Message]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_their_answers_earn_the_reward_and_junk_does_not(family: str) -> None:
     kind = ReasoningGym(family=family)
-    for seed in range(3):
+    for seed in range(2):
         task = kind.draw(random.Random(seed))
         assert kind.score(task, kind.solution(task)).reward == 1.0
         assert kind.score(task, kind.weaker(task, random.Random(seed))).reward == 0.0
@@ -78,6 +78,14 @@ def test_scorers_that_pay_a_constant_do_not_here() -> None:
         assert not life.score(halting, reply("perhaps")).correct
         assert life.score(halting, reply(str(halting.answer == "False"))).correct is False
     assert theirs > 10 and paid == 0
+
+
+def test_puzzle24_needs_the_numbers_of_the_question() -> None:
+    kind = ReasoningGym(family="puzzle24")
+    for seed in range(3):
+        task = kind.draw(random.Random(seed))
+        assert kind._score(task, "6+6+6+6") == 1.0 and not kind.score(task, reply("6+6+6+6")).correct
+        assert kind.score(task, reply(f"({task.answer})")).correct
 
 
 def test_partial_scores_and_answers_in_longer_texts_earn_nothing() -> None:
