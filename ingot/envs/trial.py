@@ -73,7 +73,7 @@ def summarise(policy: str, episodes: Sequence[Episode]) -> Earned:
         within=_mean(several) if several else None,
         failed=len(episodes) - len(known),
         errors=tuple(dict.fromkeys(each.score.error for each in episodes if each.score.error))[:3],
-        ended=Counter(each.ended for each in episodes),
+        ended=dict(Counter(each.ended for each in episodes)),
         turns=_mean([float(each.turns) for each in episodes]),
         seconds={part: _mean([each.seconds.get(part, 0.0) for each in episodes]) for part in parts},
     )
