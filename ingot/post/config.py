@@ -33,8 +33,8 @@ class SftConfig(LanguageConfig):
         0.3,
         ge=0,
         le=1,
-        description="chance that a task is asked as the second question of the conversation before it, where that has one "
-        "question so far, of the same mode of thinking",
+        description="chance that a task is asked as the next question of the conversation before it, of the same mode of "
+        "thinking, where that fits into a row",
     )
     spare_tools: float = Field(
         0.0,
@@ -45,6 +45,12 @@ class SftConfig(LanguageConfig):
     )
     files: tuple[str, ...] = Field(
         (), description='JSONL files of conversations: {"messages": [...], "tools": [...], "thinking": true}'
+    )
+    file_share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="smallest share of all conversations that those of the files have: fewer are repeated; 0: each once",
     )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
     algorithm: Annotated[SftAlgorithm, SFT] = Field(  # type: ignore[assignment]  # read by its name

@@ -1,5 +1,8 @@
 """Conversations from JSONL files: {"messages": [{"role", "content", "thinking", "tool_calls"}], "tools": […], "thinking": true}.
 
+A row that does not say `thinking`, and has no trace in a message, is learnt in both modes, so that it is answered whichever mode
+a chat is in: with an empty trace, as a model writes it that always opens one, and in the mode without thinking.
+
 Everything is checked before it is rendered: a template prints a list or a number as readily as a text, and a model would
 learn it. What is wrong is an error that names the file and the line.
 """
@@ -7,6 +10,7 @@ learn it. What is wrong is an error that names the file and the line.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ PARTS = ("role", "content", "thinking", "tool_calls")
 
 
 def file_conversations(path: Path, chat: ChatFormat, longest: int | None = None) -> list[TokenSequence]:
-    """Every conversation of a file as a training sequence of at most `longest` tokens."""
+    """Every conversation of a file as training sequences of at most `longest` tokens: one, or one for each mode of thinking."""
     if not path.is_file():
         raise DataError("there is no such file", place=str(path), fix="look at `files` of the sft stage")
     sequences = []
@@ -27,15 +31,17 @@ def file_conversations(path: Path, chat: ChatFormat, longest: int | None = None)
         if not line.strip():
             continue
         try:
-            messages, tools, thinking = _read_row(line)
-            sequences.append(as_sequence(chat, messages, tools, thinking, longest))
+            tools, modes = _read_row(line)
+            made = [as_sequence(chat, messages, tools, thinking, longest) for thinking, messages in modes.items()]
+            sequences += made[:1] if made[0] == made[-1] else made  # a template without modes renders both alike
         except DataError as error:
             place = f"{path}:{number}" + (f", {error.place}" if error.place else "")
             raise DataError(error.problem, place=place, fix=error.fix) from error
     return sequences
 
 
-def _read_row(line: bytes) -> tuple[list[Message], list[dict[str, Any]], bool]:
+def _read_row(line: bytes) -> tuple[list[dict[str, Any]], dict[bool, list[Message]]]:
+    """The tools, and the messages by the modes of thinking in which the conversation is learnt."""
     try:
         row = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -44,12 +50,16 @@ def _read_row(line: bytes) -> tuple[list[Message], list[dict[str, Any]], bool]:
         raise DataError(f"not JSON: {error}", fix="write one JSON object a line") from error
     if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
         raise DataError("no list `messages` in this row", fix='write {"messages": [{"role": …, "content": …}, …]}')
-    tools, thinking = row.get("tools") or [], row.get("thinking", True)
+    tools, thinking = row.get("tools") or [], row.get("thinking")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise DataError("`tools` is not a list of tool schemas", fix='write "tools": [{"name": …, "parameters": …}]')
-    if not isinstance(thinking, bool):
+    if not isinstance(thinking, bool | None):
         raise DataError(f"`thinking` of the row is {thinking!r}", fix="write true or false, or leave it out")
-    return [_read_message(message, number) for number, message in enumerate(row["messages"])], tools, thinking
+    messages = [_read_message(message, number) for number, message in enumerate(row["messages"])]
+    if thinking is not None or any(message.thinking is not None for message in messages):
+        return tools, {thinking is not False: messages}
+    opened = [replace(each, thinking="") if each.role == "assistant" else each for each in messages]
+    return tools, {True: opened, False: messages}
 
 
 def _read_message(value: Any, number: int) -> Message:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
@@ -28,22 +30,38 @@ def task_conversations(
 ) -> list[TokenSequence]:
     """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
 
-    A share of the tasks follows another one in the same conversation. There the tools of both are on offer, so the model also
-    learns to answer a question with a history before it, and one that does not need the tool it is offered.
+    A share of the tasks follows others in the same conversation, as long as that has at most `longest` tokens. There the tools
+    of all of them are on offer, so the model also learns to answer a question with a history before it, and one that does not
+    need the tool it is offered.
     """
     tasks = TaskMix(mix)
     rng = random.Random(f"follow/{seed}")
-    conversations: list[list[Task]] = []
     generated = tasks.generate(seed, count, "train")
-    for task in generated:
-        opened = conversations[-1] if conversations else []
-        if len(opened) == 1 and opened[0].thinking == task.thinking and rng.random() < follow_ups:
-            opened.append(task)
-        else:
-            conversations.append([task])
     every = _tools(generated)
-    offered = [_tools(asked) or (every if rng.random() < spare_tools else []) for asked in conversations]
-    return [_solved(tasks, chat, *each, longest) for each in zip(conversations, offered, strict=True)]
+    conversations: list[TokenSequence] = []
+    newest: dict[bool, Opened] = {}  # by the mode of thinking
+    for task in generated:
+        before = newest.get(task.thinking)
+        if before is not None and rng.random() < follow_ups:
+            asked = [*before.asked, task]
+            longer = _solved(tasks, chat, asked, _tools(asked) or before.spare)
+            if longest is None or len(longer.tokens) <= longest:
+                conversations[before.index] = longer
+                before.asked.append(task)
+                continue
+        spare = every if rng.random() < spare_tools else []
+        newest[task.thinking] = Opened(len(conversations), [task], spare)
+        conversations.append(_solved(tasks, chat, [task], _tools([task]) or spare, longest))
+    return conversations
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A conversation that a next question may follow: its place in the list, its questions, the tools that it does not need."""
+
+    index: int
+    asked: list[Task]
+    spare: list[dict[str, object]]
 
 
 def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
@@ -52,7 +70,7 @@ def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
 
 
 def _solved(
-    tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], tools: list[dict[str, object]], longest: int | None
+    tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], tools: list[dict[str, object]], longest: int | None = None
 ) -> TokenSequence:
     """One conversation: each task's question and worked solution in turn."""
     messages = list[Message]()
@@ -86,6 +104,11 @@ def as_sequence(
             fix="raise the stage's sequence_length, or leave the conversation out",
         )
     return TokenSequence(tokens, {"weight": [float(one) for one in mask]})
+
+
+def repeats(own: int, others: int, share: float) -> int:
+    """How often `own` conversations are repeated to be at least this share of all; once if they already are."""
+    return max(1, math.ceil(share * others / ((1 - share) * own))) if own else 0
 
 
 class ShuffledPool:

@@ -12,9 +12,10 @@ from typing import Any
 
 from ingot.post.config import SftConfig
 from ingot.post.conversation_file import file_conversations
-from ingot.post.conversations import PoolSource, task_conversations
+from ingot.post.conversations import PoolSource, repeats, task_conversations
 from ingot.post.policy import chat_format
 from ingot.post.stage import PostStage
+from ingot.tokens.batch import TokenSequence
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 
@@ -27,12 +28,14 @@ class Sft(PostStage[SftConfig]):
     def source(self) -> PoolSource:
         config, chat = self.config, chat_format(self.model)
         longest = config.sequence_length + 1  # the last token is only predicted
-        conversations = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
+        own = [each for name in config.files for each in file_conversations(Path(name), chat, longest)]
+        tasks = list[TokenSequence]()
         if config.tasks is not None:
             shares = config.follow_ups, config.spare_tools
-            conversations += task_conversations(
+            tasks = task_conversations(
                 config.tasks, chat, config.task_conversations, self.folder.seed, longest, *shares
             )
+        conversations = own * repeats(len(own), len(tasks), config.file_share) + tasks
         if not conversations:
             fix = "give `tasks` with task_conversations > 0, or `files`"
             raise RecipeError("the stage has no conversations", place="sft", fix=fix)

@@ -261,8 +261,8 @@ def test_calculator_reward_needs_the_call() -> None:
 GOLDEN = [
     ("calculator-1941c4b86867", "267 + 9989", "10256"),
     ("strings-298aa7f966de", "reverse p y d i y", "y i d y p"),
-    ("arithmetic-b8eeac9ab40d", "62 * 2 =", "124"),
-    ("arithmetic-909c378c7176", "35 + 56", "91"),
+    ("arithmetic-4b319ba0e0d5", "Add 28 and 9.", "37"),
+    ("arithmetic-83ada812dd8f", "62 - 49 =", "13"),
     ("no_think-00f18b1ca7bb", "6+8", "14"),
     ("strings-79544f47ad2e", "how many z in r z s s", "1"),
 ]

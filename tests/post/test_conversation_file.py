@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ def test_rows_become_sequences(tmp_path: Path, chat: ChatFormat) -> None:
     sequences = file_conversations(path, chat)
     question, answer = Message("user", "12 * 12?"), Message("assistant", "144")
     calling = Message("assistant", tool_calls=[ToolCall("calculator", {"expression": "12*12"})])
+    opened = [replace(calling, thinking=""), Message("tool", "144"), replace(answer, thinking="")]
     expected = [
         chat.conversation([question, answer], thinking=False),
-        chat.conversation([question, calling, Message("tool", "144"), answer], tools),
+        chat.conversation([question, *opened], tools),  # the row does not say `thinking`: both modes
+        chat.conversation([question, calling, Message("tool", "144"), answer], tools, thinking=False),
         chat.conversation([Message("user", "line\u2028separator"), Message("assistant", "144", "times")]),
     ]
     assert [(each.tokens, each.streams["weight"]) for each in sequences] == expected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.environment import TASKS
 from ingot.envs.mix import TaskMix
-from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, task_conversations
+from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, repeats, task_conversations
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
@@ -126,17 +126,39 @@ def test_follow_ups_join_tasks_and_lose_none(chat: ChatFormat) -> None:
     mix = TaskMixConfig(weights={"arithmetic": 0.5, "calculator": 0.5})
     tasks = TaskMix(mix).generate(3, 40, "train")
     alone = task_conversations(mix, chat, 40, seed=3)
-    joined = task_conversations(mix, chat, 40, seed=3, follow_ups=1.0)
+    longest = 3 * max(len(each.tokens) for each in alone)
+    joined = task_conversations(mix, chat, 40, seed=3, longest=longest, follow_ups=1.0)
     assert len(alone) == 40
-    assert len(joined) == 20
-    for number, sequence in enumerate(joined):
-        first, second = tasks[2 * number : 2 * number + 2]
+    assert len(joined) <= 40 / 3
+    left = [task.question for task in tasks]
+    for sequence in joined:
         text = chat.tokenizer.decode(sequence.tokens)
-        assert 0 < text.index(first.question) < text.rindex(second.question)
-        assert ("Tools:" in text) == bool(first.tools or second.tools)
-        assert text.count('"parameters"') <= 1  # the same tool is declared once
+        turns = [turn.split("<|im_end|>")[0] for turn in text.split("<|im_start|>user\n")[1:]]
+        assert len(turns) >= 3 or sequence is joined[-1]
+        asked, left = left[: len(turns)], left[len(turns) :]
+        assert turns == asked
+        needed = any(task.tools for task in tasks if task.question in asked)
+        assert text.count('"parameters"') == needed  # the same tool is declared once
+        assert len(sequence.tokens) <= longest
+    assert not left
     learnt = [sum(sum(each.streams["weight"]) for each in made) for made in (alone, joined)]
     assert learnt[0] == learnt[1]
+
+
+def test_a_question_follows_one_of_its_own_mode_of_thinking(chat: ChatFormat) -> None:
+    mix = TaskMixConfig(weights={"arithmetic": 0.5, "no_think": 0.5})
+    made = task_conversations(mix, chat, 40, seed=3, follow_ups=1.0)
+    texts = [chat.tokenizer.decode(each.tokens) for each in made]
+    assert [text.count("<|im_start|>user") for text in texts] == [20, 20]
+    assert sorted(text.count("<think></think>") for text in texts) == [0, 20]
+
+
+def test_few_conversations_of_files_are_repeated_to_their_share() -> None:
+    for own, others, share in [(2, 1000, 0.2), (300, 1000, 0.2), (1, 7, 0.5), (3, 0, 0.5)]:
+        times = repeats(own, others, share)
+        assert own * times / (own * times + others) >= share
+        assert times == 1 or own * (times - 1) / (own * (times - 1) + others) < share
+    assert repeats(5, 1000, 0.0) == 1
 
 
 def test_spare_tools_are_offered_where_no_task_needs_one(chat: ChatFormat) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from ingot.evals.config import VerdictConfig
+from ingot.evals.config import EvalConfig, VerdictConfig
+from ingot.evals.evaluate import run as run_eval
 from ingot.evals.scores import Metric, load_scores, save_scores
 from ingot.evals.statistics import Estimate
 from ingot.evals.verdict import run as run_verdict
@@ -15,7 +17,9 @@ from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import FromStage
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.progress import Progress
+from ingot.workspace.runs import find_checkpoint
 from ingot.workspace.stage import StageFolder
+from tests.report.conftest import real_run as real_run
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
 EARNING = ("extend", "sft", "prefer", "rl", "distill")
@@ -67,6 +71,47 @@ def test_a_stage_that_only_copies_its_input_fails_the_verdict(
     assert isinstance(source, FromStage)
     with pytest.raises(CheckFailed, match=rf"FAILED: \S+ of {stage} (above|below) {source.stage}"):
         verdict({**scores, stage: scores[source.stage]}, tmp_path / "verdict")
+
+
+FEW: dict[str, object] = {  # questions a suite: what a copy scores does not depend on how many are asked
+    "base.suites.0.rows": 4,
+    "base.suites.2.kinds": [{"kind": "no_think", "count": 4}],
+    "eval.suites.0.kinds": [{"kind": "no_think", "count": 4}],
+    "eval.suites.1.kinds": [{"kind": "no_think", "count": 4}],
+    "eval.suites.2.kinds": [{"kind": "arithmetic", "count": 8, "samples": 3}],
+    "eval.suites.3.kinds": [{"kind": "arithmetic", "count": 4}],
+}
+
+
+@pytest.mark.parametrize("stage", EARNING)
+def test_the_claims_refuse_a_copied_checkpoint(stage: str, real_run: Path, tmp_path: Path) -> None:
+    """Checkpoints that real stages wrote, measured by the recipe's own suites: a copy scores as its input, also where it is
+    sampled, so every claim that compares the two fails."""
+    recipe = load_recipe(RECIPE, FEW)
+    source = recipe.stage(stage).inputs["checkpoint"]
+    assert isinstance(source, FromStage)
+    before = find_checkpoint(real_run / source.stage)
+    copied = shutil.copytree(before, tmp_path / "copied")
+    measure = recipe.stage(f"base-{stage}" if stage == "extend" else f"eval-{stage}").config
+    assert isinstance(measure, EvalConfig)
+    (shards,) = real_run.glob("tokenize-*/shards")
+    if stage == "sft":  # its input has no conversations yet: what the recipe asks it is `base`
+        measure = measure.model_copy(update={"suites": measure.suites[:1]})
+    scores = {}
+    for name, checkpoint in ((source.stage, before), (stage, copied)):
+        folder = StageFolder(tmp_path / name, 1, Progress())
+        run_eval(measure, {"checkpoint": checkpoint, "shards": shards}, folder)
+        scores[name] = folder.artifact("scores")
+    values = [{name: each.estimate.value for name, each in load_scores(path).items()} for path in scores.values()]
+    assert values[0] == values[1]
+    verdict = recipe.stage("verdict").config
+    assert isinstance(verdict, VerdictConfig)
+    claims = [claim for claim in verdict.claims if (claim.stage, claim.reference_stage) == (stage, source.stage)]
+    assert claims
+    for claim in claims:
+        one = VerdictConfig(claims=(claim,))
+        with pytest.raises(CheckFailed, match=rf"FAILED: \S+ of {stage} (above|below) {source.stage}"):
+            run_verdict(one, {"scores": scores}, StageFolder(tmp_path / "verdict", 1, Progress()))
 
 
 @pytest.mark.slow

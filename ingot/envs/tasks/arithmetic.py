@@ -37,7 +37,7 @@ class Arithmetic(Environment):
         ("+",), min_length=1, description="operators to draw from, each equally often"
     )
     digits_min: int = Field(2, ge=1, le=9, description="digits of the smallest numbers")
-    digits_max: int = Field(2, ge=1, le=9, description="digits of the largest numbers")
+    digits_max: int = Field(2, ge=1, le=9, description="digits of the largest numbers, which are drawn more often")
     multiplier_max: int = Field(5, ge=2, le=9, description="the right side of a product is drawn from 2 to this digit")
 
     @model_validator(mode="after")
@@ -58,7 +58,8 @@ class Arithmetic(Environment):
         return self.ask(question, answer, fact=arithmetic_fact(*asked), asked=asked)
 
     def _number(self, rng: random.Random) -> int:
-        digits = rng.randint(self.digits_min, self.digits_max)
+        # the longer of two draws: sums of long numbers have more different columns, and so take more examples to learn
+        digits = max(rng.randint(self.digits_min, self.digits_max) for _ in range(2))
         return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
     def solution(self, task: Task) -> list[Message]:
