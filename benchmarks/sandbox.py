@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import resource
 import subprocess
@@ -35,13 +36,15 @@ VERIFIERS = """
 import asyncio, json, os, resource, sys, time
 from verifiers.v1.runtimes.subprocess import SubprocessConfig, SubprocessRuntime
 count, width, rounds = map(int, sys.argv[1:4])
+def used():
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 async def one(runtime):
     result = await runtime.run([sys.executable, "-I", "-S", "-c", "print(6 * 7)"], {})
     assert result.stdout.strip() == "42", result
 async def main():
     runtime = SubprocessRuntime(SubprocessConfig())
     await runtime.start()
-    rates = []
+    rates, before = [], used()
     gate = asyncio.Semaphore(width)
     async def limited():
         async with gate: await one(runtime)
@@ -49,10 +52,8 @@ async def main():
         began = time.perf_counter()
         await asyncio.gather(*(limited() for _ in range(count)))
         rates.append(count / (time.perf_counter() - began))
+    print(json.dumps([max(rates), 1000 * (used() - before) / (count * rounds)]))
     await runtime.stop()
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
-    print(json.dumps([max(rates), 1000 * cpu / (count * rounds)]))
 asyncio.run(main())
 """
 
@@ -124,7 +125,7 @@ def main() -> None:
         ("plain subprocess (no isolation, no limits)", started(lambda: subprocess_output(*python), counted=True)),
     ):
         rate, cpu = measure(contender, options.programs, width, options.rounds)
-        print(f"{name:44} {rate:10.1f} {cpu:8.2f}", flush=True)
+        print(f"{name:44} {rate:10.1f} {'-' if math.isnan(cpu) else f'{cpu:.2f}':>8}", flush=True)
     if options.verifiers is None:
         print("verifiers: not measured (give --verifiers PYTHON)")
         return

@@ -85,7 +85,8 @@ def _mount(order: dict[str, Any]) -> None:
 def _wait_for(program: int, note: int) -> NoReturn:
     """The rest of the first process: collect orphans until the program ends, note how, and end with all that is left."""
 
-    everyone = -1 if os.getpid() == 1 else program  # all of the cell but this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    everyone = -1 if os.getpid() == 1 else 0  # all of the process space, or of this process's group
     signal.signal(signal.SIGUSR1, lambda _number, _frame: os.kill(everyone, signal.SIGINT))
     os.closerange(0, note)
     while True:
