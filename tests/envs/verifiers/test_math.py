@@ -244,7 +244,7 @@ def children() -> list[int]:
             command = status.with_name("cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(parent) == os.getpid() and state != "Z" and b"worker.py" in command:
+        if int(parent) == os.getpid() and state != "Z" and b"worker.py\0math" in command:
             found.append(int(status.parent.name))
     return found
 
