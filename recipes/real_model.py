@@ -6,20 +6,20 @@ import random
 import re
 from collections.abc import Sequence
 
-from ingot.envs.task import Score, Task, TaskKind, make_task
+from ingot.envs.environment import Environment
+from ingot.envs.episode import Score
+from ingot.envs.task import Task
 from ingot.envs.verify import final_content
 from ingot.tokens.chat import Message
 
 
-class Sums(TaskKind):
+class Sums(Environment):
     """Small sums, right if the last number of the answer is the sum."""
 
     def draw(self, rng: random.Random) -> Task:
         left, right = rng.randint(1, 20), rng.randint(1, 20)
         question = f"What is {left} + {right}? Answer with the number."
-        return make_task(
-            self.kind, question, str(left + right), fact=f"{min(left, right)} + {max(left, right)}", thinking=False
-        )
+        return self.ask(question, str(left + right), fact=f"{min(left, right)} + {max(left, right)}", thinking=False)
 
     def solution(self, task: Task) -> list[Message]:
         return [Message(role="assistant", content=task.answer)]
