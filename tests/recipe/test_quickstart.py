@@ -95,7 +95,9 @@ def test_the_claims_refuse_a_copied_checkpoint(stage: str, real_run: Path, tmp_p
     measure = recipe.stage(f"base-{stage}" if stage == "extend" else f"eval-{stage}").config
     assert isinstance(measure, EvalConfig)
     (shards,) = real_run.glob("tokenize-*/shards")
-    if stage == "sft":  # its input has no conversations yet: what the recipe asks it is `base`
+    if (
+        stage == "sft"
+    ):  # its input is a base model, of which the recipe asks only tasks: the metric is of the first suite
         measure = measure.model_copy(update={"suites": measure.suites[:1]})
     scores = {}
     for name, checkpoint in ((source.stage, before), (stage, copied)):
