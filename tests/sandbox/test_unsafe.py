@@ -11,6 +11,7 @@ from ingot.data.synthesize.config import ProblemsTask
 from ingot.data.synthesize.problems import check_problem, run_program
 from ingot.data.synthesize.sample import Passage, Request
 from ingot.envs.tools.python import python_tool
+from ingot.envs.tools.tool import call_tool
 from ingot.envs.verifiers.code import verify
 from ingot.envs.verifiers.code_tests import Asserts, Call, Calls
 from ingot.sandbox import run as module
@@ -19,6 +20,7 @@ from ingot.sandbox.notebook import Notebook
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Program
 from ingot.sandbox.shell import Shell
+from ingot.tokens.chat import ToolCall
 from ingot.workspace.errors import IngotError
 
 
@@ -52,8 +54,12 @@ WAYS: dict[str, Callable[[bool], str]] = {
     "pool and verifier": lambda unsafe: in_pool(Limits(20.0, unsafe=unsafe)),
     "shell": lambda unsafe: in_shell(Limits(20.0, unsafe=unsafe)),
     "notebook": lambda unsafe: in_notebook(Limits(20.0, unsafe=unsafe)),
-    "tool": lambda unsafe: python_tool(20.0, unsafe=unsafe).run({"code": "6 * 7"}),
-    "--tools": lambda unsafe: choose_tools("python", 20.0, unsafe=unsafe)["python"].run({"code": "6 * 7"}),
+    "tool": lambda unsafe: call_tool(
+        {"python": python_tool(20.0, unsafe=unsafe)}, ToolCall("python", {"code": "6 * 7"})
+    ),
+    "--tools": lambda unsafe: call_tool(
+        choose_tools("python", 20.0, unsafe=unsafe), ToolCall("python", {"code": "6 * 7"})
+    ),
     "problems": lambda unsafe: run_program("print(6 * 7)", 5.0, 10**9, unsafe=unsafe).output + "\n",
 }
 
