@@ -15,6 +15,7 @@ from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
+    from ingot.envs.play import Limits
     from ingot.envs.policy import Policy, Speaker
     from ingot.envs.task import Task
     from ingot.envs.trial import Trial
@@ -67,8 +68,12 @@ def test_command(
         typer.Option("--set", metavar="KEY=VALUE", help="Set an option of the environment; may be repeated."),
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="POLICY", help="scripted, a checkpoint, a GGUF or Hugging Face model.")
+        str,
+        typer.Option(
+            "--policy", metavar="POLICY", help="scripted, a checkpoint, a GGUF or Hugging Face model, or http://…/v1."
+        ),
     ] = SCRIPTED,
+    model_name: Annotated[str, typer.Option("--model", metavar="NAME", help="The model's name on a server.")] = "model",
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Tasks.")] = 32,
     samples: Annotated[int, typer.Option("--samples", metavar="K", min=1, help="Samples of a model per task.")] = 1,
     split: Annotated[str, typer.Option("--split", metavar="train|test", help="Which tasks.")] = "train",
@@ -84,14 +89,13 @@ def test_command(
 
     The exit code is 1 if there is a reason not to train on it.
     """
-    from ingot.envs.play import Limits
     from ingot.envs.rollout import Drawing
     from ingot.envs.trial import try_environment
 
     if split not in ("train", "test"):
         raise RecipeError(f"there is no split {split}", place="--split", fix="write train or test")
     environment = find_environment(name, set or ())
-    chat, model = _chat_and_model(policy, max_tokens)
+    chat, model = _chat_and_model(policy, model_name, max_tokens)
 
     def policies(environments: Mapping[str, Environment], tasks: Sequence[Task]) -> dict[str, Policy | Speaker]:
         from ingot.envs.scripts import Scripted, scripts
@@ -107,7 +111,7 @@ def test_command(
         count=count,
         samples=samples,
         split=split,  # type: ignore[arg-type]  # checked above
-        limits=Limits(max_new_tokens, max_tokens, max_turns) if model is not None else Limits(BYTES, BYTES, max_turns),
+        limits=_limits(policy, max_new_tokens, max_tokens, max_turns),
         drawing=Drawing(temperature),
     )
     if as_json:
@@ -116,6 +120,17 @@ def test_command(
         _show(environment, trial)
     if trial.problems:
         raise typer.Exit(1)
+
+
+def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -> Limits:
+    """What scripts write is measured in bytes; a server is told how many tokens it may write."""
+    from ingot.envs.play import Limits
+
+    if policy == SCRIPTED:
+        return Limits(BYTES, BYTES, max_turns)
+    if policy.startswith(("http://", "https://")):
+        return Limits(max_new_tokens, BYTES, max_turns)
+    return Limits(max_new_tokens, max_tokens, max_turns)
 
 
 def find_environment(name: str, changes: Sequence[str]) -> Environment:
@@ -152,14 +167,20 @@ def _only_environment(path: Path) -> str:
     return classes[0]
 
 
-def _chat_and_model(policy: str, max_tokens: int) -> tuple[ChatFormat, Policy | None]:
-    """The chat format and the model; for scripts a format of bytes is enough."""
+def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[ChatFormat, Policy | Speaker | None]:
+    """The chat format and the model; for scripts and servers a format of bytes is enough."""
     from ingot.tokens.chat import ChatFormat
     from ingot.tokens.config import TokenizerConfig
     from ingot.tokens.train_tokenizer import train_tokenizer
 
+    of_bytes = ChatFormat(train_tokenizer(["a"], TokenizerConfig(vocabulary_size=272)))
     if policy == SCRIPTED:
-        return ChatFormat(train_tokenizer(["a"], TokenizerConfig(vocabulary_size=272))), None
+        return of_bytes, None
+    if policy.startswith(("http://", "https://")):
+        from ingot.data.synthesize.config import EndpointConfig
+        from ingot.envs.endpoint import EndpointPolicy
+
+        return of_bytes, EndpointPolicy(EndpointConfig(url=policy, model=model_name), of_bytes)
     from ingot.checkpoints.checkpoint import load_model
     from ingot.inference.engine import Engine
     from ingot.train.device import choose_device

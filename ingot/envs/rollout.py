@@ -173,7 +173,7 @@ class _Player:
         if self.writing:
             self.policy.step()
         for turn in [turn for turn in self.writing if turn.finish is not None]:
-            self._advance(self.writing.pop(turn), turn)
+            self._advance(self.writing.pop(turn), turn, getattr(turn, "failure", None))  # a server that gave no answer
         for run, result, failure in self.beside.ended(0.0 if self.writing or self.ended else WAIT_SECONDS):
             self._advance(run, result, failure)
         now = time.monotonic()

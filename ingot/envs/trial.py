@@ -18,6 +18,7 @@ from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.policy import Policy, Speaker
 from ingot.envs.rollout import PLAIN, Drawing, rollout
+from ingot.envs.scripts import Scripted
 from ingot.envs.task import Split, Task
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
@@ -97,7 +98,7 @@ def try_environment(
     tasks = _tasks(environment, seed, count, split)
     trial = Trial(len(tasks))
     for name, policy in policies(environments, tasks).items():
-        repeated = [task for task in tasks for _ in range(samples if not isinstance(policy, Speaker) else 1)]
+        repeated = [task for task in tasks for _ in range(1 if isinstance(policy, Scripted) else samples)]
         done = rollout(repeated, policy, chat, environments, drawing=drawing, limits=limits)
         earned = summarise(name, done)
         trial.earned.append(earned)

@@ -90,6 +90,12 @@ class Endpoint:
 
     def complete(self, body: dict[str, Any], seed: int = 0) -> str | None:
         """The text that answers one request of the chat completions API; None if none came in all its tries."""
+        choice = self.choose(body, seed)
+        content = None if choice is None else choice["message"].get("content")
+        return content if isinstance(content, str) else None
+
+    def choose(self, body: dict[str, Any], seed: int = 0) -> dict[str, Any] | None:
+        """The first choice of the answer, with its `message` and `finish_reason`; None if none came in all its tries."""
         pauses = random.Random(seed)  # spread out, so that refused requests do not return together
         for attempt in range(self.config.attempts):
             if self.stopped.is_set():
@@ -113,7 +119,7 @@ class Endpoint:
                 self.stopped.wait(pause)
         return None
 
-    def _send(self, body: dict[str, Any]) -> str | None:
+    def _send(self, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
@@ -127,11 +133,12 @@ class Endpoint:
                 if time.monotonic() > deadline:
                     raise TimeoutError("the answer did not end in time")
         try:
-            content = json.loads(b"".join(parts))["choices"][0]["message"]["content"]
+            choice = json.loads(b"".join(parts))["choices"][0]
+            choice["message"]["role"]  # there is a message
         except (json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
             raise IngotError(
                 "the server's answer is not a chat completion",
                 place=address,
                 fix="give the address of an OpenAI-compatible server",
             ) from error
-        return content if isinstance(content, str) else None
+        return dict(choice)
