@@ -15,6 +15,7 @@ from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
+    from ingot.envs.episode import Episode
     from ingot.envs.play import Limits
     from ingot.envs.policy import Policy, Speaker
     from ingot.envs.task import Task
@@ -83,12 +84,16 @@ def test_command(
         int, typer.Option("--max-tokens", min=2, help="Of a model's episode with its prompt.")
     ] = 4096,
     max_turns: Annotated[int, typer.Option("--max-turns", min=1, help="Of the policy.")] = 8,
+    pass_rates: Annotated[
+        Path | None, typer.Option("--pass-rates", metavar="FILE", help="Write how often the model solves each task.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Try an environment: what does a policy earn, what do policies that know nothing earn, what is slow, what leaks.
 
     The exit code is 1 if there is a reason not to train on it.
     """
+    from ingot.envs.pass_rates import write_pass_rates
     from ingot.envs.rollout import Drawing
     from ingot.envs.trial import try_environment
 
@@ -104,6 +109,10 @@ def test_command(
         made: dict[str, Policy | Speaker] = {each: Scripted(script, chat) for each, script in tried.items()}
         return made if model is None else made | {policy: model}
 
+    def keep(name: str, episodes: Sequence[Episode]) -> None:
+        if pass_rates is not None and name == policy:
+            write_pass_rates(pass_rates, episodes)
+
     trial = try_environment(
         environment,
         chat,
@@ -113,6 +122,7 @@ def test_command(
         split=split,  # type: ignore[arg-type]  # checked above
         limits=_limits(policy, max_new_tokens, max_tokens, max_turns),
         drawing=Drawing(temperature),
+        keep=keep,
     )
     if as_json:
         print_json(asdict(trial))

@@ -8,6 +8,9 @@
     trivia.py:Trivia: {files: [all.jsonl]}                           split by a hash of the question
 
 A question comes once. A train row whose question is in a test file is left out: what is held out stays held out.
+
+`pass_rates` keeps train tasks of the right difficulty: GRPO learns nothing from a task that a policy always or never solves. The
+file is written once by `ingot env test NAME --policy MODEL --samples 8 --pass-rates FILE`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from ingot.envs.environment import Environment
+from ingot.envs.pass_rates import read_pass_rates
 from ingot.envs.rows import Row, fingerprints, read_rows
 from ingot.envs.task import Split, Task
 from ingot.workspace.errors import DataError
@@ -34,6 +38,11 @@ class FileEnvironment(Environment):
     train: tuple[str, ...] = Field((), description=f"files of train tasks: {FORMS}")
     test: tuple[str, ...] = Field((), description="files of held-out tasks")
     files: tuple[str, ...] = Field((), description="files whose rows are split by a hash of the question, four to one")
+
+    pass_rates: str = Field("", description="a file of pass rates; only train tasks within `pass_rate` are kept")
+    pass_rate: tuple[float, float] = Field(
+        (0.1, 0.9), description="lowest and highest share of samples that solve a task"
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -57,7 +66,7 @@ class FileEnvironment(Environment):
 
     def outside(self) -> dict[str, str]:
         """The files are part of what a stage works on."""
-        return fingerprints((*self.train, *self.test, *self.files))
+        return fingerprints(tuple(filter(None, (*self.train, *self.test, *self.files, self.pass_rates))))
 
     @cached_property
     def _splits(self) -> dict[Split, list[Task]]:
@@ -66,6 +75,9 @@ class FileEnvironment(Environment):
         train = [task for task in self._tasks(self.train, "train") if task.id not in held_out]
         for task in self._tasks(self.files, None):
             (test if task.split == "test" else train).append(task)
+        if self.pass_rates:
+            rates, (lowest, highest) = read_pass_rates(self.pass_rates), self.pass_rate
+            train = [task for task in train if lowest <= rates.get(task.id, -1.0) <= highest]
         return {"train": train, "test": test}
 
     def _tasks(self, specs: tuple[str, ...], split: Split | None) -> list[Task]:

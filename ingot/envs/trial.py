@@ -91,8 +91,9 @@ def try_environment(
     limits: Limits,
     drawing: Drawing = PLAIN,
     seed: int = 0,
+    keep: Callable[[str, Sequence[Episode]], None] = lambda *_: None,
 ) -> Trial:
-    """Let policies work on `count` tasks; `policies` makes them, when the tasks are known."""
+    """Let policies work on `count` tasks; `policies` makes them, when the tasks are known, `keep` gets each one's episodes."""
     environments = {environment.kind: environment}
     threads = threading.active_count()
     tasks = _tasks(environment, seed, count, split)
@@ -100,6 +101,7 @@ def try_environment(
     for name, policy in policies(environments, tasks).items():
         repeated = [task for task in tasks for _ in range(1 if isinstance(policy, Scripted) else samples)]
         done = rollout(repeated, policy, chat, environments, drawing=drawing, limits=limits)
+        keep(name, done)
         earned = summarise(name, done)
         trial.earned.append(earned)
         trial.problems += _problems(earned)

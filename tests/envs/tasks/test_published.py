@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
+from ingot.envs.pass_rates import read_pass_rates, write_pass_rates
 from ingot.envs.play import Limits
 from ingot.envs.rollout import rollout
 from ingot.envs.scripts import Scripted, scripts
@@ -97,3 +99,26 @@ def test_a_python_session_lives_as_long_as_its_episode(shared_data: Path) -> Non
             f"{task.answer}\n",
         ]
         assert episode.score.reward == 1 and episode.state is None
+
+
+def test_pass_rates_choose_train_tasks(shared_data: Path, tmp_path: Path) -> None:
+    """Written from episodes, read by the environment: what is always or never solved is left out, and what was not tried."""
+    environment = make("gsm8k", shared_data)
+    tasks = environment.generate(4, 6, "train")
+    number = {task.id: place for place, task in enumerate(tasks)}
+
+    def sometimes(episode: Episode) -> Message:
+        """The n-th task is solved by n of its five samples."""
+        seen[episode.task.id] += 1
+        right = seen[episode.task.id] <= number[episode.task.id]
+        return Message("assistant", rf"\boxed{{{episode.task.answer if right else 'none'}}}", "")
+
+    seen: Counter[str] = Counter()
+    repeated = [task for task in tasks for _ in range(5)]
+    done = rollout(repeated, Scripted(sometimes, CHAT), CHAT, {"gsm8k": environment}, limits=WIDE)
+    path = tmp_path / "rates.jsonl"
+    assert write_pass_rates(path, done) == 6
+    assert list(read_pass_rates(str(path)).values()) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    chosen = make("gsm8k", shared_data, pass_rates=str(path), pass_rate=(0.2, 0.6))
+    assert {task.id for task in chosen.rows("train") or ()} == {task.id for task in tasks[1:4]}
+    assert len(chosen.rows("test") or ()) == 658 and chosen.outside().keys() > environment.outside().keys()
