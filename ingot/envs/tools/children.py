@@ -10,18 +10,15 @@ import asyncio
 import atexit
 import json
 import os
-import selectors
-import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingot.sandbox.processes import end
+from ingot.sandbox.json_process import JsonProcess
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.outside import spec_of
 
@@ -30,8 +27,6 @@ START_SECONDS = 60.0  # the user's file may import something large
 MOST = max(
     4, os.cpu_count() or 1
 )  # children that work at the same time; as many of one source are kept for the next call
-END_SECONDS = 10.0  # for a process that has closed its pipe
-LINE = 2**26  # bytes of an answer at most
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class Child:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: JsonProcess | None = None
         self._lock = threading.Lock()  # of starting and killing
         self._killed = False  # it must not start again for a call that nobody waits for
 
@@ -87,7 +82,7 @@ class Child:
     @property
     def alive(self) -> bool:
         """Whether it can take a call."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and not self._process.ended
 
     def describe(self) -> list[dict[str, Any]]:
         """The schemas of all public functions."""
@@ -122,53 +117,22 @@ class Child:
         with self._lock:
             self._killed = True
             if self._process is not None:
-                with self._process:  # closes its pipes
-                    end(self._process)
+                self._process.close()
                 self._process = None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> JsonProcess | None:
+        """The process, unless nobody waits for it any more."""
         with self._lock:
             if self._killed:
-                raise OSError("it was killed")
-            if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(
-                    [sys.executable, str(WORKER), self.source, json.dumps(sys.path)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl-C stops the answer that is printed, not the tools
-                )
+                return None
+            if self._process is None or self._process.ended:
+                self._process = JsonProcess([sys.executable, str(WORKER), self.source, json.dumps(sys.path)])
             return self._process
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
         """The answer to a request; None if the time is over or the process ends."""
-        try:
-            process = self._start()
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            return _read(process.stdout.fileno(), seconds)
-        except EOFError:
-            process.wait(timeout=END_SECONDS)
-            return None
-        except (ValueError, OSError):  # it has ended, or was killed by another thread
-            return None
-
-
-def _read(pipe: int, seconds: float) -> dict[str, Any] | None:
-    data, stop = b"", time.monotonic() + seconds
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while not data.endswith(b"\n"):
-            if not selector.select(max(0.0, stop - time.monotonic())):
-                return None
-            part = os.read(pipe, 65_536)
-            if not part:
-                raise EOFError
-            if len(data) > LINE:
-                return None
-            data += part
-    return dict(json.loads(data))
+        process = self._start()
+        return None if process is None else process.ask(request, seconds)
 
 
 _turns = threading.BoundedSemaphore(MOST)

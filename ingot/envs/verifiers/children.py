@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import selectors
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.envs.verifiers.errors import VerifierError
-from ingot.sandbox.processes import end, has_ended
+from ingot.sandbox.json_process import JsonProcess
 
 WORKER = Path(__file__).with_name("worker.py")
 CHILDREN = 2
@@ -91,15 +89,9 @@ class _Child:
 
     def __init__(self, judge: str) -> None:
         self.requests = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(WORKER), judge],  # -P: math.py beside it must not stand for Python's
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        if self._read(START_SECONDS) is None:
+        command = [sys.executable, "-P", str(WORKER), judge]  # -P: math.py beside it must not stand for Python's
+        self._process = JsonProcess(command, {"OMP_NUM_THREADS": "1"})
+        if self._process.read(START_SECONDS) is None:
             self.close()
             problem = f"the process did not start in {START_SECONDS:.0f} seconds, or a library is missing"
             raise VerifierError(problem, place=f"{WORKER.name} {judge}", fix="pip install 'ingot[envs]'")
@@ -107,34 +99,13 @@ class _Child:
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
         """The answer; None if the time is over or the process has ended."""
         self.requests += 1
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({**request, "seconds": seconds}).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return None
-        return self._read(seconds)
-
-    def _read(self, seconds: float) -> dict[str, Any] | None:
-        assert self._process.stdout is not None
-        pipe, data, over = self._process.stdout.fileno(), b"", time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(pipe, selectors.EVENT_READ)
-            while not data.endswith(b"\n"):
-                if not selector.select(max(0.0, over - time.monotonic())):
-                    return None
-                part = os.read(pipe, 65_536)
-                if not part:
-                    return None
-                data += part
-        return dict(json.loads(data))
+        return self._process.ask({**request, "seconds": seconds}, seconds)
 
     @property
     def ended(self) -> bool:
         """Whether the process has died while it was idle."""
-        return has_ended(self._process)
+        return self._process.ended
 
     def close(self) -> None:
         """Kill the process and wait for it."""
-        with self._process:  # closes its pipes
-            end(self._process)
+        self._process.close()
