@@ -39,6 +39,9 @@ class FileEnvironment(Environment):
     test: tuple[str, ...] = Field((), description="files of held-out tasks")
     files: tuple[str, ...] = Field((), description="files whose rows are split by a hash of the question, four to one")
 
+    text_as: str = Field(
+        "", description="how a curated folder's column `text` is called in other files, as in question"
+    )
     pass_rates: str = Field("", description="a file of pass rates; only train tasks within `pass_rate` are kept")
     pass_rate: tuple[float, float] = Field(
         (0.1, 0.9), description="lowest and highest share of samples that solve a task"
@@ -84,7 +87,7 @@ class FileEnvironment(Environment):
         tasks: dict[str, Task] = {}
         for spec in specs:
             for place, row in read_rows(spec):
-                task = self.read(row, place)
+                task = self.read({self.text_as: row.get("text"), **row} if self.text_as else row, place)
                 if task is not None:
                     tasks.setdefault(task.id, replace(task, split=split or task.split))
         return list(tasks.values())

@@ -3,6 +3,7 @@
 data/train.jsonl.gz                    a file
 hf:openai/gsm8k:main:test              a data set of the hub, its configuration and split; or a folder of `save_to_disk`
 hf:my_folder:train                     without a configuration
+runs/prompts/curate-0123abcd           the documents of a finished curate stage
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ingot.workspace.errors import DataError
 from ingot.workspace.files import fingerprint
 
 HUB = "hf:"
+DOCUMENTS = "documents"  # where a curate stage leaves them
 Row = dict[str, Any]
 
 
@@ -24,15 +26,25 @@ def read_rows(spec: str) -> list[tuple[str, Row]]:
     """The rows of a file or data set, each with its place for messages."""
     if spec.startswith(HUB):
         return [(f"{spec}: row {number}", row) for number, row in enumerate(_dataset_rows(spec), 1)]
+    return [row for path in _files(spec) for row in _file_rows(str(path), fingerprint(path))]
+
+
+def _files(spec: str) -> list[Path]:
+    """The file, or the parts of a curated folder."""
     path = Path(spec)
-    if not path.is_file():
-        raise DataError("there is no such file", place=spec, fix=f"give a file, or {HUB}NAME:SPLIT for a data set")
-    return _file_rows(spec, fingerprint(path))
+    if path.is_file():
+        return [path]
+    parts = sorted((path / DOCUMENTS if (path / DOCUMENTS).is_dir() else path).glob("part-*.parquet"))
+    if not parts:
+        fix = f"give a file, the folder of a finished curate stage, or {HUB}NAME:SPLIT for a data set"
+        raise DataError("there is no such file", place=spec, fix=fix)
+    return parts
 
 
 def fingerprints(specs: tuple[str, ...]) -> dict[str, str]:
     """Fingerprints of the files that are there; a missing one is an error when it is read."""
-    return {Path(spec).name: fingerprint(Path(spec)) for spec in specs if Path(spec).is_file()}
+    there = [spec for spec in specs if Path(spec).exists()]
+    return {f"{Path(spec).name}/{path.name}": fingerprint(path) for spec in there for path in _files(spec)}
 
 
 def need(row: Row, column: str, kind: type, place: str) -> Any:
