@@ -253,7 +253,7 @@ def test_chat_passes_its_options_on(run: Ingot, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ingot.serve.terminal.chat.chat", lambda *given, **options: calls.append((*given, options)))
     assert run("chat", "model", "--prompt", "2+2?", "--no-think", "--temperature", "0", "--seed", "7")[0] == 0
     ((path, sampling, options),) = calls
-    assert options.pop("tools")["calculator"].run({"expression": "12*34"}) == "408"
+    assert options.pop("tools")["calculator"].answer_here({"expression": "12*34"}) == "408"
     assert (path, options) == (Path("model"), {"prompt": "2+2?", "system": "", "thinking": False, "ask": True})
     assert (sampling.temperature, sampling.seed, sampling.max_new_tokens) == (0.0, 7, 1024)
     assert run("chat", "model", "--tools", "none", "--yes")[0] == 0

@@ -151,8 +151,11 @@ class Rollout(Record):
     kind: str = ""
     prompt: str = ""
     reward: float | None = None
+    rewards: dict[str, float] = Field(default_factory=dict)
     correct: bool | None = None
     format_ok: bool | None = None
+    ended: str = ""
+    error: str | None = None
     nodes: list[RolloutNode] = Field(default_factory=list)
 
     @field_validator("task_id", mode="before")

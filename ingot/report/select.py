@@ -179,6 +179,7 @@ def _rollout(rollout: Rollout) -> dict[str, Any]:
         "reward": rollout.reward,
         "correct": rollout.correct,
         "format_ok": rollout.format_ok,
+        "error": rollout.error,
         "cut": sum(len(node.pieces) for node in rollout.nodes) - (ROLLOUT_TOKENS - left),
         "nodes": [node for node in nodes if node["pieces"]],
     }

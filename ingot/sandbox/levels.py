@@ -60,6 +60,12 @@ class Level:
         return FIRST_USER + (os.getpid() * 64 + next(_numbers)) % USERS if self.changes_user else None
 
 
+def python_folders() -> list[str]:
+    """The folders of the Python that runs this, and that programs see besides the system's."""
+    python = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
+    return sorted(path for path in python if not any(Path(path).is_relative_to(known) for known in VISIBLE))
+
+
 def levels() -> list[Level]:
     """All levels that may work on this machine, strongest first."""
     if sys.platform != "linux":
@@ -94,9 +100,7 @@ def _bubblewrap(bwrap: str, *, as_root: bool, proc: bool) -> list[str]:
         command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         command += ["--symlink", f"/proc/self/fd/{number}", f"/dev/{name}"]
-    python = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
-    python = {path for path in python if not any(Path(path).is_relative_to(known) for known in VISIBLE)}
-    for path in (*VISIBLE, *sorted(python)):
+    for path in (*VISIBLE, *python_folders()):
         for parent in reversed(Path(path).parents[:-1]):  # a home that is closed to others is open (and empty) inside
             command += ["--perms", "0755", "--dir", str(parent)]
         command += ["--ro-bind-try", path, path]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingot.sandbox import memory
+from ingot.sandbox.levels import python_folders
 from ingot.sandbox.program import EndedBy, Limits, Outcome, Program
 from ingot.sandbox.worker import CHUNK, SandboxError, Worker
 
@@ -189,6 +190,7 @@ def order(program: Program, limits: Limits, worker: Worker, files: Sequence[byte
         "proc": worker.level.mounts_proc,
         "user": worker.level.user(),
         "home": home,
+        "hidden": [path for path in python_folders() if path.startswith("/tmp/")],
         "folder": limits.folder,
         "inodes": limits.inodes,
         "limits": most,

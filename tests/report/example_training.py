@@ -134,8 +134,11 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                         "kind": "calculator",
                         "prompt": f"What is {a} * {b}?",
                         "reward": reward,
+                        "rewards": {},
                         "correct": bool(reward),
                         "format_ok": group != 2,
+                        "ended": "answer",
+                        "error": None,
                         "nodes": [
                             node("prompt", given, False, 0),
                             node("assistant", call, True, reward - mean),

@@ -76,7 +76,10 @@ def _mount(order: dict[str, Any]) -> None:
         path = f"{STORE}/{name}"
         os.mkdir(path)
         os.chmod(path, 0o1777)
-        kernel.mount(path, target, None, kernel.MS_BIND)
+        for hidden in order["hidden"] if target == "/tmp" else ():  # a Python that lies below /tmp stays where it is
+            os.makedirs(f"{STORE}{hidden}")
+            kernel.mount(hidden, f"{STORE}{hidden}", None, kernel.MS_BIND | kernel.MS_REC)
+        kernel.mount(path, target, None, kernel.MS_BIND | kernel.MS_REC)
     kernel.call("umount2", STORE.encode(), kernel.MNT_DETACH)
     if order["proc"]:
         kernel.mount("proc", "/proc", "proc", flags | kernel.MS_NOEXEC | kernel.MS_RDONLY)

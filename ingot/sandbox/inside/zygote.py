@@ -40,6 +40,9 @@ OURS = (
 
 def main() -> None:
     """Serve; then, in a program's process, become the program."""
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background of a script inherits that it is ignored
     requests = socket.socket(fileno=0)
     sys.path[:] = [path for path in sys.path if path != sys.argv[1]] + sys.argv[2:]
     for name in PRELOADED:
