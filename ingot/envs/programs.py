@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -40,9 +41,9 @@ class Programs(FileEnvironment):
     seconds: float = Field(10.0, gt=0, description="time for all tests of a problem")
     unsafe: bool = Field(False, description="run programs also where nothing isolates them from your files")
 
+    @abstractmethod
     def tests(self, task: Task) -> Asserts:
         """The tests of a task."""
-        raise NotImplementedError
 
     def source(self, task: Task, program: str) -> str:
         """The program that is tested: by default as it is."""
