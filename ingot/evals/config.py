@@ -7,9 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from ingot.data.synthesize.config import EndpointConfig
 from ingot.evals.suite import SUITES, Suite
 from ingot.workspace.config import Config
 
+LONGEST = 32_768  # tokens of a conversation, where neither the recipe nor the model says less
 UNIGRAM, UNIGRAM_TOKEN = "unigram", "unigram_token"
 # what a claim may compare bits_per_byte with, and the metric that holds it
 BASELINES = {UNIGRAM: "unigram_bits_per_byte", UNIGRAM_TOKEN: "unigram_token_bits_per_byte"}
@@ -37,16 +39,55 @@ class EvalConfig(Config):
         min_length=1,
         description="what is measured: names of suites, or mappings of a suite and its options",
     )
-    max_tokens: int = Field(384, ge=1, description="tokens of a whole conversation at most, with its prompt")
+    form: Literal["auto", "text", "chat"] = Field(
+        "auto", description="how questions reach the model; auto: a conversation if its tokenizer has a chat template"
+    )
+    thinking: Literal["task", "on", "off", "both"] = Field(
+        "task",
+        description="whether a chat model thinks first; task: unless a task says otherwise; both: measured both ways",
+    )
+    limit: int | None = Field(None, ge=1, description="questions of each suite at most: the first ones")
+    every: int | None = Field(
+        None,
+        ge=1,
+        description="measure also the checkpoints of every so many steps that the training stage before it keeps",
+    )
+    data: str = Field("", description="folder with data sets, each in a folder of its own (default: INGOT_DATA)")
+    endpoint: EndpointConfig | None = Field(
+        None, description="a server with OpenAI's API whose model is measured instead of a checkpoint"
+    )
+    tokenizer: str = Field("", description="folder of the tokenizer, for suites that count tokens of a server's model")
+    max_tokens: int | None = Field(
+        None,
+        ge=2,
+        description=f"tokens of a whole conversation at most; null: the model's context, at most {LONGEST:,}",
+    )
     slots: int = Field(64, ge=1, description="conversations that are sampled together")
     task_seed: int = Field(
         0, description="which held-out tasks and texts; the same for all stages, so that they are compared on the same"
     )
+    remember: bool = Field(True, description="keep answers by model, prompt and sampling: nothing is computed twice")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: the GPU if there is one")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the weights; auto: bfloat16 on a GPU, float32 on a CPU"
+    )
 
     def outside(self) -> dict[str, str]:
         """The files that suites read."""
         return {name: found for suite in self.suites for name, found in suite.outside().items()}
+
+
+class ChooseConfig(Config):
+    """Which of the checkpoints that an eval stage has measured is taken."""
+
+    metric: str = Field(description="the metric that decides, such as hellaswag/accuracy")
+    best: Literal["auto", "max", "min"] = Field("auto", description="auto: as the metric says which side is better")
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="end the search when so many measurements in a row are no better, as early stopping does",
+    )
+    min_improvement: float = Field(0.0, ge=0, description="what is better by no more than this is no better")
 
 
 class ClaimConfig(Config):

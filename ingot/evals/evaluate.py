@@ -1,58 +1,107 @@
-"""The stage `eval`: measure one checkpoint and write its scores.
+"""The stage `eval`: measure one model with all suites together, and write its scores.
 
-Which tasks and texts are asked depends on `task_seed` alone, so that all checkpoints of a recipe meet the same ones and
-are compared pairwise; only sampling (temperature above 0) depends on the stage's seed. Suites that take long come last: a
-text that is missing, too short or too long is found before them. The scores are in the order of the recipe.
+Which tasks and texts are asked depends on `task_seed` alone, so that all checkpoints of a recipe meet the same ones and are
+compared pairwise; only sampling (temperature above 0) depends on the stage's seed. Answers are remembered beside the stages of
+a run (memory.py), so that a stage that was killed goes on where it was. The scores are in the order of the recipe. With `every`
+the checkpoints that the training stage has kept are measured first (every.py), and become a history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ingot.checkpoints.checkpoint import load_model
+from ingot.evals.answer import Answerer, measure_together
 from ingot.evals.config import EvalConfig
+from ingot.evals.contamination import Leaked, leaked_rows, with_parts
+from ingot.evals.every import Scored, measure_history
+from ingot.evals.open_subject import open_subject
 from ingot.evals.scores import Metric, save_scores
-from ingot.evals.suite import Measured, Subject
-from ingot.inference.engine import Engine
-from ingot.train.device import choose_device
-from ingot.workspace.errors import ArtifactError, RecipeError
+from ingot.evals.suite import Measured, Subject, Suite
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
+
+MODES: Mapping[str, Mapping[str, bool | None]] = {
+    "task": {"": None},
+    "on": {"": True},
+    "off": {"": False},
+    "both": {"think": True, "no_think": False},
+}
 
 
 def run(config: EvalConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
-    """Measure the checkpoint; makes scores. The summary holds every metric's value."""
-    device = choose_device(config.device)
-    model = load_model(inputs["checkpoint"], device=device).eval()
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise ArtifactError(
-            "the checkpoint has no tokenizer",
-            place=str(inputs["checkpoint"]),
-            fix="give a checkpoint that a training stage made",
-        )
-    folder.progress.start(len(config.suites), "suite")
-    subject = Subject(
-        model=model,
-        tokenizer=tokenizer,
-        engine=Engine(model, slots=config.slots, length=config.max_tokens),
-        shards=inputs.get("shards"),
-        device=device,
-        seed=folder.seed,
-        task_seed=config.task_seed,
-        max_tokens=config.max_tokens,
-        stop=folder.stop,
-    )
-    found: dict[int, Measured] = {}
-    for number in sorted(range(len(config.suites)), key=lambda number: config.suites[number].long):
-        found[number] = config.suites[number].measure(subject)
-        folder.progress.advance(len(found))
-    measured = [found[number] for number in range(len(config.suites))]
-    metrics = [metric for each in measured for metric in each.metrics]
+    """Measure the model; makes scores. The summary holds every metric's value."""
+
+    def score_checkpoint(path: Path) -> Scored:
+        return score(config, {**inputs, "checkpoint": path}, folder)
+
+    summary: dict[str, Any] = {}
+    if config.every is None:
+        metrics, samples = score(config, inputs, folder)
+    else:
+        metrics, samples, summary = measure_history(inputs["checkpoint"], config.every, folder, score_checkpoint)
+    save_scores(folder.artifact("scores"), metrics, samples)
+    return {metric.name: metric.estimate.value for metric in metrics} | summary
+
+
+def score(config: EvalConfig, inputs: Mapping[str, Path], folder: StageFolder) -> Scored:
+    """The metrics and samples of one model."""
+    leaked = leaked_rows(inputs["documents"]) if "documents" in inputs else {}
+    with open_subject(config, inputs, folder) as (subject, answerer):
+        found = measure(config.suites, subject, answerer, folder, MODES[config.thinking], leaked)
+    metrics = [metric for each in found for metric in each.metrics]
     _check_names(metrics)
-    save_scores(folder.artifact("scores"), metrics, [sample for each in measured for sample in each.samples])
-    return {metric.name: metric.estimate.value for metric in metrics}
+    return metrics, [sample for each in found for sample in each.samples]
+
+
+def measure(
+    suites: Sequence[Suite],
+    subject: Subject,
+    answerer: Answerer,
+    folder: StageFolder,
+    modes: Mapping[str, bool | None],
+    leaked: Leaked | None = None,
+) -> list[Measured]:
+    """What each suite found, in each mode of thinking, with its parts where rows have leaked."""
+    asked = [(suite, mode, replace(subject, thinking=thinking)) for mode, thinking in modes.items() for suite in suites]
+    found = {number: suite.measure(each) for number, (suite, _, each) in enumerate(asked)}
+    at_once = {number: each for number, each in found.items() if isinstance(each, Measured)}
+    asking = {number: each for number, each in found.items() if not isinstance(each, Measured)}
+
+    started = 0
+
+    def show(done: int, count: int) -> None:
+        nonlocal started
+        if count != started:
+            folder.progress.start(count, "answer", done)
+            started = count
+        if count:  # else no suite asks anything
+            folder.progress.advance(done)
+
+    together = [(each, asked[number][2]) for number, each in asking.items()]
+    measured = at_once | dict(zip(asking, measure_together(together, answerer, show), strict=True))
+    return [
+        _named(with_parts(measured[number], suite, each, leaked or {}), suite, mode)
+        for number, (suite, mode, each) in enumerate(asked)
+    ]
+
+
+def _named(measured: Measured, suite: Suite, mode: str) -> Measured:
+    """With the suite's name and the mode of thinking before the metrics' names, and the suite's mark on them."""
+    before = [each for each in (mode, suite.name) if each]
+    metrics = [
+        replace(
+            each,
+            name="/".join([*before, each.name]),
+            label=f"{each.label} ({', '.join(before)})" if before else each.label,
+            held_out=each.held_out and suite.held_out,
+        )
+        for each in measured.metrics
+    ]
+    samples = [{**each, "mode": mode} if mode else each for each in measured.samples]
+    return Measured(metrics, samples)
 
 
 def _check_names(metrics: Sequence[Metric]) -> None:
@@ -60,5 +109,5 @@ def _check_names(metrics: Sequence[Metric]) -> None:
     names = [metric.name for metric in metrics]
     if twice := [name for name in names if names.count(name) > 1]:
         raise RecipeError(
-            f"two suites measure {twice[0]}", place="eval", fix="leave one out, or give them other options"
+            f"two suites measure {twice[0]}", place="eval", fix="leave one out, or give one of them a name"
         )

@@ -1,7 +1,7 @@
 """The table of what each stage did to each number: one row a metric, one cell a stage.
 
 The change is against the nearest earlier stage that has the metric, paired where both were measured on the same tasks.
-`certain` is true when the change is larger than two of its standard errors.
+`certain` is true when chance alone would do this less than once in twenty times (p < 0.05, statistics.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ingot.evals.scores import Metric
 from ingot.evals.statistics import Estimate
 
-CERTAIN_SIGMAS = 2.0
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ def _cell(stage: str, metric: Metric, previous: Metric | None) -> Cell:
         return Cell(stage, metric.estimate, None, None, False)
     change = metric.minus(previous)
     better = None if change.value == 0 else (change.value > 0) == metric.higher_is_better
-    certain = change.value != 0 and abs(change.value) > CERTAIN_SIGMAS * change.standard_error
-    return Cell(stage, metric.estimate, change, better, certain)
+    return Cell(stage, metric.estimate, change, better, metric.p_value(previous) < LEVEL)
 
 
 def _plus_minus(estimate: Estimate) -> str:

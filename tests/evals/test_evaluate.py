@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
 from ingot.envs.mix import TaskMix
+from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
+from ingot.evals.answer import Answerer, Asked, measure_together
 from ingot.evals.config import EvalConfig
+from ingot.evals.evaluate import measure
 from ingot.evals.evaluate import run as run_stage
+from ingot.evals.local import LocalAnswerer
+from ingot.evals.memory import Memory, RememberingEngine
+from ingot.evals.request import Play
 from ingot.evals.scores import load_scores
-from ingot.evals.suites.continuations import continue_texts
+from ingot.evals.suite import Measured, Subject
+from ingot.evals.suites.continuations import Continuations
 from ingot.evals.suites.needle import Needle
-from ingot.evals.suites.tasks import KindConfig, Tasks, measure_tasks
+from ingot.evals.suites.tasks import KindConfig, Tasks
+from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
@@ -41,14 +49,41 @@ KINDS = (
 SUITE = Tasks(kinds=KINDS, temperature=1.0, max_new_tokens=200, kept_samples=2)
 
 
-@dataclass(frozen=True)
-class Asking:
-    """What the stage tells the suite."""
+class ScriptedAnswerer(Answerer):
+    """Plays episodes with a script instead of a model."""
 
-    seed: int = 0
-    task_seed: int = 0
-    max_tokens: int = 800
-    stop: StopSignal = field(default_factory=StopSignal)
+    def __init__(self, policy: Script, chat: ChatFormat) -> None:
+        self.policy, self.chat = policy, chat
+        self.asked: list[Asked] = []
+
+    def begin(self, asked: Sequence[Asked]) -> None:
+        self.asked += asked
+
+    def step(self) -> None:
+        asked, self.asked = self.asked, []
+        plays = [each.request for each in asked if isinstance(each.request, Play)]
+        episodes = rollout(
+            [play.task for play in plays],
+            self.policy,
+            self.chat,
+            {play.task.kind: play.environment for play in plays},
+            drawing=Drawing(plays[0].temperature),
+            limits=plays[0].limits,
+            between=asked[0].subject.stop.check,
+        )
+        for each, episode in zip(asked, episodes, strict=True):
+            each.give(episode)
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+
+def measured(suite: Tasks, policy: Script, world: World, stop: StopSignal | None = None) -> Measured:
+    """What the suite finds when a script answers."""
+    subject = Subject("script", "chat", stop or StopSignal(), given_tokenizer=world.tokenizer, max_tokens=800)
+    folder = StageFolder(Path("unused"), 0, Progress())
+    (found,) = measure([suite], subject, ScriptedAnswerer(policy, world.chat), folder, {"": None})
+    return found
 
 
 class Scripted(Script):
@@ -78,7 +113,7 @@ class Scripted(Script):
 
 def test_a_solver_scores_one_everywhere(world: World) -> None:
     policy = Scripted(world.chat, lambda task, number: MIX.solution(task))
-    found = measure_tasks(SUITE, policy, world.chat, Asking())
+    found = measured(SUITE, policy, world)
     metrics, samples = found.metrics, found.samples
     names = [f"{measure}/{suite.kind}" for suite in KINDS for measure in ("accuracy", "format")]
     assert [metric.name for metric in metrics] == [
@@ -100,8 +135,7 @@ def test_a_solver_scores_one_everywhere(world: World) -> None:
 def test_a_named_suite_has_its_name_before_its_metrics(world: World) -> None:
     suite = SUITE.model_copy(update={"name": "sampled"})
     plain, named = (
-        measure_tasks(each, Scripted(world.chat, lambda task, number: MIX.solution(task)), world.chat, Asking())
-        for each in (SUITE, suite)
+        measured(each, Scripted(world.chat, lambda task, number: MIX.solution(task)), world) for each in (SUITE, suite)
     )
     assert [each.name for each in named.metrics] == [f"sampled/{each.name}" for each in plain.metrics]
     assert [each.estimate for each in named.metrics] == [each.estimate for each in plain.metrics]
@@ -115,7 +149,7 @@ def test_a_solver_that_is_right_sometimes(world: World) -> None:
         right = {"arithmetic": number < 3, "strings": False}.get(task.kind, True)
         return MIX.solution(task) if right else wrong(MIX.solution(task))
 
-    found = measure_tasks(SUITE, Scripted(world.chat, answer), world.chat, Asking())
+    found = measured(SUITE, Scripted(world.chat, answer), world)
     metrics = {metric.name: metric for metric in found.metrics}
     assert metrics["accuracy/arithmetic"].estimate.value == pytest.approx(0.75)
     assert metrics["accuracy/arithmetic"].estimate.standard_error == 0.0  # every task has the same mean
@@ -211,7 +245,7 @@ def test_a_stop_ends_the_tasks_between_two_steps(world: World) -> None:
 
     policy = Watched(world.chat, lambda task, number: MIX.solution(task))
     with pytest.raises(Interrupted):
-        measure_tasks(SUITE, policy, world.chat, Asking(stop=stop))
+        measured(SUITE, policy, world, stop)
     assert policy.steps == 1 and len(policy.cancelled) == len(policy.asked) > 0
 
 
@@ -231,7 +265,7 @@ def test_texts_that_do_not_fit_are_found_before_the_tasks(
     problem: str,
 ) -> None:
     begun: list[object] = []
-    monkeypatch.setattr("ingot.evals.suites.tasks.measure_tasks", lambda *rest: begun.append(rest))
+    monkeypatch.setattr("ingot.inference.engine.Engine.step", lambda *rest: begun.append(rest))
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
     with pytest.raises(IngotError, match=problem):
         run_stage(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
@@ -247,12 +281,15 @@ def test_texts_are_continued_as_the_model_was_taught(world: World) -> None:
     tokenizer = Tokenizer(backend, None, files)
 
     class Silent(Script):
+        slots, length, version, busy = 4, 64, 0, True
+
         def reply(self, prompt: list[int], sampling: Sampling) -> Reply:
-            self.asked.append(prompt)
-            self.samplings.append(sampling)
             return Reply([], [], [])
 
-    policy = Silent()
-    continue_texts(["The sum"], policy, tokenizer, 4)
+    policy, stop = Silent(), StopSignal()
+    subject = Subject("script", "chat", stop, given_tokenizer=tokenizer)
+    engine = RememberingEngine(cast(Engine, policy), Memory(None))
+    measuring = Continuations(texts=("The sum",), tokens=4).measure(subject)
+    measure_together([(measuring, subject)], LocalAnswerer(tokenizer, engine, stop))
     assert policy.asked == [backend.encode("The sum", add_special_tokens=True).ids] and policy.asked[0][0] == start
     assert set(policy.samplings[0].stop_tokens) == {tokenizer.special["<|endoftext|>"], end}

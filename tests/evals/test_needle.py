@@ -1,4 +1,4 @@
-"""Needle retrieval: the texts are what they say, and the cached scoring equals plain forward passes and the engine."""
+"""Needle retrieval: the texts are what they say, and scores equal plain forward passes and what the engine writes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import dataclasses
 import pytest
 import torch
 
-from ingot.evals.suites.needle import (
-    Needle,
-    NeedleText,
-    judge,
-    make_needles,
-    measure_needle,
-    read_filler,
-    score_candidates,
-)
+from ingot.evals.answer import measure_together
+from ingot.evals.local import LocalAnswerer
+from ingot.evals.memory import Memory, RememberingEngine
+from ingot.evals.request import Likely
+from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.suites.needle import Needle, NeedleText, make_needles, read_filler, verdict
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.workspace.errors import DataError
@@ -61,27 +58,32 @@ def plain_logprobs(world: World, found: list[NeedleText]) -> torch.Tensor:
     return table
 
 
+def likely(world: World, found: list[NeedleText]) -> list[list[Likely]]:
+    """What the engine says about every candidate."""
+
+    def ask() -> Measuring:
+        answers.extend((yield [request for needle in found for request in needle.requests()]))
+        return Measured()
+
+    answers: list[Likely] = []
+    engine = Engine(world.model, slots=4, length=192)
+    with Memory(None) as memory:
+        answerer = LocalAnswerer(world.tokenizer, RememberingEngine(engine, memory), StopSignal())
+        subject = Subject("tiny", "text", StopSignal(), given_tokenizer=world.tokenizer)
+        measure_together([(ask(), subject)], answerer)
+    each = iter(answers)
+    return [[next(each) for _ in needle.candidates] for needle in found]
+
+
 def test_scores_equal_plain_forward_passes(world: World) -> None:
     found = needles(world, 96)
     expected = plain_logprobs(world, found)
-    torch.testing.assert_close(score_candidates(world.model, found)[0], expected, rtol=1e-5, atol=1e-5)
-    chosen = [first for first, _ in judge(world.model, found)]
+    scored = likely(world, found)
+    logprobs = torch.tensor([[each.logprob for each in group] for group in scored], dtype=torch.float64).T
+    torch.testing.assert_close(logprobs, expected, rtol=1e-5, atol=1e-5)
+    chosen = [verdict(group)[0] for group in scored]
     assert chosen == (expected.argmax(dim=0) == 0).tolist()
     assert any(chosen) and not all(chosen)
-
-
-def test_candidates_and_prompts_of_different_lengths(world: World) -> None:
-    """Other tokenizers cut numbers unevenly: padding must not change any score."""
-    found = [
-        dataclasses.replace(
-            needle,
-            prompt=needle.prompt[number:],
-            candidates=[c[: 1 + (number + rank) % 4] for rank, c in enumerate(needle.candidates)],
-        )
-        for number, needle in enumerate(needles(world, 96))
-    ]
-    scores = score_candidates(world.model, found)[0]
-    torch.testing.assert_close(scores, plain_logprobs(world, found), rtol=1e-5, atol=1e-5)
 
 
 def test_greedy_is_what_the_engine_writes(world: World) -> None:
@@ -92,20 +94,29 @@ def test_greedy_is_what_the_engine_writes(world: World) -> None:
         dataclasses.replace(needle, candidates=[completion.tokens, *needle.candidates[1:]])
         for needle, completion in zip(found, written, strict=True)
     ]
-    assert all(greedy for _, greedy in judge(world.model, right))
+    assert all(verdict(group)[1] for group in likely(world, right))
     wrong = [
         dataclasses.replace(needle, candidates=[[*completion.tokens[:3], completion.tokens[3] ^ 1], *needle.candidates])
         for needle, completion in zip(found, written, strict=True)
     ]
-    assert not any(greedy for _, greedy in judge(world.model, wrong))
+    assert not any(verdict(group)[1] for group in likely(world, wrong))
 
 
 def test_metrics(world: World) -> None:
-    metrics = measure_needle(world.model, world.tokenizer, world.shards, CONFIG, 0, StopSignal())
-    assert [metric.name for metric in metrics] == ["needle/96", "needle_exact/96", "needle/160", "needle_exact/160"]
-    chosen = [chosen for chosen, _ in judge(world.model, needles(world, 160))]
-    assert metrics[2].estimate.value == pytest.approx(sum(chosen) / 9)
-    assert metrics[2].estimate.count == 9
+    subject = Subject("tiny", "text", StopSignal(), given_tokenizer=world.tokenizer, shards=world.shards)
+    measuring = CONFIG.measure(subject)
+    requests = next(measuring)
+    assert len(requests) == 2 * 9 * 5
+    answers = [Likely(-float(number % 5 + (number == 50)), number % 2 == 0, 3) for number in range(len(requests))]
+    with pytest.raises(StopIteration) as stopped:
+        measuring.send(answers)
+    metrics = {metric.name: metric for metric in stopped.value.value.metrics}
+    assert list(metrics) == ["needle/96", "needle_exact/96", "needle/160", "needle_exact/160"]
+    assert metrics["needle/96"].estimate.value == 1 and metrics["needle/96"].chance == 0.2
+    # request 50 is the right candidate of the second text of 160 tokens, as likely as the next one: still the first
+    assert metrics["needle/160"].estimate.value == 1 and metrics["needle/160"].estimate.count == 9
+    assert metrics["needle_exact/96"].estimate.value == pytest.approx(5 / 9)
+    assert metrics["needle_exact/160"].estimate.value == pytest.approx(4 / 9)
 
 
 def test_too_little_text_is_an_error(world: World) -> None:

@@ -1,6 +1,6 @@
 """Held-out verifiable tasks: avg@k per kind and over all, well-formedness, tool-call success, pass@k and pass^k.
 
-Every sample of every kind goes through one rollout, so the engine's slots stay full. Samples of a task are averaged
+Every sample of every kind is asked for at once. Samples of a task are averaged
 before anything else: a metric's units are tasks.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -17,17 +16,14 @@ from ingot.envs.config import TaskName, TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
-from ingot.envs.policy import Policy
-from ingot.envs.rollout import Drawing, rollout
-from ingot.envs.task import Task
 from ingot.envs.tools.find import ToolName, find_tools
+from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
-from ingot.evals.suite import Measured, Subject, Suite
-from ingot.tokens.chat import ChatFormat
+from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.config import Config
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.interrupt import StopSignal
 
 
 class KindConfig(Config):
@@ -41,13 +37,6 @@ class KindConfig(Config):
 class Tasks(Suite):
     """Held-out tasks with verifiable answers, all kinds in one batch."""
 
-    long: ClassVar[bool] = True
-
-    name: str = Field(
-        "",
-        pattern="^[a-z0-9_]*$",
-        description="put before the metrics' names (sampled: sampled/accuracy/all), where a recipe has several such suites",
-    )
     kinds: tuple[KindConfig, ...] = Field(
         (
             KindConfig(kind="arithmetic"),
@@ -81,53 +70,20 @@ class Tasks(Suite):
         """The files of its tasks."""
         return self.difficulty.outside()
 
-    def measure(self, subject: Subject) -> Measured:
+    def measure(self, subject: Subject) -> Measuring:
         """The metrics of all kinds, and samples of the replies."""
-        return measure_tasks(self, subject.engine, ChatFormat(subject.tokenizer), subject)
-
-
-class Asked(Protocol):
-    """The part of a subject that says what is asked, and how it is sampled."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def task_seed(self) -> int: ...
-
-    @property
-    def max_tokens(self) -> int: ...
-
-    @property
-    def stop(self) -> StopSignal: ...
-
-
-def measure_tasks(suite: Tasks, policy: Policy, chat: ChatFormat, asked: Asked) -> Measured:
-    """The metrics of all kinds, and samples of the replies; ends between two steps of sampling if asked to."""
-    kinds: dict[str, Environment] = {}
-    requests: list[Task] = []
-    for each in suite.kinds:
-        kind: Environment = suite.difficulty.kind(each.kind)
-        kinds[kind.kind] = kind
-        tasks = kind.generate(asked.task_seed, each.count, "test")
-        requests += [task for task in tasks for _ in range(each.samples)]
-    episodes = rollout(
-        requests,
-        policy,
-        chat,
-        kinds,
-        drawing=Drawing(suite.temperature, suite.top_p, seed=asked.seed),
-        limits=Limits(suite.max_new_tokens, asked.max_tokens, suite.max_turns),
-        tools=find_tools(suite.tools),
-        between=asked.stop.check,
-    )
-    labels = {name: kind.label or name for name, kind in kinds.items()}
-    metrics = task_metrics(episodes, labels)
-    if suite.name:
-        metrics = [
-            replace(each, name=f"{suite.name}/{each.name}", label=f"{each.label} ({suite.name})") for each in metrics
-        ]
-    return Measured(metrics, kept_samples(episodes, chat, suite.kept_samples))
+        limits = Limits(self.max_new_tokens, subject.max_tokens, self.max_turns)
+        tools = find_tools(self.tools)
+        labels: dict[str, str] = {}
+        plays: list[Play] = []
+        for each in self.kinds:
+            kind: Environment = self.difficulty.kind(each.kind)
+            labels[kind.kind] = kind.label or kind.kind
+            count = each.count if subject.limit is None else min(each.count, subject.limit)
+            for task in kind.generate(subject.task_seed, count, "test"):
+                plays += [Play(task, kind, limits, self.temperature, self.top_p, tools)] * each.samples
+        episodes = yield plays
+        return Measured(task_metrics(episodes, labels), kept_samples(episodes, subject.tokenizer, self.kept_samples))
 
 
 def task_metrics(episodes: Sequence[Episode], labels: Mapping[str, str]) -> list[Metric]:
@@ -174,7 +130,7 @@ def _pass_metrics(episodes: Sequence[Episode]) -> list[Metric]:
     ]
 
 
-def kept_samples(episodes: Sequence[Episode], chat: ChatFormat, per_kind: int) -> list[dict[str, Any]]:
+def kept_samples(episodes: Sequence[Episode], tokenizer: Tokenizer, per_kind: int) -> list[dict[str, Any]]:
     """The first reply to each of the first tasks of every kind: the same tasks after every stage."""
     kept: dict[str, dict[str, Episode]] = defaultdict(dict)
     for each in episodes:
@@ -185,7 +141,7 @@ def kept_samples(episodes: Sequence[Episode], chat: ChatFormat, per_kind: int) -
             "task_id": each.task.id,
             "kind": each.task.kind,
             "prompt": each.task.question,
-            "completion": each.reply(chat.tokenizer),
+            "completion": each.reply(tokenizer),
             "expected": each.task.answer,
             "correct": each.score.correct,
         }

@@ -1,0 +1,207 @@
+"""`ingot eval`: measure any model with suites, list the suites, compare what was measured.
+
+ingot eval MODEL --suite gsm8k,mmlu --limit 100        a checkpoint, a Hugging Face folder, a GGUF file
+ingot eval --endpoint http://127.0.0.1:8000/v1 --model NAME --suite ifeval
+ingot eval FILE.yaml                                   the eval stages of a recipe, or a file of options
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingot.cli.eval_compare import compare_command, follow_command, subset_command
+from ingot.cli.eval_signal import signal_command
+from ingot.cli.help import App, Group
+from ingot.cli.run_stages import run_stages
+from ingot.cli.show import command_line, console, print_json
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.runs import find_stage
+
+if TYPE_CHECKING:
+    from ingot.evals.scores import Metric
+    from ingot.recipe.flow import RunResult
+
+HARNESS = "lm_eval:"
+RECIPES = (".yaml", ".yml")
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class EvalGroup(Group):
+    """`ingot eval FILE.yaml` runs a recipe's eval stages; `ingot eval MODEL` measures a model."""
+
+    def named(self, args: list[str]) -> list[str]:
+        """The words with the command that they leave out."""
+        if not args or args[0] in self.commands:
+            return args
+        return ["recipe" if args[0].endswith(RECIPES) else "model", *args]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        wants_help = args[:1] and args[0] in ctx.help_option_names
+        return super().parse_args(ctx, args if wants_help else self.named(args))
+
+
+eval_app = App(
+    name="eval",
+    help="Measure a model with suites, list the suites, compare two models.",
+    short_help="Measure a model with eval suites.",
+    epilog="`ingot eval MODEL --suite NAME,NAME` measures a model, `ingot eval FILE.yaml` runs a recipe's eval stages.",
+    no_args_is_help=True,
+    cls=EvalGroup,
+)
+
+
+eval_app.command("compare")(compare_command)
+eval_app.command("subset")(subset_command)
+eval_app.command("follow")(follow_command)
+eval_app.command("signal")(signal_command)
+
+
+@eval_app.command("model")
+def model_command(
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="Checkpoint, stage or Hugging Face folder, or a GGUF file.")
+    ] = "",
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--suite", metavar="NAMES", help="Suites, with commas between: names, file.py:Name, lm_eval:TASK."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N questions of each suite.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FOLDER", help="Folder of data sets (default: INGOT_DATA).")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="A server with OpenAI's API, as in http://…/v1.")
+    ] = None,
+    model_name: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="The model's name on that server.")
+    ] = "model",
+    key_variable: Annotated[
+        str | None, typer.Option("--key-variable", metavar="NAME", help="Environment variable with the server's key.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", metavar="FOLDER", help="Tokenizer of a server's model.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--form", metavar="auto|text|chat", help="Ask in plain text or in a conversation.")
+    ] = "auto",
+    thinking: Annotated[
+        str, typer.Option("--thinking", metavar="task|on|off|both", help="Whether it thinks first; both: side by side.")
+    ] = "task",
+    device: Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where it runs.")] = "auto",
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="auto|float32|bfloat16", help="Of its weights.")
+    ] = "auto",
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other option, as in suites.0.shots=5; may be repeated."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of sampling.")] = None,
+    runs: Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that holds the run folders.")] = Path(
+        "runs"
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a model, or a server's, with suites; the scores and answers are kept below the run folder."""
+    from ingot.recipe.single import make_stage
+
+    if (endpoint is None) == (not model):
+        raise RecipeError("give a model or --endpoint", place="ingot eval", fix="ingot eval MODEL --suite gsm8k,mmlu")
+    names = [name for text in suite or () for name in text.split(",") if name]
+    if not names:
+        raise RecipeError("no suite is named", place="--suite", fix="`ingot eval list` has them: --suite gsm8k,mmlu")
+    options: dict[str, Any] = {
+        "suites": [_suite(name) for name in names],
+        "limit": limit,
+        "data": "" if data is None else str(data.resolve()),
+        "form": form,
+        "thinking": thinking,
+        "device": device,
+        "precision": precision,
+        "tokenizer": "" if tokenizer is None else str(tokenizer.resolve()),
+    }
+    inputs = {}
+    if endpoint is not None:
+        options["endpoint"] = {"url": endpoint, "model": model_name, "api_key_variable": key_variable}
+    else:
+        inputs["checkpoint"] = str(find_stage(Path(model)))
+    name = _run_name(model_name if endpoint is not None else Path(model).name)
+    recipe = make_stage("eval", name, options, set or (), inputs=inputs, seed=seed)
+    run_stages(recipe, runs, as_json=as_json, report=False, show=show_run)
+
+
+def _suite(name: str) -> dict[str, str]:
+    return {"suite": "lm_eval", "task": name.removeprefix(HARNESS)} if name.startswith(HARNESS) else {"suite": name}
+
+
+def _run_name(model: str) -> str:
+    """A folder name for the runs of a model."""
+    return "eval-" + (re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model")
+
+
+@eval_app.command("list")
+def list_command(as_json: JsonOption = False) -> None:
+    """List the suites: what each measures, and where its questions come from."""
+    from ingot.evals.file_suite import FileSuite
+    from ingot.evals.suite import SUITES
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "about": (kind.__doc__ or "").strip().split("\n")[0],
+            "files": list(kind.local) if issubclass(kind, FileSuite) else [],
+            "data_sets": list(kind.hub) if issubclass(kind, FileSuite) else [],
+        }
+        for name, kind in SUITES.builtin().items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table("suite", "what it measures", "questions", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(row["name"], row["about"], _source(row["files"], row["data_sets"]))
+    console().print(table)
+    typer.echo("besides: file.py:Name of your own, and lm_eval:TASK for any task of the LM evaluation harness")
+
+
+def _source(files: Sequence[str], data_sets: Sequence[str]) -> str:
+    return "; ".join(filter(None, [*files[:1], *data_sets[:1]])) or "generated, or given"
+
+
+def show_run(result: RunResult) -> None:
+    """The scores of a run's eval stages, and what to do next."""
+    from ingot.evals.scores import load_scores
+
+    for stage in result.stages:
+        if stage.kind != "eval" or not (stage.folder / "scores").exists():  # of a recipe only some were asked for
+            continue
+        show_scores(load_scores(stage.folder).values())
+        typer.echo(f"scores: {stage.folder / 'scores'}")
+        typer.echo(f"next:\n  {command_line('ingot', 'eval', 'compare', stage.folder)} OTHER")
+
+
+def show_scores(metrics: Iterable[Metric]) -> None:
+    """Metrics with their standard errors."""
+    import math
+
+    from rich.table import Table
+
+    table = Table("metric", "value", "± error", "n", "chance", box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for metric in metrics:
+        found = metric.estimate
+        error = f"{found.standard_error:.4f}" if math.isfinite(found.standard_error) else ""
+        chance = "" if metric.chance is None else f"{metric.chance:.3f}"
+        table.add_row(metric.name, f"{found.value:.4f}", error, f"{found.count:,}", chance)
+    console().print(table)
