@@ -20,6 +20,7 @@ def split_rows(batch: Batch, rows: int) -> list[Batch]:
             batch.documents[start : start + rows],
             {name: stream[start : start + rows] for name, stream in batch.streams.items()},
             None if batch.sources is None else batch.sources[start : start + rows],
+            vectors={name: vector[start : start + rows] for name, vector in batch.vectors.items()},
         )
         for start in range(0, len(batch.tokens), rows)
     ]
@@ -47,6 +48,7 @@ def lengthen(batch: Batch, multiple: int) -> Batch:
         pad(batch.documents, (0, missing), value=PADDING_DOCUMENT),
         {name: pad(stream, (0, missing)) for name, stream in batch.streams.items()},
         batch.sources,
+        vectors={name: pad(x, (0, 0) * (x.dim() - 2) + (0, missing)) for name, x in batch.vectors.items()},
     )
 
 
@@ -60,4 +62,5 @@ def padding_like(batch: Batch) -> Batch:
         torch.full_like(tokens, PADDING_DOCUMENT),
         {name: torch.zeros_like(stream[:1]) for name, stream in batch.streams.items()},
         None if batch.sources is None else torch.zeros_like(batch.sources[:1]),
+        vectors={name: torch.zeros_like(vector[:1]) for name, vector in batch.vectors.items()},
     )

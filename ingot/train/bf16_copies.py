@@ -9,8 +9,8 @@ Here every weight W of a linear layer, of a stack of experts and of the head get
 
 The layers read the copies (`in_use`, model/linear.py) while the passes of a step run, and at no other time: before
 and after, the model has float32 weights with float32 gradients. The numbers are those of autocast, bit for bit. Weights that
-pass through a rounding of their own (quantisation-aware training) have no copy; neither have sharded ones, which FSDP rounds
-before it gathers them.
+pass through a rounding of their own (quantisation-aware training) or are held in fewer bits (model/frozen.py) have no copy;
+neither have sharded ones, which FSDP rounds before it gathers them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
+from ingot.model.lora import LoraLinear
 from ingot.model.transformer import Transformer
 
 
@@ -60,6 +61,8 @@ class Bf16Copies:
 def _matrices(module: nn.Module) -> tuple[str, ...]:
     """The names of the parameters of one module that get a copy."""
     if not isinstance(module, Linear | Experts) or module.rounding is not None:
+        return ()
+    if isinstance(module, LoraLinear) and module.frozen is not None:  # has no weight in float32
         return ()
     return ("weight",) if isinstance(module, Linear) else (module.first, "down")
 

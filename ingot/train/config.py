@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ingot.model.lora_config import LoraConfig
 from ingot.optim.config import AdamWConfig, OptimizerConfig, ScheduleConfig, Tokens
 from ingot.optim.schedule import check_schedule
 from ingot.train.guards.config import GuardsConfig
@@ -41,6 +42,9 @@ class TrainingConfig(Config):
     )
     optimizer: OptimizerConfig = Field(AdamWConfig(), description="the optimizer")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate over the steps")
+    lora: LoraConfig | None = Field(
+        None, description="train adapters of low rank beside frozen weights (LoRA, QLoRA); null: train the weights"
+    )
     train_only: tuple[str, ...] = Field(
         (),
         description='patterns of parameter names to train, such as "*.indexer.*"; the others are frozen; a pattern after ! is '
@@ -55,7 +59,7 @@ class TrainingConfig(Config):
         "tensor", description="float8: one scale per tensor (faster), or one per row (more exact)"
     )
     compile: Literal["auto", "off", "blocks"] = Field(
-        "auto", description="torch.compile for every block by itself; auto: on a GPU only"
+        "auto", description="torch.compile for every block by itself; auto: on a GPU, but not in float32"
     )
     graphs: Literal["auto", "off", "on"] = Field(
         "auto",
@@ -73,6 +77,20 @@ class TrainingConfig(Config):
     log_every: int = Field(1, gt=0, description="steps between lines in metrics.jsonl")
 
     counts_tokens: ClassVar[bool] = False  # whether a schedule may be written in tokens
+
+    @model_validator(mode="after")
+    def _adapters_fit(self) -> Self:
+        if self.lora is None:
+            return self
+        if self.train_only:
+            raise ValueError(
+                "lora: adapters alone are trained; leave train_only out, and name their layers in lora.layers"
+            )
+        if self.optimizer.qk_clip is not None:
+            raise ValueError("lora: qk_clip shrinks weights, which are frozen here; leave it out")
+        if self.lora.base != "float32" and self.precision == "float8":
+            raise ValueError(f"lora: products in float8 need weights in float32, and base is {self.lora.base}")
+        return self
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:

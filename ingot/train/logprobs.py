@@ -5,14 +5,14 @@ SFT that is half of them); they pass through it in chunks. Two ways:
 
 * with `token_factors` (token_factors.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
 * without: the chunks' logits are recomputed in the backward pass, so that any function of the log-probabilities can be
-  differentiated (policy gradients, preferences).
+  differentiated (policy gradients, preferences), and what terms measure of whole distributions (KL to a teacher, entropy).
 
 Either way memory does not grow with tokens × vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import whole_rows
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.context import split
-from ingot.train.terms import Ahead, Scored
+from ingot.train.terms import NOTHING_MORE, Ahead, Distributions, Scored, Wants
 from ingot.train.token_factors import TokenFactors
 
 CHUNK_LOGITS = 1 << 26  # logits held at once: 256 MiB in float32
@@ -65,14 +65,14 @@ def score(
     batch: Batch,
     temperature: float = 1.0,
     record: Record | None = None,
-    wants: Collection[str] = (),
+    wants: Wants = NOTHING_MORE,
     token_factors: TokenFactors | None = None,
     context_parallel: ContextParallel | None = None,
 ) -> Scored:
     """Run the model over a batch and return the scored tokens' log-probabilities with their streams.
 
-    A `record` collects the parts' losses and the routers' loads; only a training step asks for them. `wants` names the
-    further fields of Scored that some term of the loss reads. With `context_parallel` only this rank's tokens are scored.
+    A `record` collects the parts' losses and the routers' loads; only a training step asks for them. `wants` says what
+    further fields of Scored some term of the loss reads. With `context_parallel` only this rank's tokens are scored.
     """
     states = run_model(model, batch, record, context_parallel)
     return score_states(model, states, batch, temperature, record, wants, token_factors, context_parallel)
@@ -100,22 +100,24 @@ def score_states(
     batch: Batch,
     temperature: float = 1.0,
     record: Record | None = None,
-    wants: Collection[str] = (),
+    wants: Wants = NOTHING_MORE,
     token_factors: TokenFactors | None = None,
     context_parallel: ContextParallel | None = None,
 ) -> Scored:
     """The second part of `score`, which starts from the states after the last norm."""
-    ahead = _ahead_states(model, states, batch, record, context_parallel) if "ahead" in wants else []
+    ahead = _ahead_states(model, states, batch, record, context_parallel) if wants.ahead else []
     batch = split(batch, context_parallel)
     picked = Picked(batch)
     streams = {name: picked.pick(stream) for name, stream in batch.streams.items()}
     chosen, targets = picked.pick(states), picked.pick(batch.targets)
     rows = None if batch.sources is None else picked.rows(targets)
     if token_factors is None:
-        scores = _head(model, chosen, targets, temperature, "log_normalisers" in wants)
-        normalisers = scores[1] if "log_normalisers" in wants else None
-        steps = tuple(Ahead(_head(model, s, t, 1.0, False)[0], w) for s, t, w in ahead)
-        return Scored(scores[0], streams, normalisers, steps, rows)
+        vectors = {name: picked.pick(vector) for name, vector in batch.vectors.items()}
+        found = _head(model, chosen, targets, temperature, wants, streams, vectors)
+        logprobs, normalisers = found.pop("logprobs"), found.pop("log_normalisers", None)
+        steps = tuple(Ahead(_head(model, s, t)["logprobs"], w) for s, t, w in ahead)
+        heads = {name: model.read_head(name, chosen) for name in wants.heads}
+        return Scored(logprobs, streams, normalisers, steps, rows, heads=heads, measured=found)
     scale, softcap = model.config.logit_scale, model.config.logit_softcap
     weight, exact = model.head_weight_VD, torch.promote_types(states.dtype, torch.float32)
     a, b = token_factors.factors(streams, exact)
@@ -124,9 +126,11 @@ def score_states(
     listed = []
     for further, further_targets, weights in ahead:
         factor = token_factors.ahead(weights, len(ahead), exact)
-        found = linear_cross_entropy(further, weight, further_targets, factor, None, scale, softcap, copy)
-        loss = loss + found[0]
-        listed.append(Ahead(found[1], weights))
+        further_loss, further_logprobs, _ = linear_cross_entropy(
+            further, weight, further_targets, factor, None, scale, softcap, copy
+        )
+        loss = loss + further_loss
+        listed.append(Ahead(further_logprobs, weights))
     return Scored(logprobs, streams, log_normalisers, tuple(listed), rows, loss)
 
 
@@ -155,20 +159,44 @@ def _ahead_states(
     return steps
 
 
-def _head(model: Transformer, states: Tensor, targets: Tensor, temperature: float, normalisers: bool) -> list[Tensor]:
-    """[log-probabilities], or [log-probabilities, log-normalisers], of the targets."""
+def _head(
+    model: Transformer,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    wants: Wants = NOTHING_MORE,
+    streams: Mapping[str, Tensor] | None = None,
+    vectors: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """`logprobs` of the targets, `log_normalisers` if they are wanted, and what is measured; [n] each."""
     chunk = max(1, CHUNK_LOGITS // model.head_weight_VD.shape[0])
-    if len(targets) <= chunk:
-        return _head_chunk(model, states, targets, temperature, normalisers)
-    parts = zip(states.split(chunk), targets.split(chunk), strict=True)
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # nothing in it is random
-    done = [checkpoint(_head_chunk, model, s, t, temperature, normalisers, **options) for s, t in parts]
-    return [torch.cat(each) for each in zip(*done, strict=True)]
+    done = []
+    for start in range(0, max(1, len(targets)), chunk):
+        part = slice(start, start + chunk)
+        numbers = {name: stream[part] for name, stream in (streams or {}).items()}
+        lists = {name: vector[part] for name, vector in (vectors or {}).items()}
+        arguments = model, states[part], targets[part], temperature, wants, numbers, lists
+        if len(targets) <= chunk:
+            return _head_chunk(*arguments)
+        done.append(checkpoint(_head_chunk, *arguments, **options))
+    return {name: torch.cat([each[name] for each in done]) for name in done[0]}
 
 
 def _head_chunk(
-    model: Transformer, states: Tensor, targets: Tensor, temperature: float, normalisers: bool
-) -> list[Tensor]:
+    model: Transformer,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    wants: Wants,
+    streams: Mapping[str, Tensor],
+    vectors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
     logits = model.head(states)
-    logprobs = -cross_entropy(logits if temperature == 1.0 else logits / temperature, targets, reduction="none")
-    return [logprobs, logits.logsumexp(dim=-1)] if normalisers else [logprobs]
+    scaled = logits if temperature == 1.0 else logits / temperature
+    found = {"logprobs": -cross_entropy(scaled, targets, reduction="none")}
+    if wants.log_normalisers:
+        found["log_normalisers"] = logits.logsumexp(dim=-1)
+    for measure in wants.measures:
+        found |= measure(Distributions(scaled, targets, streams, vectors, temperature))
+    return found

@@ -3,7 +3,7 @@
 A step asks its source for batches, runs the passes over them (passes.py), clips, and updates; what else happens around the update
 (QK-clip, routers' biases, measurements) is a hook (hooks.py). The source is asked for step s by number, so a run resumes exactly.
 The loop saves a checkpoint every so many steps and when asked to stop; started again on the same folder it goes on from the
-newest one and cuts the metrics after it.
+newest one and cuts the metrics after it. It may be asked to end with a checkpoint before the last step (saving/early_end.py).
 
 Nothing in a step waits for the device: its numbers stay there and are read one step later, while the next one computes. Whether
 a step is taken at all (finite, no spike) is decided on the device too, as a factor (guards/). On a CPU numbers are read at once.
@@ -32,12 +32,14 @@ from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
 from ingot.train.hooks import Hook, OptimizerStep, make_hooks
+from ingot.train.lora import keep_rows, rows_optimizer, seed_dropout
 from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective, Sums
 from ingot.train.prepare import prepare_model
 from ingot.train.reading import Reading
+from ingot.train.saving.early_end import ended_at, note_end, why_end
 from ingot.train.saving.saver import Saver
 from ingot.train.saving.steps import MEASURE
 from ingot.train.source import Source
@@ -89,9 +91,10 @@ class Trainer:
         check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
         self.source, self.config, self.folder = source, config, folder
         self.terms = [term for term in terms if term.coefficient != 0]
-        freeze_others(model, config.train_only)
+        if model.lora is None:
+            freeze_others(model, config.train_only)
         self.model = prepare_model(model, config, self.layout, self.device, self.dtype, fill)
-        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.optimizer = make_optimizer(self.model, rows_optimizer(config.optimizer, self.model))
         self.trained = [(name, each) for name, each in self.model.named_parameters() if each.requires_grad]
         self.objective = Objective(
             self.terms,
@@ -117,7 +120,7 @@ class Trainer:
         """Train to the end and write the stage's final checkpoint; returns the last step's metrics."""
         finished_before = self._finished()
         if finished_before is not None:
-            return {"steps": self.config.steps, **finished_before}
+            return finished_before
         first, self.tokens = self._resume()
         self._announce(first)
         self.folder.progress.start(self.config.steps, done=first)
@@ -131,7 +134,7 @@ class Trainer:
             self.heartbeat.beat("end")
             self.feed.close()
         self.saver.finish(self.model)
-        return {"steps": self.config.steps, **last}
+        return last
 
     def _train_to_end(self, first: int) -> dict[str, Any]:
         while True:
@@ -160,7 +163,9 @@ class Trainer:
     def _train(self, first: int) -> dict[str, Any]:
         behind = 0 if self.device.type == "cpu" else 1
         pending: list[Pending] = []
-        last: dict[str, Any] = self._last_metrics() if first == self.config.steps else {}
+        if first == self.config.steps or (first and self._ends_early(first)):
+            return {"steps": first, **self._last_metrics()}
+        last: dict[str, Any] = {}
         for step in range(first, self.config.steps):
             try:
                 pending.append(self._step(step))
@@ -181,8 +186,12 @@ class Trainer:
                     self._save(step + 1, last)
             if not finished and stop:
                 raise Interrupted
+            if save and self._ends_early(step + 1):
+                if self.guards.is_main_rank and self.folder.metrics.read()[-1]["step"] < step:  # log_every left it out
+                    self.folder.metrics.append(step, last)
+                return {"steps": step + 1, **last}
             collect(step)
-        return last
+        return {"steps": self.config.steps, **last}
 
     def _step(self, step: int) -> Pending:
         data_step = step + self.data_offset
@@ -190,12 +199,16 @@ class Trainer:
         with self.clock.doing("data"):
             prepared = self.feed.get(data_step)
         self.heartbeat.beat("step")
+        if self.source.temperature is not None:
+            self.objective.temperature = self.source.temperature
         share = self.rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * share
+        seed_dropout(self.model, self.folder.seed, step, self.layout)
         denominators, tokens = prepared.totals(self.layout, self.device)
         sums = self.run_passes(prepared.batches, denominators, tokens)
         self.passes.add_ranks(sums)
+        keep_rows(self.model)
         gradients = {name: each.grad for name, each in self.trained if each.grad is not None}
         norms_P = gradient_norms(list(gradients.values()))
         norm = total_norm(norms_P, self.layout, [name not in self.passes.counted_elsewhere for name in gradients])
@@ -228,6 +241,17 @@ class Trainer:
     def _stops(self) -> bool:
         """Whether to stop now. Several ranks must agree: they stop a step after one of them was asked to."""
         return self.folder.stop.requested if self.layout is None else self.stopping
+
+    def _ends_early(self, step: int) -> bool:
+        """Whether somebody wants the run to end with the checkpoint of `step`, just saved. All ranks must agree."""
+        why = why_end(self.folder.path)
+        wanted = why is not None
+        if self.layout is not None:
+            wanted = bool(self.layout.any(wanted, self.device).item())
+        if wanted and self.guards.is_main_rank:
+            note_end(self.folder.path, step)
+            self.folder.progress.say(f"the training ends early, after {step:,} steps: {why}")
+        return wanted
 
     def _measures(self, step: int) -> bool:
         """Whether `after_step` is due after this step."""
@@ -294,10 +318,11 @@ class Trainer:
 
     def _finished(self) -> dict[str, Any] | None:
         """The last step's metrics if an earlier run wrote the final checkpoint and was killed just after that."""
-        if not self.saver.finished(self.model, self.config.steps):
+        steps = ended_at(self.folder.path) or self.config.steps
+        if not self.saver.finished(self.model, steps):
             return None
         self.folder.progress.say("the training was finished already")
-        return self._last_metrics()
+        return {"steps": steps, **self._last_metrics()}
 
     def _last_metrics(self) -> dict[str, Any]:
         """The logged metrics of the last step."""

@@ -26,7 +26,7 @@ from ingot.train.logprobs import score
 from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.terms import LossTerm, Scored, Wants
 from ingot.train.token_factors import TokenFactors, has_token_factors
 
 
@@ -71,7 +71,7 @@ class Objective:
     ) -> None:
         self.terms, self.sources, self.temperature = terms, sources, temperature
         self.want_logits, self.measure_noise = want_logits, measure_noise
-        self.wants = {want for term in terms for want in term.wants}
+        self.wants = Wants.of(terms)
         self.known_factors = has_token_factors(terms, temperature)
 
     def loss(

@@ -27,6 +27,12 @@ def compile_blocks(model: Transformer) -> None:
         block.compile(dynamic=False)
 
 
+def is_compiled(config: TrainingConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether blocks are compiled. `auto` leaves float32 alone: its attention is flex (mixers/attend.py), whose kernel inside of
+    a block takes a minute to compile, for every shape of a packed batch anew, and float32 is for small models and comparisons."""
+    return config.compile == "blocks" or (config.compile == "auto" and device.type == "cuda" and dtype != torch.float32)
+
+
 def prepare_model(
     model: Transformer,
     config: TrainingConfig,
@@ -43,7 +49,7 @@ def prepare_model(
         divide_parts(model, layout)
     if config.precision == "float8":
         use_float8(model, config.float8_scaling)
-    compiled = config.compile == "blocks" or (config.compile == "auto" and device.type == "cuda")
+    compiled = is_compiled(config, device, dtype)
     recompute(model, config.activations, compiled)
     if compiled:
         compile_blocks(model)

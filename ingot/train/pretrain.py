@@ -26,6 +26,7 @@ from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
+from ingot.train.lora import adapt
 from ingot.train.parallel.layout import world_size
 from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain_config import PretrainConfig
@@ -131,6 +132,10 @@ def pack_index(folder: Path) -> PackIndex:
 def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Train on the shards; makes a checkpoint."""
     model = start_model(config, inputs, folder.seed, empty=world_size() > 1)
+    base = start_checkpoint(config, inputs) if "checkpoint" in inputs else None
+    fill = adapt(
+        model, lambda each: fill_model(each, config, inputs, folder.seed), config.lora, config.mesh, base, folder.seed
+    )
     sizes, schedule = config.batch_sizes, config.schedule_in_steps
     loader = MixtureLoader(
         inputs["shards"],
@@ -169,7 +174,7 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
         after_step=validate,
         after_every=config.validate_every,
         rate=rate,
-        fill=lambda each: fill_model(each, config, inputs, folder.seed),
+        fill=fill,
     )
     if config.measure_noise:
         check_passes(config, 1 if trainer.layout is None else trainer.layout.data_world)

@@ -48,22 +48,24 @@ def recompute(model: Transformer, config: ActivationsConfig, compiled: bool) -> 
     if compiled:  # counts for all that is compiled from now on: the budget of one stage must not be that of the next
         compiler.activation_memory_budget = config.budget if config.keep == "budget" else EVERYTHING
     if config.keep in ("blocks", "products"):
+        random = model.lora is not None and model.lora.dropout > 0
         # a router notes what it chose (mixture.py): without this the compiler would give such blocks up
         if hasattr(torch._dynamo.config, "skip_fwd_side_effects_in_bwd_under_checkpoint"):  # not in every version
             torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
         contexts = None if config.keep == "blocks" else partial(create_selective_checkpoint_contexts, _policy)
         for block in model.blocks:
-            block.forward = _recomputing(block, contexts)
+            block.forward = _recomputing(block, contexts, random=random)
 
 
-def _recomputing(block: nn.Module, contexts: Callable[[], Any] | None) -> Callable[..., Any]:
+def _recomputing(block: nn.Module, contexts: Callable[[], Any] | None, *, random: bool) -> Callable[..., Any]:
+    """`random`: the block draws numbers (dropout of adapters), which must be the same the second time."""
     forward = block.forward
     options: dict[str, Any] = {} if contexts is None else {"context_fn": contexts}
 
     def run(stream: Any, *others: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(stream, *others)
-        return checkpoint(forward, stream, *others, use_reentrant=False, preserve_rng_state=False, **options)
+        return checkpoint(forward, stream, *others, use_reentrant=False, preserve_rng_state=random, **options)
 
     return run
 

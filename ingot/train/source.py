@@ -17,6 +17,7 @@ class Source(ABC):
 
     ahead: bool = False
     names: Sequence[str] = ()  # of the sources that `Batch.sources` numbers, if it does
+    temperature: float | None = None  # of the logits of the batches given last, where that changes during the run
     planned_tokens: int | None = None  # in all steps together, where that is known beforehand
 
     @abstractmethod

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from ingot.checkpoints.checkpoint import load_model, open_model
+from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
@@ -74,11 +75,16 @@ def fill_model(model: Transformer, config: PretrainConfig, inputs: Mapping[str, 
         initialise(model, seed)
 
 
-def start_from(checkpoint: Path, device: torch.device) -> tuple[Transformer, Callable[[Transformer], None] | None]:
-    """A checkpoint's model, unchanged, to be trained; if several processes divide it, an empty model and what fills it."""
+def start_from(
+    checkpoint: Path, device: torch.device, change: Callable[[StoredModel], StoredModel] = lambda stored: stored
+) -> tuple[Transformer, Callable[[Transformer], None] | None]:
+    """A checkpoint's model to be trained; if several processes divide it, an empty model and what fills it.
+
+    `change` may give it parts that it does not have yet, such as a head.
+    """
+    stored = change(open_model(checkpoint))
     if world_size() == 1:
-        return load_model(checkpoint, device=device), None
-    stored = open_model(checkpoint)
+        return stored.load().to(device), None
     return _built(stored.config, stored.tokenizer(), empty=True), lambda model: load_shards(model, stored)
 
 

@@ -4,22 +4,32 @@
 
 The denominator is counted over every micro-batch (and every rank) of the step before the first backward pass, so the loss
 and its gradient do not depend on packing, on micro-batching, on the order of sequences or on the number of processes.
-A term looks only at token log-probabilities and per-token streams; what those numbers mean is decided
-where they are stamped (post/, for SFT, DPO, GRPO and distillation).
+What the streams mean is decided where they are stamped (post/, for SFT, DPO, GRPO and distillation).
+
+What a term can read of a scored token:
+
+    logprobs            log p of the token                                                              always
+    streams             the numbers it was stamped with                                                 `needs`
+    log_normalisers     log Σ e^logit                                                                   `wants`
+    ahead               log p of tokens further ahead (multi-token prediction)                          `wants`
+    heads               one number from each head on the hidden state (model config: `heads`)           `heads`
+    measured            any function of the token's whole distribution: entropy, KL to a teacher        `measure`
+
+`measure` gets the logits of a chunk of tokens at a time, and again in the backward pass: no [tokens, vocabulary] tensor is
+kept. It must treat every token by itself, so that chunks, packing and micro-batches cannot change it, and context parallelism
+may cut a row anywhere. A numerator that is no sum over single tokens (a preference compares two answers) says
+`by_token = False`: context parallelism refuses it, and whoever packs keeps together what belongs together.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
-
-from ingot.workspace.errors import CheckFailed
 
 
 @dataclass(frozen=True)
@@ -32,10 +42,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Scored:
-    """The scored tokens of a micro-batch, flattened: n log-probabilities and n values of each stream.
-
-    Only if some term wants them: `log_normalisers` (n values of log Σ e^logit), and the steps of multi-token prediction.
-    """
+    """The scored tokens of a micro-batch, flattened: n log-probabilities and n values of each stream; the rest if a term asks."""
 
     logprobs: Tensor
     streams: Mapping[str, Tensor]
@@ -45,6 +52,19 @@ class Scored:
     loss: Tensor | None = (
         None  # the whole loss, if it was computed with its gradient (fused_head.py); the rest is for the log
     )
+    heads: Mapping[str, Tensor] = field(default_factory=dict)  # [n] each
+    measured: Mapping[str, Tensor] = field(default_factory=dict)  # [n] each
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """A chunk of c scored tokens, with what the model predicts at each: what `LossTerm.measure` reads."""
+
+    logits: Tensor  # [c, vocabulary] in float32, divided by the temperature
+    targets: Tensor  # [c]
+    streams: Mapping[str, Tensor]  # [c] each
+    vectors: Mapping[str, Tensor]  # [c, …] each
+    temperature: float = 1.0  # what the logits were divided by
 
 
 @dataclass(frozen=True)
@@ -57,12 +77,13 @@ class Factors:
 
 
 class LossTerm(ABC):
-    """One summand of the loss. `needs` are the streams it reads, `wants` the further fields of Scored."""
+    """One summand of the loss. `needs` are the streams it reads, `wants` the further fields of Scored, `heads` those it reads."""
 
     name: str
     coefficient: float = 1.0
     needs: tuple[str, ...]
     wants: tuple[Literal["log_normalisers", "ahead"], ...] = ()
+    heads: tuple[str, ...] = ()
     by_token = True  # the numerator is a sum over single tokens: it may be computed in parts of a row
 
     @abstractmethod
@@ -76,6 +97,34 @@ class LossTerm(ABC):
     def factors(self, streams: Mapping[str, Tensor]) -> Factors | None:
         """The factors of each token's log p and (log Z)² in the numerator, if it is such a sum, known beforehand."""
         return None
+
+    def measure(self, tokens: Distributions) -> dict[str, Tensor]:
+        """Numbers [c] of a chunk's tokens from their distributions, which the numerator finds in `scored.measured`.
+
+        Two terms that measure under one name must mean the same by it.
+        """
+        return {}
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What the terms of a loss read beside log-probabilities and streams."""
+
+    log_normalisers: bool = False
+    ahead: bool = False
+    heads: tuple[str, ...] = ()
+    measures: tuple[Callable[[Distributions], dict[str, Tensor]], ...] = ()
+
+    @classmethod
+    def of(cls, terms: Sequence[LossTerm]) -> Wants:
+        """Those of all terms."""
+        wants = {want for term in terms for want in term.wants}
+        heads = tuple(dict.fromkeys(head for term in terms for head in term.heads))
+        measures = tuple(term.measure for term in terms if type(term).measure is not LossTerm.measure)
+        return cls("log_normalisers" in wants, "ahead" in wants, heads, measures)
+
+
+NOTHING_MORE = Wants()
 
 
 @dataclass(frozen=True)
@@ -138,106 +187,3 @@ class MultiTokenPrediction(LossTerm):
 
     def factors(self, streams: Mapping[str, Tensor]) -> Factors:
         return Factors(ahead=-1.0)
-
-
-@dataclass(frozen=True)
-class PolicyGradient(LossTerm):
-    """Clipped policy gradient (PPO's surrogate, arXiv 1707.06347), token-level mean over the step (DAPO, arXiv 2503.14476).
-
-    −Σ_t min(r_t A_t, clip(r_t, 1 − low, 1 + high) A_t) / (number of sampled tokens),  r_t = exp(log p_t − log μ_t)
-
-    with μ the sampler's probability of the token it drew. Streams: `response_mask` (1 on sampled tokens), `advantage`,
-    `sampled_logprob`.
-    """
-
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    name: str = "policy_gradient"
-    coefficient: float = 1.0
-    needs: tuple[str, ...] = ("response_mask", "advantage", "sampled_logprob")
-
-    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        return streams["response_mask"].sum()
-
-    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        mask, advantage = scored.streams["response_mask"], scored.streams["advantage"]
-        log_ratio = (scored.logprobs - scored.streams["sampled_logprob"]) * mask
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high)
-        surrogate = torch.minimum(ratio * advantage, clipped * advantage)
-        was_clipped = ((clipped * advantage) < (ratio * advantage)).float()
-        logged = {
-            "ratio_mean": (ratio * mask).sum().detach(),
-            "clip_share": (was_clipped * mask).sum().detach(),
-            "sampler_divergence": ((ratio - 1 - log_ratio) * mask).sum().detach(),  # k3 estimate of KL(μ ‖ π)
-        }
-        return -(surrogate * mask).sum(), logged
-
-
-@dataclass(frozen=True)
-class ReferenceDivergence(LossTerm):
-    """Σ_t r_t (e^{d_t} − 1 − d_t) / (sampled tokens), d = log ref − log p: the k3 estimate of KL(π ‖ ref).
-
-    J. Schulman, "Approximating KL divergence". The ratio r_t of PolicyGradient is 1 in value while the policy is the
-    sampler, but not in gradient: with it the expected gradient is that of KL(π ‖ ref) (DeepSeek-V3.2, arXiv 2512.02556),
-    without it that of KL(ref ‖ π). Streams: `response_mask`, `sampled_logprob`, `reference_logprob`.
-    """
-
-    coefficient: float = 0.0
-    name: str = "reference_divergence"
-    needs: tuple[str, ...] = ("response_mask", "sampled_logprob", "reference_logprob")
-
-    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        return streams["response_mask"].sum()
-
-    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        mask = scored.streams["response_mask"]
-        difference = (scored.streams["reference_logprob"] - scored.logprobs) * mask
-        ratio = ((scored.logprobs - scored.streams["sampled_logprob"]) * mask).exp()
-        return (ratio * (difference.exp() - 1 - difference) * mask).sum(), {}
-
-
-@dataclass(frozen=True)
-class Preference(LossTerm):
-    """Direct preference optimisation (arXiv 2305.18290), length-normalised by default (as in Tülu 3 and OLMo 3).
-
-    −Σ_pairs log σ( β (D_w/|y_w| − D_l/|y_l|) ) / pairs,   D = Σ_t log p_t − log ref_t  over a completion's tokens
-
-    Streams: `chosen` and `rejected` carry the pair's number within the step, from 1, on the tokens of the completion and
-    0 elsewhere; `reference_logprob`. Both completions of a pair must be in the same micro-batch.
-    """
-
-    by_token = False
-    beta: float = 5.0
-    length_normalised: bool = True
-    name: str = "preference"
-    coefficient: float = 1.0
-    needs: tuple[str, ...] = ("chosen", "rejected", "reference_logprob")
-
-    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        pairs, others = streams["chosen"].unique(), streams["rejected"].unique()
-        if not torch.equal(pairs[pairs > 0], others[others > 0]):
-            raise CheckFailed("a preference pair was split over two micro-batches", fix="pack both halves together")
-        return (pairs > 0).sum().float()
-
-    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        log_ratio = scored.logprobs - scored.streams["reference_logprob"]
-        chosen, rejected = (self._by_pair(log_ratio, scored.streams[name]) for name in ("chosen", "rejected"))
-        margin = self.beta * (chosen - rejected)
-        logged = {
-            "preference_accuracy": (margin > 0).float().sum().detach(),
-            "margin": margin.sum().detach(),
-            "chosen_reward": self.beta * chosen.sum().detach(),
-            "rejected_reward": self.beta * rejected.sum().detach(),
-        }
-        return -logsigmoid(margin).sum(), logged
-
-    def _by_pair(self, log_ratio: Tensor, number: Tensor) -> Tensor:
-        """D (over |y|) of every pair's completion, in the order of the pairs' numbers."""
-        member = number > 0
-        pairs, index = number[member].unique(return_inverse=True)
-        totals = torch.zeros(len(pairs), dtype=log_ratio.dtype, device=log_ratio.device)
-        totals = totals.index_add(0, index, log_ratio[member])
-        if self.length_normalised:
-            totals = totals / torch.bincount(index, minlength=len(pairs))
-        return totals

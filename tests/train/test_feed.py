@@ -11,8 +11,9 @@ from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, lengthen, split_rows
 from ingot.train.feed import Feed
+from ingot.train.policy_gradient import PolicyGradient
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, LossTerm, PolicyGradient, ZLoss
+from ingot.train.terms import CrossEntropy, LossTerm, ZLoss
 from ingot.workspace.errors import CheckFailed
 from tests.train.parallel.models import uneven
 

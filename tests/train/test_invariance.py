@@ -23,21 +23,26 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
-from ingot.train.terms import (
-    CrossEntropy,
-    LossTerm,
-    MultiTokenPrediction,
-    PolicyGradient,
+from ingot.train.off_policy import Importance
+from ingot.train.policy_gradient import Aggregation, PolicyGradient, ReferenceDivergence
+from ingot.train.preference import (
+    AnchoredDown,
+    AnchoredZero,
+    IdentityPreference,
+    KahnemanTversky,
+    OddsRatio,
     Preference,
-    ReferenceDivergence,
-    ZLoss,
+    SimplePreference,
 )
+from ingot.train.surrogates import Clip
+from ingot.train.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
 from tests.model.tiny import VOCABULARY, mixed_config, random_model
 from tests.train.toy import loss_and_gradients, stage_folder
 
 Group = list[Text]  # sequences that must share a micro-batch
 Reference = Callable[[list[Tensor], list[dict[str, Tensor]]], Tensor]  # of log p and streams of every sequence
 PAIRS, LONGEST = 7, 14
+POINT = 0.25  # the reference point of KTO
 
 
 def make_groups() -> list[Group]:
@@ -54,7 +59,11 @@ def make_groups() -> list[Group]:
                 "response_mask": answer,
                 "advantage": [one * rng.gauss(0, 1) for one in answer],
                 "sampled_logprob": [one * rng.gauss(-4, 1) for one in answer],
+                "old_logprob": [one * rng.gauss(-4, 1) for one in answer],
+                "sequence": [one * (2 * pair + (half == "chosen") + 1) for one in answer],
+                "episode_tokens": [one * sum(answer[1:]) for one in answer],
                 "reference_logprob": [one * rng.gauss(-4, 1) for one in answer],
+                "reference_point": [one * POINT for one in answer],
                 "chosen": [one * (pair + 1) * (half == "chosen") for one in answer],
                 "rejected": [one * (pair + 1) * (half == "rejected") for one in answer],
             }
@@ -133,6 +142,22 @@ def policy_gradient(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) ->
     return torch.stack(losses).mean()
 
 
+def whole_answers(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+    """GSPO's loss with the geometric mean over the sampler masked, and the unbiased divergence."""
+    losses = []
+    for logprob, stream in zip(logprobs, streams, strict=True):
+        mask = stream["response_mask"] > 0
+        names = "old_logprob", "sampled_logprob", "reference_logprob", "advantage"
+        old, sampled, reference, advantage = (stream[name][mask].double() for name in names)
+        new = logprob[mask]
+        ratio = (new - old).mean().exp()
+        weight = (old - sampled).mean().exp()
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(0.6, 1.5) * advantage)
+        distance = ratio * (reference.sub(new).exp() - 1 - reference + new)
+        losses.append((-surrogate * (weight if 0.5 <= weight <= 2 else 0) + 0.1 * distance).mean())
+    return torch.stack(losses).mean()
+
+
 def divergence(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
     losses = []
     for logprob, stream in zip(logprobs, streams, strict=True):
@@ -142,19 +167,42 @@ def divergence(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tens
     return torch.cat(losses).mean()
 
 
-def preference(normalised: bool) -> Reference:
-    def loss(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
-        losses = []
-        for first in range(0, len(logprobs), 2):
-            rewards = []
-            for index in (first, first + 1):
-                answer = streams[index]["response_mask"] > 0
-                ratio = (logprobs[index] - streams[index]["reference_logprob"])[answer]
-                rewards.append(ratio.mean() if normalised else ratio.sum())
-            losses.append(-logsigmoid(0.7 * (rewards[0] - rewards[1])))
-        return torch.stack(losses).mean()
+def answer_scores(
+    logprobs: list[Tensor], streams: list[dict[str, Tensor]], mean: bool, referred: bool = True
+) -> list[Tensor]:
+    """Sum or mean over each answer of log p − log ref, or of log p alone."""
+    scores = []
+    for logprob, stream in zip(logprobs, streams, strict=True):
+        ratio = (logprob - stream["reference_logprob"] if referred else logprob)[stream["response_mask"] > 0]
+        scores.append(ratio.mean() if mean else ratio.sum())
+    return scores
 
-    return loss
+
+def of_pairs(loss: Callable[[Tensor, Tensor], Tensor], mean: bool, referred: bool = True) -> Reference:
+    """The mean over pairs of a loss of the chosen and the rejected answer's score."""
+
+    def total_loss(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+        scores = answer_scores(logprobs, streams, mean, referred)
+        return torch.stack([loss(*scores[first : first + 2]) for first in range(0, len(scores), 2)]).mean()
+
+    return total_loss
+
+
+def preference(normalised: bool) -> Reference:
+    return of_pairs(lambda chosen, rejected: -logsigmoid(0.7 * (chosen - rejected)), normalised)
+
+
+def odds(score: Tensor) -> Tensor:
+    return score.exp() / (1 - score.exp())
+
+
+def rated(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
+    """KTO, the reference point of every answer being POINT."""
+    scores, losses = answer_scores(logprobs, streams, mean=False), []
+    for number, score in enumerate(scores):
+        weight, side = (0.4, -1) if number % 2 else (1.3, 1)
+        losses.append(weight / (1 + (side * 0.7 * (score - POINT)).exp()))
+    return torch.stack(losses).mean()
 
 
 def all_terms(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tensor:
@@ -163,12 +211,52 @@ def all_terms(logprobs: list[Tensor], streams: list[dict[str, Tensor]]) -> Tenso
     return sum((w * piece(logprobs, streams) for w, piece in zip(weights, pieces, strict=True)), torch.zeros(()))
 
 
+SEQUENCES = Aggregation("sequence")
 CASES: dict[str, tuple[list[LossTerm], Reference]] = {
     "cross-entropy": ([CrossEntropy()], cross_entropy),
     "policy gradient": ([PolicyGradient()], policy_gradient),
+    "whole answers": (
+        [
+            PolicyGradient(
+                Clip(0.4, 0.5), "mean", SEQUENCES, (Importance("mean", "mask", low=0.5, high=2.0),), "old_logprob"
+            ),
+            ReferenceDivergence(0.1, "k3_unbiased", "mean", SEQUENCES, "old_logprob"),
+        ],
+        whole_answers,
+    ),
     "reference divergence": ([ReferenceDivergence(coefficient=1.0)], divergence),
     "preference": ([Preference(beta=0.7)], preference(True)),
     "preference, summed": ([Preference(beta=0.7, length_normalised=False)], preference(False)),
+    "robust preference": (
+        [Preference(beta=0.7, label_smoothing=0.1, robust=True)],
+        of_pairs(lambda a, b: (-0.9 * logsigmoid(0.7 * (a - b)) + 0.1 * logsigmoid(0.7 * (b - a))) / 0.8, mean=True),
+    ),
+    "conservative preference": (
+        [Preference(beta=0.7, label_smoothing=0.1)],
+        of_pairs(lambda a, b: -0.9 * logsigmoid(0.7 * (a - b)) - 0.1 * logsigmoid(0.7 * (b - a)), mean=True),
+    ),
+    "ipo": ([IdentityPreference(0.7)], of_pairs(lambda a, b: (a - b - 1 / 1.4) ** 2, mean=True)),
+    "ipo, summed": (
+        [IdentityPreference(0.7, length_normalised=False)],
+        of_pairs(lambda a, b: (a - b - 1 / 1.4) ** 2, mean=False),
+    ),
+    "apo-zero": (
+        [AnchoredZero(0.7)],
+        of_pairs(lambda a, b: 1 / (1 + (0.7 * a).exp()) + 1 / (1 + (-0.7 * b).exp()), mean=False),
+    ),
+    "apo-down": (
+        [AnchoredDown(0.7)],
+        of_pairs(lambda a, b: 1 / (1 + (-0.7 * a).exp()) + 1 / (1 + (0.7 * (a - b)).exp()), mean=False),
+    ),
+    "simpo": (
+        [SimplePreference(0.7, target_margin=0.3)],
+        of_pairs(lambda a, b: -logsigmoid(0.7 * (a - b) - 0.3), mean=True, referred=False),
+    ),
+    "odds ratio": (
+        [OddsRatio(0.7)],
+        of_pairs(lambda a, b: -0.7 * logsigmoid((odds(a) / odds(b)).log()), mean=True, referred=False),
+    ),
+    "kto": ([KahnemanTversky(0.7, 1.3, 0.4)], rated),
     "all together": (
         [
             CrossEntropy(coefficient=0.5),

@@ -15,7 +15,7 @@ from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.language import language_terms
 from ingot.train.logprobs import score
-from ingot.train.terms import MultiTokenPrediction, ZLoss
+from ingot.train.terms import MultiTokenPrediction, Wants, ZLoss
 from tests.model.tiny import VOCABULARY, config, random_model
 
 
@@ -75,7 +75,7 @@ def test_multi_token_prediction(steps: int, shared: bool) -> None:
     model, sequences = model_with_steps(steps, shared), documents()
     term = MultiTokenPrediction()
     batch = packed(sequences)
-    numerator, _ = term.numerator(score(model, batch, wants=term.wants))
+    numerator, _ = term.numerator(score(model, batch, wants=Wants.of([term])))
     expected = ahead_by_hand(model, sequences)
     torch.testing.assert_close(numerator, expected, rtol=1e-10, atol=1e-10)
     ours = torch.autograd.grad(numerator, list(model.parameters()), allow_unused=True)
@@ -89,13 +89,13 @@ def test_multi_token_prediction(steps: int, shared: bool) -> None:
 def test_z_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = random_model(config(), scale=0.4).double(), packed(documents())
     term = ZLoss()
-    numerator, _ = term.numerator(score(model, batch, wants=term.wants))
+    numerator, _ = term.numerator(score(model, batch, wants=Wants.of([term])))
     logits = model(batch.tokens, batch.positions, batch.documents)
     weight = batch.streams["weight"]
     normaliser = torch.log(torch.exp(logits).sum(dim=-1))
     torch.testing.assert_close(numerator, (weight * normaliser**2).sum(), rtol=1e-12, atol=1e-12)
     monkeypatch.setattr("ingot.train.logprobs.CHUNK_LOGITS", 3 * VOCABULARY)  # in chunks that are recomputed
-    chunked, _ = term.numerator(score(model, batch, wants=term.wants))
+    chunked, _ = term.numerator(score(model, batch, wants=Wants.of([term])))
     torch.testing.assert_close(chunked, numerator, rtol=1e-12, atol=1e-12)
     grads = [torch.autograd.grad(each, model.embedding.weight)[0] for each in (numerator, chunked)]
     torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-12)

@@ -17,15 +17,9 @@ from ingot.tokens.metadata import with_metadata
 from ingot.train import fused_head
 from ingot.train.logprobs import score
 from ingot.train.passes import Objective, Sums
-from ingot.train.terms import (
-    CrossEntropy,
-    LossTerm,
-    MultiTokenPrediction,
-    PolicyGradient,
-    Preference,
-    ReferenceDivergence,
-    ZLoss,
-)
+from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.preference import Preference
+from ingot.train.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
 from ingot.train.token_factors import TokenFactors, has_token_factors
 from tests.model.tiny import VOCABULARY, config, random_model
 from tests.train.test_language import documents, packed

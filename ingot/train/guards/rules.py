@@ -97,19 +97,22 @@ def slow(sight: Sight) -> str | None:
     rate = sum(each * time for each, time in zip(rates, seconds, strict=True)) / sum(seconds)
     if rate >= sight.config.slow_factor * median(usual):
         return None
-    usually, now = _mean_times(history.older, sight.ranks), _mean_times(history.last, sight.ranks)
+    usually, now = _times(history.older, sight.ranks, median), _times(history.last, sight.ranks, mean)
     added = {cause: now[cause] - usually[cause] for cause in now}
     cause = max(added, key=lambda each: added[each])
     shares = ", ".join(f"{each} {1000 * time:+.0f} ms" for each, time in added.items())
     return f"{rate:,.0f} tokens/s, usually {median(usual):,.0f}; likely cause: {cause} (per step: {shares})"
 
 
-def _mean_times(pick: Callable[[str, int], list[float]], ranks: int) -> dict[str, float]:
-    """Mean seconds a step by what they were spent on."""
+def _times(
+    pick: Callable[[str, int], list[float]], ranks: int, average: Callable[[list[float]], float]
+) -> dict[str, float]:
+    """Seconds a step by what they were spent on. What is usual is a median, as the usual rate is: outliers are not usual."""
     seconds, stalls = pick("seconds", RECENT), pick("checkpoint_stall", RECENT)
     waits = [share * time for share, time in zip(pick("data_wait_share", RECENT), seconds, strict=True)]
+    works = [time - wait - stall for time, wait, stall in zip(seconds, waits, stalls, strict=True)]
     rest = "compute" if ranks == 1 else "compute, or communication with a slower rank"
-    return {"data wait": mean(waits), "checkpoint": mean(stalls), rest: mean(seconds) - mean(waits) - mean(stalls)}
+    return {"data wait": average(waits), "checkpoint": average(stalls), rest: average(works)}
 
 
 def memory_growth(sight: Sight) -> str | None:

@@ -61,4 +61,5 @@ def split(batch: Batch, context_parallel: ContextParallel | None) -> Batch:
         {name: context_parallel.own(stream) for name, stream in batch.streams.items()},
         batch.sources,
         None if batch.metadata is None else replace(batch.metadata, scored=None),
+        {name: context_parallel.own(vector) for name, vector in batch.vectors.items()},
     )

@@ -79,6 +79,7 @@ def cut_into_stages(model: Transformer, layout: Layout) -> None:
         if not model.config.tied_embeddings:
             del model.output
         model.multi_token = None
+        model.heads.clear()
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise RecipeError(
             f"no parameter of pipeline rank {rank} (layers {', '.join(map(str, own.values()))}) is trained",

@@ -23,6 +23,7 @@ from torch import Tensor
 from ingot.checkpoints.checkpoint import verify_checkpoint
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
+from ingot.train.saving.adapter import write_adapted
 from ingot.train.saving.background import Background
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.copies import Copier
@@ -112,7 +113,10 @@ class Saver:
     def finish(self, model: Transformer) -> None:
         """Write the stage's final checkpoint, which has weights only, and delete those that only served the run."""
         self.wait()
-        write_checkpoint(self.folder.artifact(FINAL), Contents(model, run_state(model, None)), self.ranks)
+        if model.lora is None:
+            write_checkpoint(self.folder.artifact(FINAL), Contents(model, run_state(model, None)), self.ranks)
+        elif problem := write_adapted(self.folder.path, self.folder.artifact(FINAL), model, self.ranks):
+            self.folder.progress.say(f"the adapter is in the merged checkpoint only: {problem}")
         self._clean_up()
 
     def finished(self, model: Transformer, steps: int) -> bool:
@@ -127,7 +131,8 @@ class Saver:
             or not self._intact(path, "the final checkpoint is damaged and made again")
         ):
             return False
-        load_run(path, model, None)
+        if model.lora is None:  # the weights of one with adapters are merged there
+            load_run(path, model, None)
         self._clean_up()
         return True
 

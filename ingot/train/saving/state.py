@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 
 from ingot.checkpoints.checkpoint import STATE, TRAINING
 from ingot.checkpoints.state_files import MODEL, load_state_files, stored_shapes
+from ingot.model.lora import frozen_names
 from ingot.model.order import Order, orders
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import world_size
@@ -36,8 +37,13 @@ NAMED = 3  # how many names an error shows
 
 
 def run_state(model: Transformer, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """The live tensors (and plain numbers) of a run by name; without an optimizer, or before its first step, the model's."""
-    state: dict[str, Any] = {MODEL + name: value for name, value in get_model_state_dict(model).items()}
+    """The live tensors (and plain numbers) of a run by name; without an optimizer, or before its first step, the model's.
+
+    Of a model with adapters the frozen weights are left out: they are those of its base.
+    """
+    frozen = frozen_names(model)
+    whole: dict[str, Any] = get_model_state_dict(model)
+    state: dict[str, Any] = {MODEL + name: value for name, value in whole.items() if name not in frozen}
     if optimizer is not None and optimizer.state:
         remembered: dict[str, Any] = get_optimizer_state_dict(model, optimizer)
         state |= _flat(remembered["state"])

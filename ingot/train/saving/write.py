@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ingot.checkpoints.adapter_state import LORA, describe_adapters
 from ingot.checkpoints.checkpoint import MANIFEST, STATE, TRAINING, digests, write_description
 from ingot.checkpoints.state_files import save_state
 from ingot.checkpoints.stored_model import tokenizer_files
@@ -46,6 +47,8 @@ def write_checkpoint(path: Path, contents: Contents, ranks: Ranks) -> None:
 def _describe(folder: Path, contents: Contents) -> None:
     tokenizer = contents.model.tokenizer
     write_description(folder, contents.model.config, tokenizer_files(tokenizer) if tokenizer is not None else {})
+    if contents.model.lora is not None:
+        write_json(folder / LORA, describe_adapters(contents.model))
     if contents.training is not None:
         write_json(folder / TRAINING, contents.training)
 

@@ -24,7 +24,8 @@ from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
-from ingot.train.terms import CrossEntropy, Preference
+from ingot.train.preference import Preference
+from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from tests.train.parallel.models import DENSE, MLA, MOE, shape, uneven
 from tests.train.parallel.ranks import run_ranks

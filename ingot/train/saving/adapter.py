@@ -1,0 +1,68 @@
+"""What a training run writes of a model with adapters (model/lora.py).
+
+step checkpoints     what trains: adapters, rows of new tokens, their optimizer state. The frozen weights are the input's
+STAGE/checkpoint     a plain checkpoint like any other: the adapters merged into the input checkpoint's weights in float32,
+                     whatever form these had while training (QLoRA's 4 bits are not rounded into the result)
+STAGE/adapter        the adapters alone, as PEFT stores them, with the path of their base; if the model has a PEFT form
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from ingot.checkpoints.adapter import Adapter, Update, adapted
+from ingot.checkpoints.checkpoint import open_model, write_checkpoint
+from ingot.checkpoints.peft import write_peft
+from ingot.model.lora import lora_layers, trained_rows
+from ingot.model.transformer import Transformer
+from ingot.train.saving.ranks import Ranks
+from ingot.workspace.errors import ArtifactError
+from ingot.workspace.files import atomic_folder
+
+ADAPTER = "adapter"  # the folder in a stage's
+
+
+@torch.no_grad()
+def gather_adapter(model: Transformer) -> Adapter:
+    """The adapters of a model, whole, on the CPU; called by all ranks. Buffers that training moves come along."""
+    assert model.lora is not None
+    updates = {
+        f"{name}.weight": tuple(
+            Update(*part.span, _whole(part.lora_A), _whole(part.lora_B), part.scale) for part in layer.low_ranks
+        )
+        for name, layer in lora_layers(model).items()
+    }
+    numbers = model.lora.train_rows
+    rows = {name: (numbers, _whole(model.get_parameter(name))[list(numbers)]) for name in trained_rows(model)}
+    parameters = dict(model.named_parameters())
+    buffers = {name: _whole(value) for name, value in model.state_dict().items() if name not in parameters}
+    return Adapter(updates, rows, buffers)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu().clone()
+
+
+def write_adapted(stage: Path, final: Path, model: Transformer, ranks: Ranks) -> str | None:
+    """Write the merged checkpoint and the adapter by itself; returns why the latter cannot be, if so. Called by all ranks."""
+    adapter = gather_adapter(model)
+    return ranks.once(lambda: _write(stage, final, model, adapter))
+
+
+def _write(stage: Path, final: Path, model: Transformer, adapter: Adapter) -> str | None:
+    base = model.lora_base
+    assert model.lora is not None and base is not None
+    stored = dataclasses.replace(open_model(base), config=model.config)
+    with atomic_folder(final) as temporary:
+        write_checkpoint(adapted(stored, adapter), temporary)
+    try:
+        with atomic_folder(stage / ADAPTER) as temporary:
+            write_peft(temporary, adapter, model.config, model.lora, str(base.absolute()))
+    except ArtifactError as error:
+        return error.problem
+    return None
