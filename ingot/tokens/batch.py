@@ -4,6 +4,9 @@ A `TokenSequence` is one document or conversation before packing. A stream gives
 advantage, a sampling log-probability…), aligned with the token it is about. In a `Batch` everything stands where that
 token is *predicted*: position t reads `tokens[t]` and predicts `targets[t]`, the next token of the same document, and
 `streams[name][t]` is the stream's value for that target. Padding has document −1, target 0 and all streams 0.
+
+`vectors` are aligned as streams are and give each token several numbers (a teacher's most likely tokens, its hidden state);
+they do not decide which tokens are scored.
 """
 
 from __future__ import annotations
@@ -24,15 +27,22 @@ class TokenSequence:
 
     tokens: list[int]
     streams: Mapping[str, list[float]] = field(default_factory=dict)
+    vectors: Mapping[str, Tensor] = field(default_factory=dict)  # [tokens, …] each
 
     def __post_init__(self) -> None:
-        for name, values in self.streams.items():
-            if len(values) != len(self.tokens):
-                raise ValueError(f"stream {name!r} has {len(values)} values for {len(self.tokens)} tokens")
+        lengths = {name: len(values) for name, values in self.streams.items()}
+        lengths |= {name: len(values) for name, values in self.vectors.items()}
+        for name, length in lengths.items():
+            if length != len(self.tokens):
+                raise ValueError(f"stream {name!r} has {length} values for {len(self.tokens)} tokens")
 
     def with_stream(self, name: str, values: list[float]) -> TokenSequence:
         """The same sequence with one more stream."""
-        return TokenSequence(self.tokens, {**self.streams, name: values})
+        return TokenSequence(self.tokens, {**self.streams, name: values}, self.vectors)
+
+    def with_vectors(self, vectors: Mapping[str, Tensor]) -> TokenSequence:
+        """The same sequence with more vectors."""
+        return TokenSequence(self.tokens, self.streams, {**self.vectors, **vectors})
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ class Batch:
     streams: Mapping[str, Tensor]
     sources: Tensor | None = None  # [rows]: the number of each row's source, for losses by source
     metadata: BatchMetadata | None = None
+    vectors: Mapping[str, Tensor] = field(default_factory=dict)  # [rows, length, …] each
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with every tensor changed."""
@@ -75,6 +86,7 @@ class Batch:
             {name: change(stream) for name, stream in self.streams.items()},
             None if self.sources is None else change(self.sources),
             None if self.metadata is None else self.metadata.map(change),
+            {name: change(vector) for name, vector in self.vectors.items()},
         )
 
     def pinned(self) -> Batch:

@@ -85,6 +85,8 @@ def make_batch(sequences: Sequence[TokenSequence], capacity: int) -> Batch:
     targets, positions = torch.zeros_like(tokens), torch.zeros_like(tokens)
     documents = torch.full_like(tokens, PADDING_DOCUMENT)
     streams = {name: torch.zeros(len(rows), length) for name in names}
+    like = {name: vector for sequence in sequences for name, vector in sequence.vectors.items()}
+    vectors = {name: one.new_zeros(len(rows), length, *one.shape[1:]) for name, one in like.items()}
     for number, row in enumerate(rows):
         start = 0
         for document, index in enumerate(row):
@@ -97,8 +99,10 @@ def make_batch(sequences: Sequence[TokenSequence], capacity: int) -> Batch:
             documents[number, start:end] = document
             for name, values in sequence.streams.items():
                 streams[name][number, start:end] = torch.tensor(values[1:], dtype=torch.float32)
+            for name, vector in sequence.vectors.items():
+                vectors[name][number, start:end] = vector[1:]
             start = end
-    return Batch(tokens, targets, positions, documents, streams)
+    return Batch(tokens, targets, positions, documents, streams, vectors=vectors)
 
 
 def _check_lengths(lengths: NDArray[np.int64], capacity: int) -> None:

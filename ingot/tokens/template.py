@@ -76,7 +76,7 @@ class ChatTemplate:
             extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
             finalize=_printed,
         )
-        environment.filters["tojson"] = _to_json
+        environment.filters |= {"tojson": _to_json, "format": _format, "string": _printed}
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
             self._template = environment.from_string(source)
@@ -125,7 +125,7 @@ def _translated(value: Any, table: dict[int, str]) -> Any:
 
 @pass_context
 def _printed(context: Context, value: object) -> object:
-    """A printed list or mapping is spelt by Python, which would escape the disguise."""
+    """A printed list or mapping, or one made a string, is spelt by Python, which would escape the disguise."""
     if isinstance(value, Mapping | list | tuple):
         disguise: Disguise = context[DISGUISE]
         return disguise.hide(str(disguise.show(value)))
@@ -147,6 +147,13 @@ def _to_json(
         disguise.show(value), ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
     return str(disguise.hide(text))
+
+
+@pass_context
+def _format(context: Context, form: str, *values: Any) -> str:
+    """Jinja's own filter, on the values as they are: `%r` would spell the disguise as an escape."""
+    disguise: Disguise = context[DISGUISE]
+    return str(disguise.hide(disguise.show(form) % tuple(disguise.show(value) for value in values)))
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -199,6 +199,13 @@ class Tokenizer:
         return next(ids[:start] for start in range(len(ids)) if ids[start : start + len(plain)] == plain)
 
     @cached_property
+    def begin(self) -> int:
+        """The id that stands before a text with nothing before it: of the beginning where there is one, else of the end."""
+        return [*self.opening[-1:], *self._known(self.names.get("bos_token"), self.names.get("eos_token")), *self.ends][
+            0
+        ]
+
+    @cached_property
     def byte_level(self) -> bool:
         """Whether its tokens are bytes in the GPT-2 convention; if not, they are characters, with ▁ for a blank."""
         return self.backend.decoder is not None and b'"ByteLevel"' in self.backend.decoder.__getstate__()

@@ -21,10 +21,10 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from ingot.tokens.bpe.rules import split_pattern
-from ingot.tokens.chat import default_chat_template
 from ingot.tokens.config import Balance, TokenizerConfig
 from ingot.tokens.documents import HELD_OUT, columns_of, held_out, id_hashes, read_columns
 from ingot.tokens.fertility import measure
+from ingot.tokens.template_files import template_text
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder, write_json
@@ -54,7 +54,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig | None = None)
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    return Tokenizer(backend, default_chat_template())
+    return Tokenizer(backend, template_text())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from ingot.tokens.chat import ChatFormat, Message, ToolCall, default_chat_template
+from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.tokens.template_files import template_text
 from ingot.tokens.tokenizer import SPECIAL_TOKENS, Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError
 
@@ -189,7 +190,7 @@ def test_equal_to_transformers(
     peer = PreTrainedTokenizerFast(tokenizer_object=chat.tokenizer.backend)
     # The peer finds special tokens by their names in the rendered text; ours keeps them apart, so the flag differs.
     peer.backend_tokenizer.encode_special_tokens = False
-    peer.chat_template = default_chat_template()
+    peer.chat_template = template_text()
     if not thinking:
         messages = plain(messages)
     dicts = [message.to_dict() for message in messages]
@@ -208,6 +209,11 @@ def test_equal_to_transformers(
     assert chat.prompt(messages[:1], tools, thinking) == prompt
 
 
+def test_what_comes_after_the_last_answer_is_not_learnt(chat: ChatFormat) -> None:
+    tokens, mask = chat.conversation([*THOUGHT, Message("user", "Thanks.")])
+    assert marked(chat, tokens, mask).endswith("It is 408.<|im_end|>⟧\n<|im_start|>user\nThanks.<|im_end|>\n")
+
+
 def test_a_mask_of_zeros_is_an_error(chat: ChatFormat) -> None:
     with pytest.raises(DataError, match="all zero") as caught:
         chat.conversation([Message("user", "Hi")])
@@ -216,9 +222,9 @@ def test_a_mask_of_zeros_is_an_error(chat: ChatFormat) -> None:
 
 @pytest.mark.parametrize("messages", [PLAIN, THOUGHT])
 def test_generation_blocks_are_not_needed(chat: ChatFormat, tokenizer: Tokenizer, messages: list[Message]) -> None:
-    source = default_chat_template()
-    unmarked = source.replace("{% generation %}\n", "").replace("{% endgeneration +%}", "")
-    printed = unmarked.replace("<|im_start|>", "{{ '<|im_' ~ 'start|>' }}")
+    source = template_text()
+    unmarked = source.replace("{%- generation %}\n", "").replace("{%- endgeneration %}\n", "")
+    printed = unmarked.replace('"<|im_start|>', '"<|im_" ~ "start|>')
     assert printed != unmarked != source
     for template in (unmarked, printed):
         assert ChatFormat(Tokenizer(tokenizer.backend, template)).conversation(messages) == chat.conversation(messages)
@@ -227,8 +233,8 @@ def test_generation_blocks_are_not_needed(chat: ChatFormat, tokenizer: Tokenizer
 @pytest.mark.parametrize("thinking", [True, False])
 def test_a_conversation_goes_on_where_the_template_opens_the_trace(tokenizer: Tokenizer, thinking: bool) -> None:
     """As those of DeepSeek-R1 and QwQ do: the prompt of a turn is then not how a turn in the past begins."""
-    head, ending = default_chat_template().rsplit("{% if not thinks %}<think></think>{% endif %}", 1)
-    template = f"{head}<think>{{% if not thinks %}}</think>{{% endif %}}{ending}"
+    head, ending = template_text().rsplit('("" if', 1)
+    template = f'{head}("<think>" if{ending}'
     chat = ChatFormat(Tokenizer(tokenizer.backend, template))
     opened = "<think>" if thinking else "<think></think>"
     found = chat.continuation([Message("user", "And 2?")], thinking)
@@ -238,12 +244,12 @@ def test_a_conversation_goes_on_where_the_template_opens_the_trace(tokenizer: To
 
 
 def test_templates_that_break_an_invariant_are_refused(tokenizer: Tokenizer) -> None:
-    source = default_chat_template()
+    source = template_text()
     other_prompt = source.replace(
-        "{% if add_generation_prompt %}\n<|im_start|>assistant", "{% if add_generation_prompt %}\n<|im_start|>bot"
+        '{%- if add_generation_prompt %}\n{{- "<|im_start|>"', '{%- if add_generation_prompt %}\n{{- "<|im_start|>a "'
     )
     assert other_prompt != source
-    with pytest.raises(DataError, match=r"message 1: .* its prompt is no prefix of the conversation"):
+    with pytest.raises(DataError, match=r"message 6: .* its prompt is no prefix of the conversation"):
         ChatFormat(Tokenizer(tokenizer.backend, other_prompt)).conversation(PLAIN[1:])
     endless = ChatFormat(Tokenizer(tokenizer.backend, "{% for m in messages %}{{ m.content }}{% endfor %}"))
     with pytest.raises(ArtifactError, match="the model would never stop"):
@@ -299,12 +305,13 @@ def answer(content: str = "", thinking: str | None = None, *, calls: bool = Fals
         ("4", answer("4"), [CUT]),
         ("", answer(), [CUT]),
         ("<think>a", answer("", "a"), [CUT, "</think> is missing"]),
-        ("<think>a</think>b<think>c</think><|im_end|>", answer("bc", "a"), ["stray <think>, </think> in the content"]),
+        ("<think>a</think>b<think>c</think><|im_end|>", answer("b", "ac"), ["a trace after the answer began"]),
+        ("a</think><|im_start|>b</think><|im_end|>", answer("ab"), ["stray </think>, <|im_start|> in the content"]),
         ("4<|im_end|>\n<|im_start|>", answer("4"), ["2 tokens after <|im_end|>"]),
         ("<tool_call>{}</tool_call><|im_end|>", answer(), [NO_CALL]),
         ('<tool_call>{"name": 1, "arguments": {}}</tool_call><|im_end|>', answer(), [NO_CALL]),
         (f"a{CALL_TEXT}<|im_end|>", answer("a", calls=True), ["</tool_call> is missing"]),
-        (f"{CALL_TEXT}</tool_call>c<|im_end|>", answer("c", calls=True), ["text after the last tool call"]),
+        (f"{CALL_TEXT}</tool_call>c<|im_end|>", answer("c", calls=True), ["text after a tool call"]),
     ],
 )
 def test_parse_reports_what_is_malformed(chat: ChatFormat, text: str, expected: Message, problems: list[str]) -> None:

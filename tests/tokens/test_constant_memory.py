@@ -17,6 +17,7 @@ import pytest
 from ingot.tokens import packed
 from ingot.tokens.loader import MixtureLoader, Packing
 from ingot.tokens.phases import ConstantBatch
+from tests.slow import first_fast
 from tests.tokens.sources import Phase, write_lengths
 
 LENGTH = 256
@@ -62,7 +63,7 @@ def use(shards: Path, packing: Packing) -> None:
         loader.batch(step)
 
 
-@pytest.mark.parametrize("packing", ["split", "greedy"])
+@pytest.mark.parametrize("packing", first_fast(["split", "greedy"]))
 def test_memory_is_the_same_for_eighty_times_the_documents(
     folders: dict[int, Path], packing: Packing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

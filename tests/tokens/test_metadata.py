@@ -14,7 +14,7 @@ from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 from ingot.tokens.metadata import DOCUMENTS, MOST, SCORED, document_starts, scored_positions, with_metadata
 from ingot.train.batches import padding_like
 from ingot.train.logprobs import score
-from ingot.train.terms import CrossEntropy, MultiTokenPrediction, ZLoss
+from ingot.train.terms import CrossEntropy, MultiTokenPrediction, Wants, ZLoss
 from ingot.train.token_factors import TokenFactors
 from tests.model.tiny import VOCABULARY, config, random_model
 from tests.train.test_token_factors import model_with_everything
@@ -127,7 +127,7 @@ def test_scoring_with_metadata_is_scoring_without(planned: bool, monkeypatch: py
     assert scored_count < len(placed.metadata.scored) < batch.tokens.numel()
     for given_batch in (batch, placed):
         token_factors = TokenFactors(terms, denominators) if planned else None
-        scored = score(model, given_batch, wants={"log_normalisers", "ahead"}, token_factors=token_factors)
+        scored = score(model, given_batch, wants=Wants(log_normalisers=True, ahead=True), token_factors=token_factors)
         loss = scored.loss
         if loss is None:
             parts = [term.coefficient * term.numerator(scored)[0] / denominators[term.name] for term in terms]

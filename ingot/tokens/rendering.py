@@ -1,0 +1,109 @@
+"""One conversation on its way through a chat template, whole or any prefix of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.tokens.message import ROLES, Message
+from ingot.tokens.syntax import Syntax
+from ingot.tokens.template import ChatTemplate, Disguise
+from ingot.workspace.errors import DataError
+
+
+@dataclass(frozen=True)
+class Format:
+    """A compiled template, how it writes turns, the special tokens' names, and those of the model's files (bos_token …)."""
+
+    template: ChatTemplate
+    syntax: Syntax
+    special: Sequence[str]
+    names: Mapping[str, str]
+
+
+class Rendering:
+    """One conversation on its way through the template: every prefix of it in the same disguise."""
+
+    def __init__(
+        self, format: Format, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None, thinking: bool
+    ) -> None:
+        for number, message in enumerate(messages):
+            _check_message(message, number, thinking, format.syntax)
+        if tools and not format.syntax.calls:
+            raise DataError(
+                "tools for a chat template that has no tool calls",
+                fix="leave the tools out, or choose another template",
+            )
+        self._format, self._thinking, self._originals = format, thinking, messages
+        self.turns = len(messages)
+        self._rendered: dict[tuple[int, bool], str] = {}
+        self._messages = [_for_template(message) for message in messages]
+        self.assistant_turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
+        wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools or ()]
+        self._values: dict[str, Any] = {"tools": wrapped or None, "enable_thinking": thinking}
+        self._disguise = Disguise(format.special, [self._messages, wrapped])
+
+    def whole(self) -> str:
+        """The whole conversation."""
+        return self._render(len(self._messages), generation_prompt=False)
+
+    def first(self, turns: int) -> str:
+        """The first `turns` messages, as if there were no others."""
+        return self._render(turns, generation_prompt=False)
+
+    def after_a_question(self, turn: int) -> Rendering:
+        """The turn by itself, behind a question, in the same disguise: the texts can be put together."""
+        alone = Rendering(self._format, [Message("user", "."), self._originals[turn]], None, self._thinking)
+        alone._disguise = self._disguise
+        return alone
+
+    def prompt(self, turns: int) -> str:
+        """The first `turns` messages and the generation prompt."""
+        return self._render(turns, generation_prompt=True)
+
+    def show(self, text: str) -> str:
+        """A part of the rendered text as it is."""
+        return str(self._disguise.show(text))
+
+    def _render(self, turns: int, generation_prompt: bool) -> str:
+        if (turns, generation_prompt) not in self._rendered:
+            values = {**self._values, "messages": self._messages[:turns], "add_generation_prompt": generation_prompt}
+            text = self._format.template.render(self._disguise, values, self._format.names)
+            self._rendered[turns, generation_prompt] = text
+        return self._rendered[turns, generation_prompt]
+
+
+def _for_template(message: Message) -> dict[str, Any]:
+    """The message with its trace under both names that templates use."""
+    value = message.to_dict()
+    return value | ({"reasoning_content": message.thinking} if message.thinking is not None else {})
+
+
+def _check_message(message: Message, number: int, thinking: bool, syntax: Syntax) -> None:
+    """Refuse a message that the template would render to something else than was meant."""
+    place = f"message {number}"
+    if message.role not in ROLES:
+        raise DataError(f"unknown role {message.role!r}", place=place, fix=f"use one of {', '.join(ROLES)}")
+    if message.role == "system" and number > 0:
+        raise DataError("a system turn after the first turn", place=place, fix="put the system turn first")
+    if message.role != "assistant" and (message.thinking is not None or message.tool_calls):
+        raise DataError(
+            f"a {message.role} turn with thinking or tool calls", place=place, fix="only assistants have them"
+        )
+    if message.thinking and not thinking:
+        raise DataError(
+            "a thinking trace in a conversation with thinking=False",
+            place=place,
+            fix="drop it with message.without_thinking(), or use thinking=True",
+        )
+    for wanted, has, what in (
+        (message.thinking is not None, syntax.thinks, "traces"),
+        (bool(message.tool_calls), syntax.calls, "tool calls"),
+    ):
+        if wanted and not has:
+            raise DataError(
+                f"a turn with {what}, for a chat template that has none",
+                place=place,
+                fix=f"drop the {what}, or choose a template that writes them: `ingot model template`",
+            )

@@ -1,0 +1,104 @@
+"""Splits sampled tokens into text and marks, token by token.
+
+A special token is a mark by its id. A mark without a token of its own is looked for in the text, which is held back while it
+may be the beginning of one. Bytes are held back until their character is complete.
+
+Invariant: however a text is cut into tokens, the events, neighbouring texts joined, are the same.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ingot.tokens.tokenizer import Tokenizer
+
+NO_TEXT = b"\xff"  # stands for an id that the tokenizer does not have, as a padded vocabulary may give: no valid text
+
+
+@dataclass(frozen=True)
+class Text:
+    """Some text of the turn."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A special token, or a mark that is spelt in text: then `length` is how many characters it took."""
+
+    name: str
+    length: int = 0
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The text before this was not valid UTF-8; what was wrong is U+FFFD in it."""
+
+
+Event = Text | Mark | Broken
+
+
+class Scanner:
+    """One turn. `marks` are looked for in the text if they are no special tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, marks: Sequence[str]) -> None:
+        self._tokenizer = tokenizer
+        self._names = {id: name for name, id in tokenizer.special.items()}
+        self._spelt = [mark for mark in marks if mark not in tokenizer.special]
+        self._pattern = re.compile("|".join(map(re.escape, self._spelt)) or "(?!)")
+        self._longest = max(map(len, self._spelt), default=1)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._run = bytearray()  # since the last special token
+        self._held = ""
+        self.decoded = 0  # characters of text, those that are held back included
+        self.start = 0  # the character with which the token that came last begins, or of which it is a part
+
+    def push(self, token: int) -> Iterator[Event]:
+        """The events that `token` completes."""
+        if token in self._names:
+            yield from self.finish()
+            self.start = self.decoded
+            yield Mark(self._names[token])
+            return
+        data = self._tokenizer.bytes_of_id.get(token, NO_TEXT)
+        self._run += data
+        first = self._decoder.decode(data[:1])
+        begun = first + self._decoder.getstate()[0].decode(
+            "utf-8", "replace"
+        )  # the first byte is in its last character
+        self.start = self.decoded + max(0, len(begun) - 1)
+        yield from self._take(first + self._decoder.decode(data[1:]), final=False)
+
+    def finish(self) -> Iterator[Event]:
+        """What was held back, at the end of the turn or before a special token."""
+        yield from self._take(self._decoder.decode(b"", final=True), final=True)
+        self._decoder.reset()
+        try:
+            self._run.decode("utf-8")
+        except UnicodeDecodeError:
+            yield Broken()
+        self._run.clear()
+
+    def _take(self, text: str, final: bool) -> Iterator[Event]:
+        self.decoded += len(text)
+        text, position = self._held + text, 0
+        for found in self._pattern.finditer(text):
+            if found.start() > position:
+                yield Text(text[position : found.start()])
+            yield Mark(found[0], len(found[0]))
+            position = found.end()
+        rest = text[position:]
+        kept = 0 if final else self._overlap(rest)
+        self._held = rest[len(rest) - kept :]
+        if len(rest) > kept:
+            yield Text(rest[: len(rest) - kept])
+
+    def _overlap(self, text: str) -> int:
+        """How many of the last characters are the beginning of a mark that is spelt in text."""
+        for size in range(min(self._longest - 1, len(text)), 0, -1):
+            if any(mark.startswith(text[-size:]) for mark in self._spelt):
+                return size
+        return 0
