@@ -4,6 +4,7 @@
       config.json       the model's configuration
       state/            weights, and while training the optimizer's state (torch distributed checkpoint: loads at any world size)
       tokenizer/        tokenizer.json, chat_template.jinja, and whatever else an imported model's tokenizer came with
+      lora.json         of a run that trains adapters: the path of their base, whose weights are not here (adapter_state.py)
       training.json     step, data position and so on of an unfinished run (train/saving/); a finished stage has weights only
       manifest.json     sha256 of every other file
 
@@ -19,8 +20,11 @@ from pathlib import Path
 
 import torch
 
+from ingot.checkpoints.adapter import adapted
+from ingot.checkpoints.adapter_state import LORA, read_adapter_state
 from ingot.checkpoints.gguf.read import open_gguf
 from ingot.checkpoints.huggingface import is_huggingface, open_huggingface
+from ingot.checkpoints.peft import read_peft
 from ingot.checkpoints.state_files import StateFiles, save_state, write_state
 from ingot.checkpoints.stored_model import StoredModel, tokenizer_files
 from ingot.model.config import ModelConfig
@@ -93,8 +97,8 @@ def verify_checkpoint(folder: Path, rank: int = 0, world: int = 1) -> None:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint or Hugging Face folder at `path`: the folder itself, or the `checkpoint` of a finished stage."""
-    for candidate in (path, path / "checkpoint"):
+    """The checkpoint or Hugging Face folder at `path`: the folder itself, or what a finished stage has in it."""
+    for candidate in (path, path / "checkpoint", path / "reward_model"):
         if (candidate / CONFIG).exists() and ((candidate / STATE).exists() or is_huggingface(candidate)):
             return candidate
     raise ArtifactError(
@@ -110,14 +114,16 @@ def load_model(
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
+    adapter: Path | None = None,
     configure: Callable[[ModelConfig], ModelConfig] | None = None,
 ) -> Transformer:
     """The model of a checkpoint, a finished stage, a Hugging Face folder or a GGUF file, with its tokenizer attached.
 
-    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for. `configure` may change what
+    Its weights are in float32 whatever they are on disk, unless another `dtype` is asked for. An `adapter` in PEFT's format
+    is merged into them. `configure` may change what
     does not change the weights, such as the reach of positions: `lambda c: c.with_dual_chunk(4096, 1024, 65536)`.
     """
-    stored = open_model(Path(path))
+    stored = open_model(Path(path), adapter)
     if configure is not None:
         stored = dataclasses.replace(stored, config=configure(stored.config))
     return stored.load(dtype).to(device)
@@ -134,8 +140,13 @@ def read_config(path: Path) -> ModelConfig:
         raise ArtifactError(f"this is not the configuration of a model: {error}", place=str(config)) from error
 
 
-def open_model(path: Path) -> StoredModel:
-    """The same without reading its weights: they are read when they are used."""
+def open_model(path: Path, adapter: Path | None = None) -> StoredModel:
+    """The same without reading its weights: they are read when they are used, and merged then with a PEFT `adapter`."""
+    stored = _open(path)
+    return stored if adapter is None else adapted(stored, read_peft(adapter, stored.config))
+
+
+def _open(path: Path) -> StoredModel:
     if path.suffix == GGUF and path.is_file():
         return open_gguf(path)
     folder = find_checkpoint(path)
@@ -144,4 +155,8 @@ def open_model(path: Path) -> StoredModel:
     verify_checkpoint(folder)
     config = ModelConfig.model_validate(read_json(folder / CONFIG))
     files = {file.name: file.read_bytes() for file in sorted((folder / TOKENIZER).glob("*"))}
-    return StoredModel(config, StateFiles(folder / STATE), files, str(folder))
+    stored = StoredModel(config, StateFiles(folder / STATE), files, str(folder))
+    if not (folder / LORA).exists():
+        return stored
+    base, adapter = read_adapter_state(folder, stored.parameters)
+    return adapted(dataclasses.replace(stored, parameters=_open(base).parameters), adapter)

@@ -35,15 +35,19 @@ def import_model(
     source: str | Path,
     folder: str | Path,
     *,
+    adapter: Path | None = None,
     dtype: torch.dtype | None = None,
     replace: bool = False,
     progress: Progress | None = None,
     stop: StopSignal | None = None,
 ) -> Path:
-    """Write the model at `source` as an Ingot checkpoint. Weights keep their dtype unless another is asked for."""
-    target = _check_target(Path(folder), replace)
-    stored = open_model(Path(source)).cast(dtype)
-    _check_space(target, stored.parameters.bytes)
+    """Write the model at `source` as an Ingot checkpoint. Weights keep their dtype unless another is asked for.
+
+    A PEFT `adapter` is merged into the weights, which are in float32 then.
+    """
+    target = check_target(Path(folder), replace)
+    stored = open_model(Path(source), adapter).cast(dtype)
+    check_space(target, stored.parameters.bytes)
     meter = Meter(stored, stored.parameters.bytes, progress or Progress(), stop or StopSignal())
     with atomic_folder(target) as temporary:
         write_checkpoint(stored, temporary, meter.add)
@@ -55,6 +59,7 @@ def export_model(
     folder: str | Path,
     *,
     model_type: str | None = None,
+    adapter: Path | None = None,
     dtype: torch.dtype | None = None,
     max_shard_bytes: int = LARGEST_SHARD,
     replace: bool = False,
@@ -62,13 +67,13 @@ def export_model(
     stop: StopSignal | None = None,
 ) -> Path:
     """Write a model as a folder that transformers loads; as `model_type` if one is given that can express it."""
-    target = _check_target(Path(folder), replace)
-    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source))
+    target = check_target(Path(folder), replace)
+    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
     if model_type is not None:
         find_family(model_type, "what to export as")
         stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
     plan = HuggingFacePlan(stored.cast(dtype), max_shard_bytes)
-    _check_space(target, plan.tensors.bytes)
+    check_space(target, plan.tensors.bytes)
     meter = Meter(stored, plan.tensors.bytes, progress or Progress(), stop or StopSignal())
     with atomic_folder(target) as temporary:
         plan.write(temporary, meter.add)
@@ -96,7 +101,7 @@ class Meter:
         self.progress.advance(finished, **{"MB/s": round(rate)})
 
 
-def _check_target(folder: Path, replace: bool) -> Path:
+def check_target(folder: Path, replace: bool) -> Path:
     """Refuse what would be overwritten by accident."""
     if folder.exists():
         if not folder.is_dir() or (any(folder.iterdir()) and not (folder / CONFIG).exists()):
@@ -114,7 +119,7 @@ def _check_target(folder: Path, replace: bool) -> Path:
     return folder
 
 
-def _check_space(folder: Path, size: int) -> None:
+def check_space(folder: Path, size: int) -> None:
     """Refuse to begin what the disk cannot hold."""
     shutil.rmtree(folder.with_name(folder.name + PARTIAL), ignore_errors=True)  # what a killed conversion left
     parent = next(parent for parent in folder.absolute().parents if parent.exists())

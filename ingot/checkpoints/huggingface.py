@@ -17,6 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.classification import (
+    SCORE,
+    as_classifier,
+    classifier_layout,
+    is_classifier,
+    language_model,
+    read_classifier,
+    write_classifier,
+)
 from ingot.checkpoints.dequantise import dequantised
 from ingot.checkpoints.families.family import Family, Layout, TensorMap, ViewPair
 from ingot.checkpoints.families.table import find_family, read_config, write_config
@@ -24,6 +33,7 @@ from ingot.checkpoints.safetensors_file import SafetensorsFile, shard, write_saf
 from ingot.checkpoints.stored_model import StoredModel, shapes
 from ingot.checkpoints.tensors import Tensors
 from ingot.checkpoints.translate import to_parameters, to_tensors
+from ingot.model.transformer import REWARD_HEAD
 from ingot.tokens.tokenizer import FILES, GENERATION_CONFIG, PAD, TOKENIZER_CONFIG, TURN_END, Tokenizer
 from ingot.workspace.errors import ArtifactError, listed
 from ingot.workspace.files import inside, read_json, write_json
@@ -43,6 +53,9 @@ def is_huggingface(folder: Path) -> bool:
 def open_huggingface(folder: Path) -> StoredModel:
     """The model of a folder. Every key of config.json and every tensor must be understood."""
     values, place = _read_object(folder / CONFIG), str(folder / CONFIG)
+    is_reward_model = is_classifier(values)
+    if is_reward_model:
+        values = read_classifier(values, place)
     family = find_family(values.get("model_type"), place)
     theirs: Tensors = FolderTensors(folder, family.canonical)
     quantisation = values.pop("quantization_config", None)
@@ -52,8 +65,10 @@ def open_huggingface(folder: Path) -> StoredModel:
     names = theirs.entries.keys()
     if values.get("tie_word_embeddings") is None and HEAD not in names:
         values["tie_word_embeddings"] = True  # the weights say so where the configuration does not
-    family, config = read_config(values, place, names)
-    layout = family.layout(config)
+    family, config = read_config(values, place, [name for name in names if name != SCORE])
+    if is_reward_model:
+        config = config.model_copy(update={"heads": (REWARD_HEAD,)})
+    layout = classifier_layout(family.layout(config), config)
     if HEAD in names and HEAD not in layout:  # some store a tied head all the same
         layout[HEAD] = TensorMap((ViewPair("embedding.weight"),), duplicate=True)
     check_names(names, layout, family, str(folder))
@@ -66,8 +81,12 @@ class HuggingFacePlan:
     """Everything about a folder that is known before it is written: errors come first."""
 
     def __init__(self, stored: StoredModel, largest_shard: int) -> None:
-        family, self.values = write_config(stored.config)
-        self.tensors = to_tensors(stored.parameters, family.layout(stored.config), shapes(stored.config), stored.place)
+        config = as_classifier(stored.config)
+        family, self.values = write_config(language_model(config))
+        if config.heads:
+            self.values = write_classifier(self.values)
+        layout = classifier_layout(family.layout(config), config)
+        self.tensors = to_tensors(stored.parameters, layout, shapes(config), stored.place)
         self.shards = shard(self.tensors.entries, largest_shard)
         self.files = dict(stored.files)
         if not {TOKENIZER_CONFIG, GENERATION_CONFIG} <= self.files.keys():

@@ -3,9 +3,10 @@
     o = Σ_p softmax_p(scale · q·k_p) v_p        over the keys p ≤ q's position that window and chunk leave
 
 The key of position p of row b lies in page table[b, p // P mod R] at offset p mod P. The definition copies a row's pages together
-and attends under a mask. The kernels (attend_paged_kernel.py) read the pages where they lie. How many programs share a row's keys
-depends on shapes alone, never on what the tensors hold, so nothing waits for the device and a captured CUDA graph serves rows of
-any length.
+and attends under a mask, rows of about the same length together. Pages that all rows begin with (few-shot examples, a system
+prompt) it reads once for all of them, as Hydragen does (Juravsky et al., arXiv 2402.05099). The kernels (attend_paged_kernel.py)
+read the pages where they lie. How many programs share a row's keys depends on shapes alone, never on what the tensors hold, so
+nothing waits for the device and a captured CUDA graph serves rows of any length.
 
 Shapes: B rows, H query heads, K key and value heads, G = H/K, T new tokens, N pages, P tokens of a page, R pages of a row,
 S = the keys that are read, W key width, V value width.
@@ -31,6 +32,8 @@ WIDEST = 256  # of keys and values: wider tiles do not fit
 MULTIPROCESSORS = 132  # of an H100 or H200; on other devices the splits are correct but not the fastest
 LEAST_SHARE = 128  # keys below which a split costs more than it saves
 MOST_SPLITS = 128
+LEAST_SHARED = 128  # tokens that rows have in common below which they are copied with each row
+MOST_QUERIES = 8  # of a row, for which all scores may exist at once
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -44,16 +47,90 @@ def attend_paged_definition(
     reach: int,
 ) -> Tensor:
     """Attention [B, H, T, V] over pages that are copied together."""
+    groups = rows_by_length(table_BR, positions_BT, keys_NKPW.shape[2], reach)
+    if len(groups) > 1:
+        out_BHTV = query_BHTW.new_empty(*query_BHTW.shape[:-1], values_NKPV.shape[-1])
+        for longest, rows in groups.items():
+            part = (query_BHTW[rows], keys_NKPW, values_NKPV, table_BR[rows], positions_BT[rows])
+            out_BHTV[rows] = attend_paged_definition(*part, options, min(longest, reach))
+        return out_BHTV
+    shared = shared_pages(table_BR, positions_BT, keys_NKPW.shape[2], reach)
+    if shared and understands(options, FUSED_OPTIONS):
+        return attend_shared(query_BHTW, keys_NKPW, values_NKPV, table_BR, positions_BT, options, reach, shared=shared)
     key, value = (read_pages(each, table_BR, reach).to(query_BHTW.dtype) for each in (keys_NKPW, values_NKPV))
     seen = visible_past(positions_BT, page_positions(keys_NKPW.shape[2], table_BR, positions_BT, reach), options)
     return attend_past(query_BHTW, key, value, seen, options)
 
 
+def rows_by_length(table_BR: Tensor, positions_BT: Tensor, page: int, reach: int) -> dict[int, list[int]]:
+    """Rows of about the same length, by the length that they stay below: a short one is not padded to the longest of all.
+
+    On a GPU all rows are one group: to look at their lengths would wait for the device.
+    """
+    if positions_BT.device.type != "cpu" or reach <= LEAST_SHARED or reach > table_BR.shape[1] * page:
+        return {reach: list(range(len(positions_BT)))}
+    groups: dict[int, list[int]] = {}
+    for row, last in enumerate(positions_BT.amax(dim=1).tolist()):
+        groups.setdefault(max(LEAST_SHARED, 1 << last.bit_length()), []).append(row)
+    return groups
+
+
+def shared_pages(table_BR: Tensor, positions_BT: Tensor, page: int, reach: int) -> int:
+    """How many pages all rows begin with, if it pays to read them once for all."""
+    rows, tokens = positions_BT.shape
+    if rows == 1 or tokens > MOST_QUERIES or reach < LEAST_SHARED or reach > table_BR.shape[1] * page:
+        return 0
+    whole = (reach - 1) // page  # the newest key is in a page of its row
+    differs_R = (table_BR[:, :whole] != table_BR[0, :whole]).any(dim=0)
+    shared = int(differs_R.int().argmax()) if differs_R.any() else whole
+    return shared if shared * page >= LEAST_SHARED else 0
+
+
+def attend_shared(
+    query_BHTW: Tensor,
+    keys_NKPW: Tensor,
+    values_NKPV: Tensor,
+    table_BR: Tensor,
+    positions_BT: Tensor,
+    options: AttentionOptions,
+    reach: int,
+    *,
+    shared: int,
+) -> Tensor:
+    """Attention [B, H, T, V] of rows whose first `shared` pages are the same ones: one product for the queries of all rows."""
+    dtype, rows, key_heads = query_BHTW.dtype, len(query_BHTW), keys_NKPW.shape[1]
+    split = shared * keys_NKPW.shape[2]
+    first_KSW, first_KSV = (read_pages(each, table_BR[:1], split)[0].to(dtype) for each in (keys_NKPW, values_NKPV))
+    rest_BKSW, rest_BKSV = (
+        read_pages(each, table_BR[:, shared:], reach - split).to(dtype) for each in (keys_NKPW, values_NKPV)
+    )
+    group = query_BHTW.shape[1] // key_heads
+    query_BKQW = query_BHTW.unflatten(1, (-1, group)).flatten(2, 3)  # Q = G T queries of a row share a key head
+
+    def together(x_BKQC: Tensor) -> Tensor:
+        return x_BKQC.transpose(0, 1).flatten(1, 2)
+
+    def apart(x_KQC: Tensor) -> Tensor:
+        return x_KQC.unflatten(1, (rows, -1)).transpose(0, 1)
+
+    scores_BKQS = torch.cat((apart(together(query_BKQW) @ first_KSW.mT), query_BKQW @ rest_BKSW.mT), dim=-1)
+    seen_B1TS = visible_past(positions_BT, page_positions(keys_NKPW.shape[2], table_BR, positions_BT, reach), options)
+    hidden_B1QS = ~seen_B1TS.repeat(1, 1, group, 1)
+    scores_BKQS = scores_BKQS.to(torch.promote_types(dtype, torch.float32)) * options.scale
+    weights_BKQS = scores_BKQS.masked_fill(hidden_B1QS, -torch.inf).softmax(dim=-1).to(dtype)
+    mixed_BKQV = apart(together(weights_BKQS[..., :split]) @ first_KSV) + weights_BKQS[..., split:] @ rest_BKSV
+    return mixed_BKQV.unflatten(2, (group, -1)).flatten(1, 2)
+
+
 def read_pages(stream_NKPW: Tensor, table_BR: Tensor, reach: int) -> Tensor:
     """A copy of the rows' entries [B, K, S, W]: S is the reach, and index = position; or a whole ring of pages."""
-    page, pages = stream_NKPW.shape[2], table_BR.shape[1]
-    entries_BRKPW = stream_NKPW[table_BR[:, : min(-(-reach // page), pages)]]
-    entries_BKSW = entries_BRKPW.transpose(1, 2).flatten(2, 3)
+    heads, page, width = stream_NKPW.shape[1:]
+    pages = table_BR.shape[1]
+    needed_BR = table_BR[:, : min(-(-reach // page), pages)]
+    # by page and head at once: a copy of whole pages would need a second one to bring each head's keys together
+    index_BKR = needed_BR[:, None] * heads + torch.arange(heads, device=table_BR.device)[:, None]
+    entries = stream_NKPW.reshape(-1, page * width).index_select(0, index_BKR.flatten())
+    entries_BKSW = entries.view(len(table_BR), heads, -1, width)
     return entries_BKSW if reach > pages * page else entries_BKSW[:, :, :reach]
 
 
@@ -85,11 +162,10 @@ def attend_past(
     if not understands(options, FUSED_OPTIONS):
         return attend_plain(query_BHTW, key_BKSW, value_BKSV, visible_B1TS, options)
     group, scale = query_BHTW.shape[1] // key_BKSW.shape[1], options.scale
-    if group == 1 or query_BHTW.device.type == "cpu":
-        return scaled_dot_product_attention(
-            query_BHTW, key_BKSW, value_BKSV, visible_B1TS, scale=scale, enable_gqa=group > 1
-        )
-    # no fused kernel for masks with grouped heads there: the queries of a group become rows of one longer query
+    if group == 1:
+        return scaled_dot_product_attention(query_BHTW, key_BKSW, value_BKSV, visible_B1TS, scale=scale)
+    # the queries of a group become rows of one longer query: torch has no fused kernel for masks with grouped heads on a GPU,
+    # and on a CPU reads the keys of a group again for each of its heads
     rows = query_BHTW.unflatten(1, (-1, group)).flatten(2, 3)
     mixed = scaled_dot_product_attention(rows, key_BKSW, value_BKSV, visible_B1TS.repeat(1, 1, group, 1), scale=scale)
     return mixed.unflatten(2, (group, -1)).flatten(1, 2)

@@ -1,4 +1,4 @@
-"""Linear layer with weights in 8 or 4 bits: y = x ŵᵀ + b (inference/weight_only/scheme.py quantises them).
+"""Linear layer with weights in 8 or 4 bits: y = x ŵᵀ + b (pack_weights.py quantises them).
 
     8 bits, one scale per output           ŵ = s·q
     4 bits, a scale and a minimum a group  ŵ = s·u + m      two integers a byte: u_j in the low half, u_{j + G/2} in the high one

@@ -105,6 +105,9 @@ class ModelConfig(Config):
     logit_scale: float = Field(1.0, description="factor on the logits (Falcon-H1; muP)")
     logit_softcap: float | None = Field(None, gt=0, description="c in c·tanh(logit/c) (Gemma 2)")
     multi_token: MultiTokenConfig | None = Field(None, description="multi-token prediction modules")
+    heads: tuple[str, ...] = Field(
+        (), description="further heads, by name: one linear row on the last hidden state, a number per token (reward)"
+    )
     initial: InitialConfig = Field(InitialConfig(), description="initial weights")
     quantisation: QuantisationConfig | None = Field(None, description="quantisation-aware training; null for none")
     export_as: str | None = Field(

@@ -92,7 +92,7 @@ class ModelCount:
     config: ModelConfig
     parts: Mapping[str, Size]  # of the body, by kind of part
     embedding: int
-    head: int  # empty if the head is the embedding
+    head: int  # without one that is the embedding; with further heads
     multi_token: Size
     caches: tuple[CacheSize, ...]  # by layer
 
@@ -178,7 +178,7 @@ def count(config: ModelConfig) -> ModelCount:
         config=config,
         parts=parts,
         embedding=embedding,
-        head=0 if config.tied_embeddings else embedding,
+        head=(0 if config.tied_embeddings else embedding) + len(config.heads) * config.width,
         multi_token=multi_token,
         caches=tuple(caches[name] for name in config.layer_names),
     )

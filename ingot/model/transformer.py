@@ -7,6 +7,7 @@ Shapes: B rows, T tokens, D width, V vocabulary. A row may hold several packed d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -17,6 +18,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Embedding, Linear
+from ingot.model.lora_config import LoraConfig
 from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.mixers.mixer import Site
 from ingot.model.multi_token import MultiToken
@@ -30,10 +32,18 @@ if TYPE_CHECKING:
     from ingot.tokens.tokenizer import Tokenizer
 
 
+REWARD_HEAD = "reward"
+"""The further head that makes a model a reward model."""
+VALUE_HEAD = "value"
+"""The further head that is PPO's critic."""
+
+
 class Transformer(nn.Module):
     """A language model; `tokenizer` is attached when the model was loaded from a checkpoint."""
 
     tokenizer: Tokenizer | None = None
+    lora: LoraConfig | None = None  # of a model with adapters (lora.py),
+    lora_base: Path | None = None  # and the checkpoint that they adapt
     # names in the state of the whole model that only other ranks of a pipeline hold
     elsewhere: frozenset[str] = frozenset()
 
@@ -49,6 +59,7 @@ class Transformer(nn.Module):
         if not config.tied_embeddings:
             self.output = Linear(config.width, config.vocabulary_size, bias=False)
         self.multi_token = MultiToken(config) if config.multi_token is not None else None
+        self.heads = nn.ModuleDict({name: Linear(config.width, 1, bias=False) for name in config.heads})
         if config.quantisation is not None:
             quantise_weights(self.blocks, config.quantisation)
 
@@ -144,6 +155,15 @@ class Transformer(nn.Module):
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def read_head(self, name: str, states: Tensor) -> Tensor:
+        """What a further head (`config.heads`) gives for each of these states after the last norm, in float32.
+
+        A reward read from a state in bfloat16 would be rounded to three digits.
+        """
+        exact = torch.promote_types(states.dtype, torch.float32)
+        weight_D = cast(Linear, self.heads[name]).weight[0]
+        return (states.to(exact) * weight_D.to(exact)).sum(dim=-1)
 
     def make_caches(self, cache_shape: CacheShape) -> list[Cache | None]:
         """An empty cache per layer; None for a layer without a mixer."""

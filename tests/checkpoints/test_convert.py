@@ -29,6 +29,7 @@ from ingot.workspace.progress import Progress
 from tests.checkpoints.families.harness import TINY, reference
 from tests.checkpoints.gguf.making import make_gguf, make_reference
 from tests.model.tiny import attention, config, random_model, random_tokens
+from tests.slow import first_fast
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -382,6 +383,7 @@ print(imported - before, peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_below_twice_the_largest_shard(tmp_path: Path) -> None:
     largest = big_folder(tmp_path / "theirs")
     big_folder(tmp_path / "small", experts=4, layers=1)
@@ -402,7 +404,7 @@ def test_memory_stays_below_twice_the_largest_shard(tmp_path: Path) -> None:
     assert both < 2 * largest
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", first_fast([signal.SIGKILL, signal.SIGINT]))
 def test_a_killed_conversion_leaves_no_half_folder(number: signal.Signals, tmp_path: Path) -> None:
     """Killed while it writes. After SIGKILL the temporary folder is there, and the next try removes it."""
     big_folder(tmp_path / "theirs", experts=128, layers=1)

@@ -29,6 +29,7 @@ class Case:
     sinks: bool = False
     ring: bool = False  # each row has only as many pages as its window, or chunk, and the new tokens need
     table: int = 0  # pages of a table, where they shall be more than the longest row needs
+    shared: int = 0  # pages that all rows begin with
     padding: int = 0  # tokens at the end of every row that stand for nothing: at the last position of the table
 
     def __str__(self) -> str:
@@ -74,6 +75,11 @@ CASES = [
     Case("split, three tokens, sinks", starts=(0, 130, 300), tokens=3, table=64, sinks=True),
     Case("split, window", starts=(0, 130, 700), table=64, window=300),
     Case("split, seven tokens", starts=(0, 300), tokens=7, table=32),
+    Case("shared pages", starts=(150, 200, 301), shared=9),
+    Case("shared pages, a row that ends in them", starts=(70, 201), tokens=3, shared=10),
+    Case("shared pages, window", starts=(160, 215, 330), shared=10, tokens=2, window=100),
+    Case("shared pages, chunk, one head per key head", starts=(160, 191), shared=10, heads=2, chunk=96),
+    Case("shared pages, sinks", starts=(160, 191), shared=10, sinks=True),
     Case("padding", starts=(0, 20), tokens=6, padding=2, table=4),
     Case("padding far behind a window", starts=(0, 20), tokens=6, padding=2, table=12, window=5),
 ]
@@ -95,6 +101,10 @@ def make(case: Case, dtype: torch.dtype = torch.float32, device: str = "cpu", se
         torch.randn(rows, case.key_heads, longest, size, generator=generator, dtype=torch.float64).to(dtype).double()
         for size in (case.width, case.value_width)
     )
+    if case.shared:
+        table_BR[:, : case.shared] = table_BR[0, : case.shared]
+        for each in (key_BKSW, value_BKSV):
+            each[:, :, : case.shared * page] = each[0, :, : case.shared * page]
     query_BTHW = torch.randn(rows, case.tokens, case.heads, case.width, generator=generator, dtype=torch.float64)
     query_BTHW = query_BTHW.to(dtype).double()
     sinks_H = torch.randn(case.heads, generator=generator, dtype=torch.float64).to(dtype) if case.sinks else None

@@ -13,7 +13,7 @@ import torch
 
 from ingot.kernels import attend_latent
 from ingot.kernels.attend_latent import attend_latent_definition, mix_entries
-from ingot.kernels.attend_paged import attend_paged_definition, choose_splits, launch
+from ingot.kernels.attend_paged import attend_paged_definition, choose_splits, launch, shared_pages
 from ingot.kernels.attention_options import AttentionOptions
 from tests.kernels.paged_cases import CASES, Case, check, make
 
@@ -90,3 +90,16 @@ def test_latent_attention(kernel: bool, tokens: int, heads: int, table: int, pag
     seen_BTS = torch.arange(table * page) <= positions_BT[..., None]
     expected = mix_entries(query_BTHE.double(), entry_BSE.double(), seen_BTS, latent_width, 0.25)
     torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_shared_pages_are_found_where_it_pays() -> None:
+    table_BR = torch.tensor([[*range(1, 11), 50], [*range(1, 11), 60], [*range(1, 10), 70, 71]])
+    positions_B1 = torch.tensor([[165], [170], [161]])
+    assert shared_pages(table_BR[:2], positions_B1[:2], 16, 171) == 10
+    assert shared_pages(table_BR, positions_B1, 16, 171) == 9
+    assert shared_pages(table_BR[:1], positions_B1[:1], 16, 171) == 0  # one row shares with nobody
+    assert shared_pages(table_BR, positions_B1, 16, 177) == 0  # a ring: its pages are not in order
+    assert shared_pages(table_BR, positions_B1.expand(3, 9), 16, 171) == 0  # too many scores at once
+    assert shared_pages(table_BR[:, :6], positions_B1 - 90, 16, 81) == 0  # too few tokens
+    alike = table_BR[:1].expand(2, -1)
+    assert shared_pages(alike, positions_B1[:2], 16, 176) == 10  # never all pages: the newest key is apart

@@ -149,3 +149,12 @@ def test_mixture_numbers() -> None:
     assert (mixture.sparsity, mixture.activation_ratio, mixture.granularity) == (48, 8 / 384, 7)
     assert count(preset("gpt-oss-120b")).mixtures["full"].granularity == 2
     assert count(preset("qwen3-next-80b-a3b")).mixtures["full"].granularity == 8
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_further_heads_are_counted(tied: bool) -> None:
+    changes = {"tied_embeddings": tied, "heads": ("reward", "value")}
+    config = with_vocabulary(MINIS[0].model).model_copy(update=changes)
+    with torch.device("meta"):
+        built = sum(parameter.numel() for parameter in Transformer(config).parameters())
+    assert count(config).counted(("body", "embedding", "head", "multi_token")) == built

@@ -1,0 +1,56 @@
+"""Options of merging checkpoints (merge_methods.py)."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from ingot.workspace.config import Config
+
+Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties"]
+OF_TWO: tuple[Method, ...] = ("slerp",)
+WITHOUT_BASE: tuple[Method, ...] = ("linear", "slerp")
+SPARSE: tuple[Method, ...] = ("ties", "dare_linear", "dare_ties")
+
+
+class MergeConfig(Config):
+    """How several checkpoints of one architecture become one."""
+
+    method: Method = Field(
+        "linear",
+        description="linear: mean; slerp: on the arc between two; the others add differences from a base: task_arithmetic as "
+        "they are, ties the largest of them where signs agree, dare_* random ones",
+    )
+    weights: tuple[float, ...] = Field((), description="of the models in their order; none: all are 1")
+    base: str | None = Field(
+        None, description="the name of the input from which differences are taken; it is not merged itself"
+    )
+    t: float = Field(0.5, ge=0, le=1, description="slerp: 0 is the first model, 1 the second")
+    density: float = Field(0.5, gt=0, le=1, description="ties, dare_*: the share of each difference that is kept")
+    rescale: Literal["norm", "density"] = Field(
+        "norm",
+        description="dare_*: what is kept grows so that the difference's L1 norm stays (mergekit), or by 1/density (the paper)",
+    )
+    normalise: bool | None = Field(
+        None, description="divide by the weights that count; null: linear and ties do, the others do not (mergekit)"
+    )
+    scale: float = Field(1.0, description="factor on the merged difference (λ)")
+    last: int | None = Field(
+        None,
+        gt=1,
+        description="merge the last so many checkpoints that one stage kept (checkpoints.keep_every), its end included",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.method in OF_TWO and self.weights:
+            raise ValueError("weights: slerp goes from the first model to the second by t")
+        if self.method == "linear" and self.weights and sum(self.weights) == 0 and self.normalised:
+            raise ValueError("weights: their sum is 0, and a mean divides by it")
+        return self
+
+    @property
+    def normalised(self) -> bool:
+        """`normalise`, decided."""
+        return self.method in ("linear", "ties") if self.normalise is None else self.normalise
