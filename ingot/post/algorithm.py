@@ -4,9 +4,11 @@ The trainer knows no algorithms. An algorithm is one file in post/algorithms/, o
 (`algorithm: my_algo.py:Cispo`). Of what it stamps, by the stage that names it:
 
     sft       conversations        `weight` on the assistant's tokens
-    prefer    pairs of answers     `chosen`, `rejected`, `weight` on the chosen one, `reference_logprob`
-    rl        scored samples       `advantage`, `response_mask`, `sampled_logprob`, and `reference_logprob` if it wants one
-    distill   samples              the same, with a teacher
+    prefer    pairs of answers     `chosen`, `rejected`, `weight` on the chosen one, `reference_logprob` if it wants one
+              single answers       the same, and `reference_point`
+    reward    answers              at their ends: `chosen`, `rejected`, `margin`; or `rated`, `score`
+    rl        scored samples       `advantage`, `response_mask`, `sampled_logprob`, `old_logprob`, `reference_logprob`
+    distill   samples              the same, with a teacher; or `response_mask` and the teacher's distributions, on any text
 
 Files of algorithms import torch inside their methods: a recipe that names one is read without torch.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import importlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,7 +27,10 @@ from ingot.envs.episode import Episode
 from ingot.workspace.kinds import Kind, Kinds, Of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ingot.model.transformer import Transformer
+    from ingot.train.divergence import Divergence
     from ingot.train.terms import LossTerm
 
 
@@ -49,6 +54,12 @@ class Samples:
     group: int
     frozen_logprobs: Callable[[], list[list[float]]]
     """The log-probability of every token by the frozen model: the teacher, or the reference if the algorithm wants one."""
+    old_logprobs: Callable[[], list[list[float]]]
+    """log π_old: by the policy that the updates on these samples begin with; the sampler's, if that is the same."""
+    values: Callable[[], list[list[float]]]
+    """What the value head expects before every token, if the algorithm has one."""
+    limit: int
+    """The most tokens of a turn."""
 
 
 Stamped = tuple[list[list[float]], dict[str, float]]
@@ -65,19 +76,45 @@ class SampledAlgorithm(Algorithm):
         """Whether a term reads `reference_logprob`: then the input checkpoint is kept in memory beside the policy."""
         return False
 
+    @property
+    def replaces_reference(self) -> bool:
+        """Whether a later policy takes the reference's place during the run."""
+        return False
+
+    @property
+    def wants_old(self) -> bool:
+        """Whether a term reads `old_logprob`, where a batch of samples has more than one update."""
+        return False
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Further heads on the model that terms read; those that a checkpoint does not have begin at 0."""
+        return ()
+
+    def learns_from(self, episode: Episode) -> bool:
+        """Whether the loss has this answer in it; nothing is learnt where the environment failed."""
+        return not episode.failed
+
+    def streams(self, samples: Samples) -> tuple[dict[str, list[list[float]]], dict[str, float]]:
+        """All that is stamped on tokens, stream by stream; by default the advantage."""
+        rows, metrics = self.advantages(samples)
+        return {"advantage": rows}, metrics
+
     @abstractmethod
     def advantages(self, samples: Samples) -> Stamped:
         """The advantage of every token. Called in every process with all samples of the step; must give the same in each."""
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
         """The clipped policy gradient."""
-        from ingot.train.terms import PolicyGradient
+        from ingot.train.policy_gradient import PolicyGradient
 
         return [PolicyGradient()]
 
 
 class RlAlgorithm(SampledAlgorithm):
     """An algorithm of an `rl` stage."""
+
+    dynamic: ClassVar[bool] = False  # dynamic sampling is part of it
 
     def reward(self, episode: Episode) -> float:
         """What an answer earns: by default what its task's verifier says."""
@@ -90,12 +127,42 @@ class DistillAlgorithm(SampledAlgorithm):
     rewarded: ClassVar[bool] = False
 
 
+class DivergenceAlgorithm(DistillAlgorithm):
+    """One that compares whole distributions: it learns from any text, whoever wrote it, and stamps nothing on tokens."""
+
+    @property
+    def likeliest(self) -> int | None:
+        """How many of the teacher's likeliest tokens it compares; None: all, from the teacher's hidden states."""
+        return None
+
+    @abstractmethod
+    def divergence(self, heads: Mapping[str, Callable[[Tensor], Tensor]]) -> Divergence:
+        """The loss term; `heads` make logits of the teachers' hidden states (none if `likeliest` is a number)."""
+
+    def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
+        return [self.divergence({})]
+
+    def advantages(self, samples: Samples) -> Stamped:
+        return [[0.0] * episode.length for episode in samples.episodes], {}
+
+
 class PairAlgorithm(Algorithm):
     """An algorithm of a `prefer` stage."""
+
+    wants_reference: ClassVar[bool] = (
+        True  # a term reads `reference_logprob`: log-probabilities of the input checkpoint
+    )
+    paired: ClassVar[bool] = True  # it compares two answers to one prompt; otherwise it takes single ones, good or bad
 
 
 class SftAlgorithm(Algorithm):
     """An algorithm of an `sft` stage."""
+
+
+class RewardAlgorithm(Algorithm):
+    """An algorithm of a `reward` stage."""
+
+    paired: ClassVar[bool] = True  # it compares two answers; false: answers have scores
 
 
 class Algorithms(Kinds[Of]):
@@ -113,4 +180,5 @@ class Algorithms(Kinds[Of]):
 RL = Algorithms(RlAlgorithm, "RL algorithm")  # type: ignore[type-abstract]
 DISTILL = Algorithms(DistillAlgorithm, "distillation algorithm")  # type: ignore[type-abstract]
 PREFER = Algorithms(PairAlgorithm, "preference algorithm")  # type: ignore[type-abstract]
+REWARD = Algorithms(RewardAlgorithm, "algorithm of reward models")  # type: ignore[type-abstract]
 SFT = Algorithms(SftAlgorithm, "SFT algorithm")  # type: ignore[type-abstract]

@@ -27,8 +27,8 @@ from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
-from ingot.post.config import PreferConfig
 from ingot.post.policy import chat_format
+from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import ALONE, Processes
 from ingot.post.resumable import Resumable
 from ingot.tokens.chat import Message, ToolCall

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import math
 import random
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
+from ingot.envs.tools.find import find_tools
+from ingot.envs.tools.tool import schemas
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, split_rows
 from ingot.train.source import Source
 from ingot.workspace.errors import DataError
+
+CHAT_TOOLS = ("calculator",)  # what `ingot chat` offers unless it is told otherwise
 
 
 def task_conversations(
@@ -37,7 +42,7 @@ def task_conversations(
     tasks = TaskMix(mix)
     rng = random.Random(f"follow/{seed}")
     generated = tasks.generate(seed, count, "train")
-    every = _tools(generated)
+    every = _tools(generated) or schemas(find_tools(CHAT_TOOLS).values())
     conversations: list[TokenSequence] = []
     newest: dict[bool, Opened] = {}  # by the mode of thinking
     for task in generated:
@@ -116,12 +121,12 @@ class ShuffledPool:
 
     def __init__(self, size: int, seed: int) -> None:
         self.size, self.seed = size, seed
-        self._pass, self._order = -1, list[int]()
+        self._pass, self._order = -1, array("q")  # eight bytes an item: there may be millions
 
     def __getitem__(self, index: int) -> int:
         number, place = divmod(index, self.size)
         if number != self._pass:
-            self._pass, self._order = number, list(range(self.size))
+            self._pass, self._order = number, array("q", range(self.size))
             random.Random(f"pool/{self.seed}/{number}").shuffle(self._order)
         return self._order[place]
 

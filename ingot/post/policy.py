@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
@@ -13,8 +14,10 @@ from ingot.post.resumable import Resumable
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.packing import make_batch
+from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
 from ingot.train.logprobs import score
+from ingot.train.terms import NOTHING_MORE, Scored, Wants
 from ingot.workspace.errors import ArtifactError
 
 ROWS = 16
@@ -24,11 +27,16 @@ PLACES = 1 << 24
 
 def chat_format(model: Transformer) -> ChatFormat:
     """The chat format of the model's tokenizer."""
+    return ChatFormat(chat_tokenizer(model))
+
+
+def chat_tokenizer(model: Transformer) -> Tokenizer:
+    """The model's tokenizer, which must be there."""
     if model.tokenizer is None:
         raise ArtifactError(
             "the checkpoint has no tokenizer", fix="use a checkpoint that Ingot wrote, or import one with it"
         )
-    return ChatFormat(model.tokenizer)
+    return model.tokenizer
 
 
 def sequence_logprobs(
@@ -45,14 +53,37 @@ def sequence_logprobs(
     computed again.
     """
 
+    def numbers(scored: Scored) -> Tensor:
+        return scored.logprobs
+
     def score_run(run: slice, between: Between) -> list[list[float]]:
-        parts = _countable(sequences[run])
-        return [row for part in parts for row in _logprobs(model, part, capacity, temperature, between)]
+        parts = countable(sequences[run])
+        return [row for part in parts for row in _scored(model, part, capacity, numbers, between, temperature)]
 
     return processes.share(len(sequences), score_run, saved)
 
 
-def _countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
+def head_values(
+    model: Transformer,
+    head: str,
+    sequences: Sequence[TokenSequence],
+    capacity: int,
+    processes: Processes = ALONE,
+) -> list[list[float]]:
+    """What a further head of the model gives before every token: read where the token is predicted."""
+    wants = Wants(heads=(head,))
+
+    def numbers(scored: Scored) -> Tensor:
+        return scored.heads[head]
+
+    def score_run(run: slice, between: Between) -> list[list[float]]:
+        parts = countable(sequences[run])
+        return [row for part in parts for row in _scored(model, part, capacity, numbers, between, wants=wants)]
+
+    return processes.share(len(sequences), score_run)
+
+
+def countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
     """The sequences in parts of fewer than PLACES tokens."""
     part, total = list[TokenSequence](), 0
     for sequence in sequences:
@@ -66,8 +97,14 @@ def _countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequenc
 
 
 @torch.no_grad()
-def _logprobs(
-    model: Transformer, sequences: Sequence[TokenSequence], capacity: int, temperature: float, between: Between
+def _scored(
+    model: Transformer,
+    sequences: Sequence[TokenSequence],
+    capacity: int,
+    numbers: Callable[[Scored], Tensor],
+    between: Between,
+    temperature: float = 1.0,
+    wants: Wants = NOTHING_MORE,
 ) -> list[list[float]]:
     """Every token is stamped with its index among all tokens, so that its number is found in whatever row it was scored."""
     result = [[0.0] * len(sequence.tokens) for sequence in sequences]
@@ -82,8 +119,8 @@ def _logprobs(
     values = torch.zeros(total, dtype=torch.float32)
     for batch in split_rows(make_batch(numbered, capacity), ROWS):
         between()
-        scored = score(model, batch.to(model.embedding.weight.device), temperature)
-        values[scored.streams["place"].long().cpu()] = scored.logprobs.float().cpu()
+        scored = score(model, batch.to(model.embedding.weight.device), temperature, wants=wants)
+        values[scored.streams["place"].long().cpu()] = numbers(scored).float().cpu()
     for row, start in zip(result, starts, strict=True):
         row[1:] = values[start + 1 : start + len(row)].tolist()
     return result

@@ -21,12 +21,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ingot.checkpoints.checkpoint import load_model
+import torch
+
+from ingot.checkpoints.checkpoint import open_model
+from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between, work_together
 from ingot.post.resumable import Resumable
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device
+from ingot.train.lora import adapt
 from ingot.train.parallel.apply import gather_weights
 from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import Layout, make_layout
@@ -36,6 +40,7 @@ from ingot.workspace.errors import ArtifactError
 from ingot.workspace.interrupt import StopSignal
 
 Result = TypeVar("Result")
+Change = Callable[[StoredModel], StoredModel]
 
 
 class Processes:
@@ -87,11 +92,12 @@ class Processes:
         """What `work` returns in the first process, which alone does it."""
         return self.ranks.once(work)
 
-    def whole(self, model: Transformer, checkpoint: Path) -> Transformer:
+    def whole(self, model: Transformer, checkpoint: Path, change: Change = lambda stored: stored) -> Transformer:
         """What is sampled from: the model that is trained, or a whole copy where that is divided, as in the checkpoint."""
         if self.layout is None:
             return model
-        return load_model(checkpoint, device=self.layout.mesh.device_type).requires_grad_(requires_grad=False)
+        copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type)
+        return copied.requires_grad_(requires_grad=False)
 
     def renew(self, whole: Transformer, model: Transformer) -> None:
         """Bring what is sampled from to the weights of the trained model."""
@@ -103,7 +109,7 @@ ALONE = Processes()
 
 
 def begin(
-    config: TrainingConfig, checkpoint: Path
+    config: TrainingConfig, checkpoint: Path, seed: int, change: Change = lambda stored: stored
 ) -> tuple[Layout | None, Transformer, Callable[[Transformer], None] | None]:
     """The layout of a stage, the model that it trains, and what fills that where it is divided (train/start.py).
 
@@ -111,7 +117,9 @@ def begin(
     """
     device = choose_device(config.device)
     layout = make_layout(config.mesh, device)
-    model, fill = start_from(checkpoint, device)
+    packed = config.lora is not None and config.lora.base != "float32"
+    where = torch.device("cpu") if packed else device  # unpacked it may not fit the device
+    model, fill = start_from(checkpoint, where, change)
     if model.tokenizer is None:
         raise ArtifactError(
             "the checkpoint has no tokenizer",
@@ -119,4 +127,5 @@ def begin(
             fix="use a checkpoint that Ingot wrote, or import one with its tokenizer",
         )
     check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
-    return layout, model, fill
+    fill = adapt(model, fill, config.lora, config.mesh, checkpoint, seed)
+    return layout, model.to(device) if packed and layout is None else model, fill

@@ -6,20 +6,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingot.post.config import RlConfig
-from ingot.post.sampling import SampledSource
+from ingot.checkpoints.heads import with_head
+from ingot.checkpoints.stored_model import StoredModel
+from ingot.post.reward_model import find_judge
+from ingot.post.rl_source import RlSource
+from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
+from ingot.train.device import choose_device
+from ingot.train.terms import CrossEntropy, LossTerm
 from ingot.workspace.stage import StageFolder
 
 
 class Rl(PostStage[RlConfig]):
-    """Samples of the policy, step by step."""
+    """Samples of the policy, batch by batch."""
 
-    def source(self) -> SampledSource:
-        whole = self.processes.whole(self.model, self.inputs["checkpoint"])
-        source = SampledSource(self.model, self.config, self.folder, self.processes, whole)
+    def change(self, stored: StoredModel) -> StoredModel:
+        for head in self.config.algorithm.heads:
+            stored = with_head(stored, head, self.folder.seed)
+        return stored
+
+    def source(self) -> RlSource:
+        whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change)
+        judge = find_judge(self.inputs, self.model, choose_device(self.config.device), self.config.reward_model_weight)
+        source = RlSource(self.model, self.config, self.folder, self.processes, whole, judge)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
         return source
+
+    def terms(self) -> list[LossTerm]:
+        kept = [] if self.config.ptx is None else [CrossEntropy("ptx", self.config.ptx.weight)]
+        return [*super().terms(), *kept]
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))

@@ -1,10 +1,11 @@
-"""Training on the policy's own samples: RL and distillation differ only in the advantage they give to each token.
+"""Training on the policy's own samples: RL and distillation differ only in what they stamp on each token.
 
 Step s samples tasks drawn with seed (stage seed, s) from the weights of step s, stamps every sampled token with an
-advantage, and hands the episodes to the trainer as they are: tokens are never decoded and encoded again. One optimizer
-step per batch of samples, so the policy π that is updated is the sampler μ; their ratio is therefore 1 for every token, and
-a run where it is not has a sampler that computes something else than the trainer. The mean ratio alone cannot show this:
-the expectation of π/μ over what μ samples is 1 for any two distributions. So the divergence of the two is checked as well.
+advantage, and hands the episodes to the trainer as they are: tokens are never decoded and encoded again. In the first update on
+a batch of samples the policy π is the sampler μ; their ratio is therefore 1 for every token, and a run where it is not has a
+sampler that computes something else than the trainer. The mean ratio alone cannot show this: the expectation of π/μ over what μ
+samples is 1 for any two distributions. So the divergence of the two is checked as well. RL may make several updates on a batch
+(rl_source.py); then only the first has that ratio, as the versions of its tokens say.
 
 Several processes share the sampling (processes.py); each makes the batches of the whole step and trains on its share of them.
 """
@@ -12,10 +13,8 @@ Several processes share the sampling (processes.py); each makes the batches of t
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,32 +26,45 @@ from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
 from ingot.inference.engine import Engine
-from ingot.model.transformer import Transformer
-from ingot.post.algorithm import SampledAlgorithm, Samples, Stamped
+from ingot.model.lora import adapters_off
+from ingot.model.transformer import VALUE_HEAD, Transformer
+from ingot.post.algorithm import SampledAlgorithm, Samples
 from ingot.post.barrier import Between
-from ingot.post.config import DistillConfig, RlConfig
 from ingot.post.conversations import pack_groups
-from ingot.post.policy import chat_format, sequence_logprobs
+from ingot.post.policy import chat_format, head_values, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
+from ingot.post.reward_model import Judge
+from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.stamping import Rows, training_sequences
+from ingot.post.trajectories import Trajectories, describe
 from ingot.tokens.batch import Batch, TokenSequence
-from ingot.tokens.tokenizer import THINK_START, Tokenizer
+from ingot.tokens.syntax import Syntax
+from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import deal
-from ingot.train.device import choose_device, choose_precision
+from ingot.train.device import choose_device, choose_precision, precision_context
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.files import write_text
 from ingot.workspace.stage import StageFolder
 
 RATIO_TOLERANCE = 0.02
 DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by the trainer's precision
-RECORDED = 16  # episodes kept of a recorded step
+ATTEMPT = 1_000_000_007  # between the seeds of two attempts of a step
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Samples that are stamped: the episodes, and the training sequences of each."""
+
+    episodes: Sequence[Episode]
+    sequences: Sequence[Sequence[TokenSequence]]
+    metrics: dict[str, float]
 
 
 class SampledSource(Source):
     """Samples a step's tasks and stamps what the algorithm says.
 
     `whole` is what is sampled from: `model` itself, unless several processes divide that. `frozen` is the teacher; without one it
-    is a copy of `whole` where the algorithm wants a reference.
+    is a copy of `whole` where the algorithm wants a reference. `judge` may change what episodes earn (reward_model.py).
     """
 
     def __init__(
@@ -63,94 +75,126 @@ class SampledSource(Source):
         processes: Processes = ALONE,
         whole: Transformer | None = None,
         frozen: Transformer | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self.model, self.config, self.group, self.folder = model, config, config.group, folder
         self.algorithm: SampledAlgorithm = config.algorithm
-        self.processes, self.whole = processes, whole or model
+        self.processes, self.whole, self.judge = processes, whole or model, judge
         self.chat = chat_format(model)
         self.mix, self.tools = TaskMix(config.tasks), find_tools(config.tools)
         slots = -(-config.prompts_per_step * self.group // processes.size)
         self.engine = Engine(self.whole, slots=slots, length=config.sequence_length)
-        self._recording = False  # whether this process has written a record yet
+        self.trajectories = Trajectories(folder.path / "trajectories.jsonl", self.chat.tokenizer)
         self.frozen = frozen
         if frozen is None and self.algorithm.wants_reference:
-            self.frozen = copy.deepcopy(self.whole)
-        self.tolerance = DIVERGENCE_TOLERANCE[choose_precision(config.precision, choose_device(config.device))]
+            # with adapters the reference is the model without them, unless a later policy is to take its place
+            without = self.whole is model and model.lora is not None and not self.algorithm.replaces_reference
+            self.frozen = self.whole if without else copy.deepcopy(self.whole)
+        self.device = choose_device(config.device)
+        self.dtype = choose_precision(config.precision, self.device)
+        self.tolerance = DIVERGENCE_TOLERANCE[self.dtype]
+        self.sampling_temperature = config.temperature
+        self.limit = config.max_new_tokens
 
-    def advantages(self, episodes: Sequence[Episode]) -> Stamped:
-        """What the algorithm stamps on every token, and its metrics."""
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        sequences, metrics = self.sequences(step)
+        sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
+        return deal(pack_groups([[each] for _, each in sequences], *sizes), rank, world), metrics
+
+    def sequences(self, step: int) -> tuple[list[tuple[Task, TokenSequence]], dict[str, float]]:
+        """What the policy of the step samples, stamped, each sequence with its task; and metrics."""
+        made = self.collect(step)
+        pairs = zip(made.episodes, made.sequences, strict=True)
+        return [(each.task, sequence) for each, listed in pairs for sequence in listed], made.metrics
+
+    def collect(self, step: int) -> Collected:
+        """Sample, and stamp what was sampled."""
+        self.processes.renew(self.whole, self.model)
+        self.engine.update(None, version=step)
+        episodes, metrics = self.draw(step)
+        _check_room(episodes, self.config.sequence_length)
+        streams, found = self.streams(episodes)
+        if -step % self.config.record_every < self.config.updates_per_batch:
+            self.processes.once(lambda: self.trajectories.record(step, episodes, streams["advantage"]))
+        sequences = training_sequences(episodes, streams, self.group, self.algorithm)
+        return Collected(episodes, sequences, metrics | found)
+
+    def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
+        """The episodes of a step, `group` of each task after each other, and metrics of them."""
+        prompts = self.config.prompts_per_step
+        tasks = self.mix.generate(step_seed(self.folder.seed, step), prompts, "train", first=step * prompts)
+        episodes = self.sample([task for task in tasks for _ in range(self.group)], step)
+        return episodes, describe(episodes)
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+        """Scored episodes of the current policy, one for every task; another `attempt` draws others."""
+        seed = step_seed(self.folder.seed, step) + attempt * ATTEMPT
+
+        def sample_run(run: slice, between: Between) -> list[Episode]:
+            episodes = rollout(
+                tasks,
+                self.engine,
+                self.chat,
+                self.mix.kinds,
+                drawing=Drawing(self.sampling_temperature, seed=seed),
+                limits=Limits(self.limit, self.config.sequence_length),
+                tools=self.tools,
+                only=run,
+                between=between,
+            )
+            return episodes if self.judge is None else self.judge(episodes)
+
+        return self.processes.share(len(tasks), sample_run)
+
+    def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
+        """What is stamped on every token, by stream, and metrics of the algorithm."""
         if self.algorithm.rewarded:
             _check_reachable(episodes, self.chat.tokenizer)
-        samples = Samples(episodes, self.group, lambda: self._frozen_logprobs(episodes))
-        return self.algorithm.advantages(samples)
+        several = self.config.updates_per_batch > 1
+        old = self.old_logprobs(episodes) if several and self.algorithm.wants_old else None
+        samples = Samples(
+            episodes,
+            self.group,
+            frozen_logprobs=lambda: self.frozen_logprobs(episodes),
+            old_logprobs=lambda: old or [each.logprobs() for each in episodes],
+            values=lambda: self.values(episodes),
+            limit=self.limit,
+        )
+        streams, metrics = self.algorithm.streams(samples)
+        if old is not None:
+            streams["old_logprob"] = old
+        if self.algorithm.wants_reference:
+            streams["reference_logprob"] = self.frozen_logprobs(episodes)
+        return streams, metrics
 
-    def _frozen_logprobs(self, episodes: Sequence[Episode]) -> list[list[float]]:
+    def frozen_logprobs(self, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token by the teacher or the reference."""
         if self.frozen is None:
             raise CheckFailed(
                 f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
                 place=str(self.folder.path),
                 fix="let its property wants_reference be true",
             )
-        sequences = [TokenSequence(segment.tokens()) for each in episodes for segment in each.segments]
-        options = self.config.sequence_length, self.config.temperature, self.processes
-        rows = iter(sequence_logprobs(self.frozen, sequences, *options))
-        return [[value for _ in each.segments for value in next(rows)] for each in episodes]
+        if self.frozen is not self.whole:
+            return self.logprobs_by(self.frozen, episodes)
+        with adapters_off(self.whole):
+            return self.logprobs_by(self.whole, episodes)
 
-    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
-        self.processes.renew(self.whole, self.model)
-        self.engine.update(None, version=step)
-        prompts = self.config.prompts_per_step
-        tasks = self.mix.generate(step_seed(self.folder.seed, step), prompts, "train", first=step * prompts)
-        episodes = self.sample([task for task in tasks for _ in range(self.group)], step)
-        _check_room(episodes, self.config.sequence_length)
-        advantages, metrics = self.advantages(episodes)
-        if step % self.config.record_every == 0:
-            self.processes.once(lambda: self._record(step, episodes, advantages))
-        sequences = [each for pair in zip(episodes, advantages, strict=True) for each in training_sequences(*pair)]
-        if self.algorithm.wants_reference:  # the prompt need not pass through the head: 0 there
-            rows = [
-                part
-                for each, row in zip(episodes, self._frozen_logprobs(episodes), strict=True)
-                for part in each.split(row)
-            ]
-            pairs = zip(sequences, rows, strict=True)
-            sequences = [
-                s.with_stream("reference_logprob", _masked(row, s.streams["response_mask"])) for s, row in pairs
-            ]
-        sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
-        batches = pack_groups([[s] for s in sequences], *sizes)
-        return deal(batches, rank, world), metrics | describe(episodes)
+    def old_logprobs(self, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token by the policy as it is, in the trainer's precision."""
+        with precision_context(self.device, self.dtype):
+            return self.logprobs_by(self.whole, episodes)
 
-    def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
-        """Scored episodes of the current policy, one for every task."""
+    def logprobs_by(self, model: Transformer, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token of every episode by a whole model."""
+        options = self.config.sequence_length, self.sampling_temperature, self.processes
+        return _by_episode(episodes, sequence_logprobs(model, _plain(episodes), *options))
 
-        def sample_run(run: slice, between: Between) -> list[Episode]:
-            return rollout(
-                tasks,
-                self.engine,
-                self.chat,
-                self.mix.kinds,
-                drawing=Drawing(self.config.temperature, seed=step_seed(self.folder.seed, step)),
-                limits=Limits(self.config.max_new_tokens, self.config.sequence_length),
-                tools=self.tools,
-                only=run,
-                between=between,
-            )
-
-        return self.processes.share(len(tasks), sample_run)
-
-    def _record(self, step: int, episodes: Sequence[Episode], advantages: list[list[float]]) -> None:
-        """Append the step's record. The first one of a process replaces those of steps that run again after a resume."""
-        assert self.model.tokenizer is not None
-        path = self.folder.path / "trajectories.jsonl"
-        rows = zip(episodes[:RECORDED], advantages, strict=False)
-        made = [json.dumps(each.to_record(step, self.model.tokenizer, row), ensure_ascii=False) for each, row in rows]
-        if not self._recording:
-            write_text(path, "".join(f"{line}\n" for line in [*_lines_before(path, step), *made]))
-        else:
-            with path.open("a", encoding="utf-8") as file:
-                file.write("".join(f"{line}\n" for line in made))
-        self._recording = True
+    def values(self, episodes: Sequence[Episode]) -> Rows:
+        """What the value head says before every token."""
+        with precision_context(self.device, self.dtype):
+            options = self.config.sequence_length, self.processes
+            return _by_episode(episodes, head_values(self.whole, VALUE_HEAD, _plain(episodes), *options))
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
         """After a step: the trainer must have seen the probabilities that the sampler reported."""
@@ -158,8 +202,10 @@ class SampledSource(Source):
             raise CheckFailed(
                 f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
                 place=str(self.folder.path),
-                fix="let a term derive from PolicyGradient (train/terms.py), which logs them",
+                fix="let a term derive from PolicyGradient (train/policy_gradient.py), which logs them",
             )
+        if metrics.get("staleness", 0.0) > 0:  # the policy has been updated since these tokens were sampled
+            return {}
         ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
         if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
             raise CheckFailed(
@@ -171,28 +217,25 @@ class SampledSource(Source):
         return {}
 
 
-def training_sequences(episode: Episode, advantages: Sequence[float]) -> list[TokenSequence]:
-    """One sequence for each segment. Of an episode whose environment failed nothing is learnt: its mask is 0."""
-    sequences = []
-    for segment, row in zip(episode.segments, episode.split(advantages), strict=True):
-        mask = [0.0 if episode.failed else float(one) for one in segment.sampled()]
-        streams = {"response_mask": mask, "advantage": _masked(row, mask), "sampled_logprob": segment.logprobs()}
-        sequences.append(TokenSequence(segment.tokens(), streams))
-    return sequences
+def _plain(episodes: Sequence[Episode]) -> list[TokenSequence]:
+    return [TokenSequence(segment.tokens()) for each in episodes for segment in each.segments]
 
 
-def _masked(row: list[float], mask: Sequence[float]) -> list[float]:
-    return [value * one for value, one in zip(row, mask, strict=True)]
+def _by_episode(episodes: Sequence[Episode], rows: Rows) -> Rows:
+    """Rows of segments as rows of whole episodes."""
+    waiting = iter(rows)
+    return [[value for _ in each.segments for value in next(waiting)] for each in episodes]
 
 
 def _check_reachable(episodes: Sequence[Episode], tokenizer: Tokenizer) -> None:
-    """Fail if a task asks for a trace of a model that has no token for one: no answer could ever earn anything."""
+    """Fail if a task asks for a trace of a model whose template has none: no answer could ever earn anything."""
     asking = next((each.task for each in episodes if each.task.thinking), None)
-    if asking is not None and THINK_START not in tokenizer.special:
+    if asking is not None and not Syntax.of(tokenizer.chat_template or "", tokenizer.special).thinks:
         raise CheckFailed(
-            f"the task asks for thinking, but the model has no token {THINK_START}: every answer would earn 0",
+            "the task asks for thinking, but the model's chat template has no traces: every answer would earn 0",
             place=asking.id,
-            fix="choose tasks without it (no_think, or calculator with thinking: false), or a model that has the token",
+            fix="choose tasks without it (no_think, or calculator with thinking: false), or a template that has them: "
+            "`ingot model template`",
         )
 
 
@@ -210,33 +253,3 @@ def _check_room(episodes: Sequence[Episode], length: int) -> None:
 def step_seed(seed: int, step: int) -> int:
     """The seed of a step's tasks and samples."""
     return seed * 1_000_003 + step
-
-
-def _lines_before(path: Path, step: int) -> list[str]:
-    """The lines of a record of the steps before this one; a torn last line of a killed process is left out."""
-    kept = []
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    for line in text.split("\n"):
-        with suppress(json.JSONDecodeError):
-            if json.loads(line)["step"] < step:
-                kept.append(line)
-    return kept
-
-
-def describe(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What the samples of a step looked like on average, without those whose environment failed; these are counted."""
-    known = [each for each in episodes if not each.failed]
-    if not known:
-        raise CheckFailed(
-            f"the environment failed in every episode of the step: {episodes[0].score.error}",
-            place=episodes[0].task.kind,
-            fix="try it with `ingot env test`",
-        )
-    count = len(known)
-    return {
-        "reward": sum(each.score.reward for each in known) / count,
-        "correct_share": sum(each.score.correct for each in known) / count,
-        "format_share": sum(each.score.format_ok for each in known) / count,
-        "response_length": sum(each.sampled_count for each in known) / count,
-        "failed_episodes": float(len(episodes) - count),
-    }

@@ -12,13 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
+from ingot.checkpoints.stored_model import StoredModel
+from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import Processes, begin
+from ingot.post.reward_config import RewardConfig
+from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.sft_config import SftConfig
 from ingot.train.loop import AfterStep, Trainer
 from ingot.train.source import Source
+from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 
-Options = TypeVar("Options", SftConfig, PreferConfig, RlConfig, DistillConfig)
+Options = TypeVar("Options", SftConfig, PreferConfig, RewardConfig, RlConfig, DistillConfig)
 FIFTH = 5  # of the steps, at the beginning and at the end, are averaged for a summary
 
 
@@ -31,7 +36,11 @@ class PostStage(ABC, Generic[Options]):
     def __init__(self, config: Options, inputs: Mapping[str, Path], folder: StageFolder) -> None:
         self.config: Options = config
         self.inputs, self.folder = inputs, folder
-        self.layout, self.model, self.fill = begin(config, inputs["checkpoint"])
+        self.layout, self.model, self.fill = begin(config, inputs["checkpoint"], folder.seed, self.change)
+
+    def change(self, stored: StoredModel) -> StoredModel:
+        """The model that is trained, if it has more parts than the input checkpoint."""
+        return stored
 
     @cached_property
     def processes(self) -> Processes:
@@ -46,12 +55,16 @@ class PostStage(ABC, Generic[Options]):
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         """What the stage tells of its result; `last` are the metrics of the last step."""
 
+    def terms(self) -> list[LossTerm]:
+        """What the loss is; asked for after the source is made."""
+        return self.config.algorithm.terms(self.model, self.config)
+
     def run(self) -> dict[str, Any]:
         """Train; makes a checkpoint."""
         source = self.source()
         trainer = Trainer(
             self.model,
-            self.config.algorithm.terms(self.model, self.config),
+            self.terms(),
             source,
             self.config,
             self.folder,

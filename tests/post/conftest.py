@@ -10,7 +10,7 @@ import torch
 
 from ingot.optim.config import AdamWConfig
 from ingot.post import sft
-from ingot.post.config import SftConfig
+from ingot.post.sft_config import SftConfig
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.progress import Progress

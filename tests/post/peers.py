@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
+from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from ingot.checkpoints.families.table import write_config
 from ingot.model.transformer import Transformer
@@ -96,6 +96,22 @@ def grpo_trainer(
         **options,
     )
     return GRPOTrainer(
+        sampler,
+        reward_funcs=lambda completions, **_: list(rewards),
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": "1 + 1"}] * len(rewards)),
+        processing_class=peer_tokenizer(tokenizer),
+    )
+
+
+def rloo_trainer(sampler: Any, tokenizer: Tokenizer, folder: Path, rewards: Sequence[float], **options: Any) -> Any:
+    """TRL's RLOO trainer for one batch with the given rewards; the reference is read as GRPO's is."""
+    sampler.save_pretrained(folder / "reference")
+    sampler.config._name_or_path = str(folder / "reference")
+    config = RLOOConfig(
+        output_dir=str(folder), per_device_train_batch_size=len(rewards), num_iterations=2, **PLAIN, **options
+    )
+    return RLOOTrainer(
         sampler,
         reward_funcs=lambda completions, **_: list(rewards),
         args=config,

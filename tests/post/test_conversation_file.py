@@ -47,21 +47,34 @@ def test_rows_become_sequences(tmp_path: Path, chat: ChatFormat) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("{oops", "not JSON"),
-        ([1], "no list `messages`"),
-        ({"conversation": []}, "no list `messages`"),
+        ("{oops", "the line is no JSON"),
+        ([1], "the line is no JSON object"),
+        ({"conversation": "x"}, "no list `conversation`"),
+        ({"dialogue": []}, "no known form of conversation has the keys dialogue"),
         ({"messages": {"role": "user"}}, "no list `messages`"),
         ({"messages": ["hello"]}, "message 0: not a mapping with a `role`"),
         ({"messages": [USER, {"content": "x"}]}, "message 1: not a mapping with a `role`"),
-        ({"messages": [{**USER, "role": "bot"}]}, "message 0: unknown role 'bot'"),
+        ({"messages": [{**USER, "role": "alien"}]}, "message 0: unknown role 'alien'"),
         ({"messages": [USER, ANSWER, {"role": "system", "content": "x"}]}, "message 2: a system turn after the first"),
-        ({"messages": [USER, {**ANSWER, "reasoning": "x"}]}, "message 1: unknown part 'reasoning'"),
-        ({"messages": [USER, {**ANSWER, "content": 144}]}, "message 1: `content` is not a text"),
-        ({"messages": [{**USER, "content": [{"type": "text", "text": "x"}]}, ANSWER]}, "0: `content` is not a text"),
-        ({"messages": [USER, {**ANSWER, "thinking": ["x"]}]}, "message 1: `thinking` is not a text"),
-        ({"messages": [USER, call('{"expression": "1"}')]}, "message 1: `tool_calls` is not a list of calls"),
-        ({"messages": [USER, {"role": "assistant", "tool_calls": [{"name": "x"}]}]}, "`tool_calls` is not a list"),
+        (
+            {"messages": [USER, {**ANSWER, "resoning": "x"}]},
+            "message 1: unknown part 'resoning'\n  fix: did you mean reas",
+        ),
+        ({"messages": [USER, {**ANSWER, "content": 144}]}, "message 1: `content` is neither a text nor"),
+        ({"messages": [{**USER, "content": [{"type": "image_url"}]}, ANSWER]}, "a part of the content is of the type"),
+        ({"messages": [{**USER, "images": ["a.png"]}, ANSWER]}, "message 0: `images`: only text is learnt"),
+        ({"messages": [USER, {**ANSWER, "thinking": ["x"]}]}, "message 1: the thinking trace is not a text"),
+        ({"messages": [USER, {**ANSWER, "weight": 0.5}]}, "message 1: `weight` is 0.5"),
+        ({"messages": [USER, {**ANSWER, "weight": 0}]}, "nothing of the conversation is learnt"),
+        ({"messages": [USER, call("{expression}")]}, "message 1: the arguments of calculator: not JSON"),
+        ({"messages": [USER, call([1])]}, "message 1: the arguments of calculator are no object"),
+        ({"messages": [USER, {"role": "assistant", "tool_calls": [{"arguments": {}}]}]}, "a tool call without a name"),
         ({"messages": [USER, {"role": "assistant", "tool_calls": "x"}]}, "`tool_calls` is not a list of calls"),
+        ({"messages": [USER, {**ANSWER, "content": "<think>12 times"}]}, "message 1: the thinking trace is not closed"),
+        ({"instruction": "x", "output": 3}, "`output` is not a text"),
+        ({"instruction": "x", "output": "y", "history": ["a"]}, "`history` is no list of pairs"),
+        ({"prompt": 3, "completion": "x"}, "`prompt` is neither a text nor a list of messages"),
+        ({"conversations": [], "chosen": {}, "rejected": {}}, "a preference pair, not a conversation"),
         ({"messages": [{**USER, "thinking": "x"}, ANSWER]}, "message 0: a user turn with thinking or tool calls"),
         ({"messages": [USER, {**ANSWER, "thinking": "x"}], "thinking": False}, "1: a thinking trace in a conversation"),
         ({"messages": [USER, ANSWER], "thinking": "no"}, "`thinking` of the row is 'no'"),
@@ -84,7 +97,9 @@ def test_a_broken_row_is_named(tmp_path: Path, chat: ChatFormat, row: Any, probl
 def test_bytes_that_are_no_text_are_named(tmp_path: Path, chat: ChatFormat) -> None:
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b'\n{"messages": [{"role": "user", "content": "caf\xe9"}]}\n')
-    with pytest.raises(DataError, match=r"latin\.jsonl:2: not UTF-8: .* at byte 46 of the line"):
+    with pytest.raises(
+        DataError, match=r"latin\.jsonl:2: the line is no JSON: 'utf-8' codec can't decode byte 0xe9 in position 46"
+    ):
         file_conversations(path, chat)
 
 

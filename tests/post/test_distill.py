@@ -16,16 +16,17 @@ from torch import Tensor
 from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
 from ingot.post import distill
-from ingot.post.config import DistillConfig
 from ingot.post.policy import sequence_logprobs
 from ingot.post.sampling import SampledSource
+from ingot.post.sampling_config import DistillConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.logprobs import score
-from ingot.train.terms import LossTerm, PolicyGradient, ReferenceDivergence, Scored
+from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.terms import LossTerm, Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.post.making import CONTEXT, SUMS, checkpoint_of, episode, nudged, tiny_model, with_logprobs
@@ -81,8 +82,8 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
     teacher = nudged(student, 0.05, seed=4)
     answers = every_answer(student)
     source = SampledSource(student, CONFIG, make_folder("distill"), frozen=teacher)
-    rows, _ = source.advantages(answers)
-    estimated = expected_gradient(student, PolicyGradient(), answers, [{"advantage": row} for row in rows])
+    stamped = [{"advantage": row} for row in source.streams(answers)[0]["advantage"]]
+    estimated = expected_gradient(student, PolicyGradient(), answers, stamped)
     exact = exact_gradient(student, teacher)
     assert exact.abs().max() > 0.01
     assert (estimated - exact).abs().max() < 1e-6
@@ -90,7 +91,7 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
         student.double(),
         teacher.double(),
     )  # in float32 the mean would show how the normaliser was rounded
-    _, metrics = SampledSource(student, CONFIG, make_folder("exact"), frozen=teacher).advantages(every_answer(student))
+    _, metrics = SampledSource(student, CONFIG, make_folder("exact"), frozen=teacher).streams(every_answer(student))
     with torch.no_grad():
         average = (next_token(student) - next_token(teacher)).mean().item()
     assert metrics["teacher_divergence"] == pytest.approx(average, rel=1e-4)

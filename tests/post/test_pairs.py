@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from ingot.envs.episode import Episode
-from ingot.post.pairs import Pair, PairSource, match, pair_sequences
+from ingot.post.own_pairs import best_and_worst, match
+from ingot.post.pairs import Pair, PairSource, Written, pair_sequences
+from ingot.post.prefer_config import PreferConfig
+from ingot.post.unpaired import mismatched
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.terms import Preference
-from ingot.workspace.errors import CheckFailed
+from ingot.train.preference import Preference
+from ingot.workspace.errors import CheckFailed, DataError
 from tests.post.making import CONTEXT, episode, random_tokens, tiny_model
 from tests.post.peers import llama
 
@@ -86,3 +92,46 @@ def test_a_pair_split_over_two_micro_batches_is_an_error() -> None:
     streams = {"chosen": torch.tensor([1.0, 2.0, 0.0]), "rejected": torch.tensor([0.0, 0.0, 1.0])}
     with pytest.raises(CheckFailed, match="split over two micro-batches"):
         Preference().denominator(streams)
+
+
+def test_best_against_worst() -> None:
+    """Rewards of any size; answers that earned the same are no pair, and neither is one that is much longer."""
+    rewards = {"a": 0.2, "b": 0.9, "c": 0.5, "d": 0.5, "e": 0.9, "f": -1.0}
+    answers = {name: answer(3, value) for name, value in rewards.items()}
+    names = {id(each): name for name, each in answers.items()}
+    found = [
+        (names[id(pair.chosen)], names[id(pair.rejected)]) for pair in best_and_worst(list(answers.values()), None)
+    ]
+    assert found == [("b", "f"), ("e", "a")]
+    assert best_and_worst([answer(3, 0.4), answer(5, 0.4)], None) == []
+    assert best_and_worst([answer(3, 1.0), answer(9, 0.0)], 5) == []
+    assert len(best_and_worst([answer(3, 1.0), answer(9, 0.0)], 6)) == 1
+
+
+def test_mismatched_answers_are_to_other_prompts() -> None:
+    """Both answers of a pair have one prompt: the answer beside is then no other one, and the next is taken."""
+    written = [Written([*prompt, *reply], [0] * len(prompt) + [1] * len(reply)) for prompt, reply in ANSWERED]
+    made = mismatched(written, longest=6)
+    assert [each.ids for each in made] == [[1, 2, 30], [1, 2, 30], [3, 11], [4, 4, 4, 4, 20, 21]]
+    assert [each.marks for each in made] == [[0, 0, 1], [0, 0, 1], [0, 1], [0, 0, 0, 0, 1, 1]]
+    with pytest.raises(DataError, match="all rows have the same prompt"):
+        mismatched(written[:2], longest=6)
+
+
+ANSWERED = [([1, 2], [10]), ([1, 2], [11]), ([3], [20, 21, 22]), ([4, 4, 4, 4], [30])]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pairs": {"strong": {"model": "m"}}}, "need both `strong` and `weak`"),
+        ({"pairs": {"strong": {"model": "m"}, "weak": {}}}, "give either `model`"),
+        ({"pairs": {"files": ("a",), "strong": {"model": "m"}, "weak": {"model": "m"}}}, "either from `files` or from"),
+        ({"pairs": {"files": ("a",), "refresh": 2}}, "`refresh` samples the model's own answers"),
+        ({"pairs": {"prompt_files": ("a",)}}, "answered by `strong` and `weak`"),
+        ({"pairs": {"refresh": 2}, "algorithm": "kto"}, "kto takes single answers"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PreferConfig.model_validate({"steps": 1, "sequence_length": 8, **options})

@@ -5,44 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from ingot.post.pairs import Pair, PairSource, pair_sequences
+from ingot.post.pairs import PairSource, pair_sequences
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.terms import CrossEntropy, Preference, Scored
+from ingot.train.preference import Preference
+from ingot.train.terms import CrossEntropy, Scored
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, episode, nudged, one_step, random_tokens, tiny_model
+from tests.post.making import CONTEXT, nudged, one_step, tiny_model
 from tests.post.peers import dpo_trainer, gradient_difference, llama
+from tests.post.preference_peers import make_pairs, padded
 
 BETA = 0.7
-LENGTHS = [(5, 9, 4), (12, 3, 3), (7, 1, 20), (30, 11, 6), (2, 8, 8)]  # prompt, chosen, rejected
-
-
-def make_pairs(size: int) -> list[Pair]:
-    generator = torch.Generator().manual_seed(5)
-    pairs = []
-    for prompt_length, *answers in LENGTHS:
-        prompt = random_tokens(prompt_length, size, generator)
-        tokens = [random_tokens(length, size, generator) for length in answers]
-        pairs.append(Pair(*(episode([("prompt", prompt), ("assistant", answer)]) for answer in tokens)))
-    return pairs
-
-
-def padded(pairs: list[Pair]) -> Any:
-    """The pairs as TRL's own collator batches them."""
-    rows = [
-        {
-            "prompt_ids": pair.chosen.nodes[0].tokens,
-            "chosen_ids": pair.chosen.nodes[1].tokens,
-            "rejected_ids": pair.rejected.nodes[1].tokens,
-        }
-        for pair in pairs
-    ]
-    return DataCollatorForPreference(pad_token_id=1)(rows)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
 from ingot.post import barrier
-from ingot.post.config import PreferConfig
+from ingot.post.prefer_config import PreferConfig
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.recipe.stages import StageKind
 from ingot.tokens.tokenizer import Tokenizer
@@ -49,14 +49,27 @@ COMMON: dict[str, Any] = {
 }
 SAMPLING: dict[str, Any] = {"prompts_per_step": 5, "group": 3, "max_new_tokens": 12, "record_every": 1}
 GRPO = {"algorithm": "grpo", "reference_weight": 0.05, "format_reward": 0.2}
+CRITIC = {"algorithm": "ppo", "ratio": "mean", "aggregation": "sequence", "format_reward": 0.2}
+ANSWERS: dict[str, Any] = {
+    "prompts": 30,
+    "samples": 5,
+    "max_new_tokens": 12,
+    "temperature": 2.0,
+    "batch_pairs": 5,
+}
 STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
     "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 7}),
-    "prefer": (
-        KINDS["prefer"],
-        {"prompts": 30, "samples": 5, "max_new_tokens": 12, "temperature": 2.0, "batch_pairs": 5},
-    ),
+    "prefer": (KINDS["prefer"], ANSWERS),
+    "online": (KINDS["prefer"], ANSWERS | {"pairs": {"refresh": 2}}),
+    "rated": (KINDS["prefer"], ANSWERS | {"algorithm": "kto", "batch_pairs": 9}),
     "rl": (KINDS["rl"], SAMPLING | {"algorithm": GRPO, "temperature": 2.0}),
+    "updates": (
+        KINDS["rl"],
+        SAMPLING | {"algorithm": CRITIC, "temperature": 2.0, "mini_batches": 2, "prompts_per_step": 3},
+    ),
     "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
+    "gkd": (KINDS["distill"], SAMPLING | {"group": 2, "algorithm": {"algorithm": "gkd", "beta": 0.5}}),
+    "top_k": (KINDS["distill"], SAMPLING | {"group": 2, "algorithm": {"algorithm": "top_k", "k": 5}}),
 }
 Inputs = dict[str, dict[str, Path]]  # of every stage
 Case = tuple[str, dict[str, int]]  # a stage and its mesh
@@ -66,14 +79,25 @@ CASES: list[Case] = [
     ("rl", {"shard": 2}),
     ("rl", {"replicate": 2}),
     ("rl", {"tensor": 2}),
+    ("updates", {"shard": 2}),
     ("distill", {"shard": 2}),
+    ("gkd", {"shard": 2}),
+    ("top_k", {"shard": 2}),
 ]
 MORE: list[Case] = [
     ("rl", {"context": 2}),
     ("rl", {"pipeline": 2}),
+    ("updates", {"tensor": 2}),
+    ("updates", {"pipeline": 2}),
     ("prefer", {"tensor": 2}),
     ("prefer", {"pipeline": 2}),
+    ("online", {"shard": 2}),
+    ("rated", {"shard": 2}),
     ("distill", {"context": 2}),
+    ("gkd", {"context": 2}),
+    ("gkd", {"tensor": 2}),
+    ("gkd", {"pipeline": 2}),
+    ("top_k", {"context": 2}),
     ("sft", {"context": 2}),
 ]
 
@@ -121,12 +145,14 @@ def inputs(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> I
         nudged(load_model(schooled.path), 0.2, seed=3), tmp_path_factory.mktemp("student") / "model"
     )
     start = {"checkpoint": schooled.path}
-    return {"sft": start, "prefer": start, "rl": start, "distill": {"checkpoint": student, "teacher": schooled.path}}
+    taught = {"checkpoint": student, "teacher": schooled.path}
+    starts = dict.fromkeys(("sft", "prefer", "online", "rated", "rl", "updates"), start)
+    return starts | dict.fromkeys(("distill", "gkd", "top_k"), taught)
 
 
 @pytest.fixture(scope="module")
 def alone(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The four stages in one process."""
+    """The stages in one process."""
     torch.set_num_threads(1)
     below = tmp_path_factory.mktemp("alone")
     run_cases([(kind, {}) for kind in STAGES], inputs, below)
@@ -307,6 +333,6 @@ def groups_of_stages(inputs: Inputs, below: Path) -> dict[str, tuple[int, int]]:
 
 
 def test_one_mesh_and_no_group_that_nobody_uses(inputs: Inputs, tmp_path: Path) -> None:
-    """A group for saving, in the background, and another one in stages that sample."""
+    """A group for saving, in the background, and another one for work that the processes share."""
     found = run_ranks(2, groups_of_stages, tmp_path / "store", inputs, tmp_path)
-    assert found == [{"sft": (1, 1), "prefer": (1, 2), "rl": (1, 2), "distill": (1, 2)}] * 2
+    assert found == [dict.fromkeys(STAGES, (1, 2))] * 2

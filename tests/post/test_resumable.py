@@ -21,8 +21,9 @@ from ingot.envs.rollout import rollout
 from ingot.inference.engine import Engine
 from ingot.post import answers, barrier, pairs
 from ingot.post.algorithms.dpo import Dpo
-from ingot.post.config import PreferConfig
-from ingot.post.pairs import pair_sequences, sample_pairs
+from ingot.post.own_pairs import sample_pairs
+from ingot.post.pairs import pair_sequences
+from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
 from ingot.tokens.chat import Message, ToolCall
@@ -68,7 +69,7 @@ def find_pairs(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answers, "PIECE", PIECE)
         patch.setattr(pairs, "PIECE", PIECE)
-        found, _ = sample_pairs(model, config, seed, processes, folder)
+        found = sample_pairs(model, config, seed, processes, folder).pairs
         groups = pair_sequences(found, model, config.sequence_length, processes, folder)
     halves = [half for pair in found for half in (pair.chosen, pair.rejected)]
     sequences = [sequence for group in groups for sequence in group]

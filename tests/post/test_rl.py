@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.envs.episode import Episode, Score
-from ingot.post.algorithms.grpo import Grpo, group_advantages
-from ingot.post.config import RlConfig
+from ingot.post.algorithms.grpo import Grpo
+from ingot.post.policy_optimization import group_advantages
 from ingot.post.sampling import SampledSource
+from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
@@ -41,12 +42,18 @@ def test_a_group_of_equal_rewards_teaches_nothing(divide: bool) -> None:
             assert group_advantages([reward] * group, group, divide) == [0.0] * group
 
 
+PLAIN = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
 def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
     make_folder: Callable[[str], StageFolder],
 ) -> None:
-    """Without a token for the trace every reply is malformed: the run would sample for hours and learn nothing."""
+    """With a template that has no traces every reply is malformed: the run would sample for hours and learn nothing."""
     tokenizer = tiny_tokenizer()
-    del tokenizer.special["<think>"]
+    tokenizer.chat_template = PLAIN
     options = {
         "steps": 1,
         "sequence_length": 256,
@@ -60,7 +67,8 @@ def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
         source = SampledSource(tiny_model(tokenizer), config, make_folder(kind))
         if thinks:
             with pytest.raises(
-                CheckFailed, match=r"^arithmetic-\w{12}: the task asks for thinking, but the model has no"
+                CheckFailed,
+                match=r"^arithmetic-\w{12}: the task asks for thinking, but the model's chat template has no traces",
             ):
                 source.batches(0)
         else:
@@ -81,10 +89,10 @@ def test_rewards_and_their_spread(tokenizer: Tokenizer, make_folder: Callable[[s
     source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
     made = [scored(1.0, True), scored(0.0, True), scored(0.0, False), *[scored(0.0, True)] * 3]
     assert [grpo.reward(each) for each in made] == [1.0, 0.25, 0.0, 0.25, 0.25, 0.25]
-    rows, metrics = source.advantages(made)
+    rows, metrics = source.streams(made)
     mean = 1.25 / 3
     expected = [1 - mean, 0.25 - mean, -mean, 0.0, 0.0, 0.0]
-    for row, value in zip(rows, expected, strict=True):
+    for row, value in zip(rows["advantage"], expected, strict=True):
         assert row == pytest.approx([value] * 5)
     assert metrics["mixed_groups"] == 0.5
     assert metrics["reward_std"] == pytest.approx(np.std([1.0, 0.25, 0.0]) / 2)

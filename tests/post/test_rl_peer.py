@@ -13,13 +13,16 @@ import torch
 from ingot.envs.episode import Episode
 from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
-from ingot.post.algorithms.grpo import Grpo, group_advantages
-from ingot.post.config import RlConfig
+from ingot.post.algorithms.grpo import Grpo
 from ingot.post.policy import sequence_logprobs
+from ingot.post.policy_optimization import group_advantages
 from ingot.post.sampling import SampledSource
+from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.terms import LossTerm, PolicyGradient, ReferenceDivergence, Scored
+from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.surrogates import Clip
+from ingot.train.terms import LossTerm, Scored
 from ingot.workspace.stage import StageFolder
 from tests.post.making import CONTEXT, SUMS, episode, nudged, one_step, random_tokens, tiny_model, with_logprobs
 from tests.post.peers import give_weights, gradient_difference, grpo_trainer, llama
@@ -60,7 +63,7 @@ class Prepared(SampledSource):
         self.made = made
         self.frozen = reference if self.frozen is not None else None
 
-    def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
         return self.made
 
 
@@ -114,7 +117,7 @@ def test_the_step_equals_trl(
     logprobs = sequence_logprobs(sampler, [TokenSequence(each.tokens()) for each in made], CONTEXT, temperature)
     made = [with_logprobs(*pair) for pair in zip(made, logprobs, strict=True)]
     source = Prepared(policy, reference, config, make_folder("ours"), made)
-    terms: list[LossTerm] = [PolicyGradient(LOW, HIGH), ReferenceDivergence(beta)]
+    terms: list[LossTerm] = [PolicyGradient(Clip(LOW, HIGH)), ReferenceDivergence(beta)]
     step = one_step(policy, terms, source, make_folder("ours"), temperature=temperature)
 
     advantages = group_advantages(REWARDS, GROUP, scale == "group")
@@ -164,7 +167,7 @@ def test_the_formula_equals_trl_on_bare_numbers(tokenizer: Tokenizer, tmp_path: 
     }
     scored = Scored(policy[mask], streams)
     loss = torch.zeros((), dtype=torch.float64)
-    terms: list[LossTerm] = [PolicyGradient(LOW, HIGH), ReferenceDivergence(beta)]
+    terms: list[LossTerm] = [PolicyGradient(Clip(LOW, HIGH)), ReferenceDivergence(beta)]
     for term in terms:
         loss = loss + term.coefficient * term.numerator(scored)[0] / term.denominator(streams)
     (gradient,) = torch.autograd.grad(loss, policy)

@@ -20,12 +20,12 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.config import RlConfig
 from ingot.post.sampling import RATIO_TOLERANCE, SampledSource, step_seed
+from ingot.post.sampling_config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
-from ingot.train.terms import PolicyGradient
+from ingot.train.policy_gradient import PolicyGradient
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script
@@ -103,8 +103,8 @@ def test_the_ratio_stays_one(
 class WithTool(SampledSource):
     """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
 
-    def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
-        first = super().sample(tasks, step)
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+        first = super().sample(tasks, step, attempt)
         reply = self.chat.continuation([Message("tool", "42")])
         prompts = [each.tokens() + reply for each in first]
         samplings = [Sampling(max_new_tokens=8, seed=step * 1000 + index) for index in range(len(tasks))]
@@ -266,9 +266,9 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
     class Seen(SampledSource):
         kinds: list[str] = []  # noqa: RUF012 - of this test alone
 
-        def sample(self, tasks: Sequence[Task], step: int) -> list[Episode]:
+        def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
             self.kinds += [task.kind for task in tasks[:: self.group]]
-            return super().sample(tasks, step)
+            return super().sample(tasks, step, attempt)
 
     source = Seen(tiny_model(tokenizer), config, make_folder("rl"))
     for step in range(40 // prompts):

@@ -3,14 +3,16 @@
     −log σ( β (D_w/|y_w| − D_l/|y_l|) ),   D = Σ_t log π(y_t) − log ref(y_t)
 
 plus, with a small weight, cross-entropy on the chosen answer: DPO alone may lower both likelihoods as long as the gap
-grows (Llama 3, arXiv 2407.21783, section 4.1.4). The reference is the input checkpoint.
+grows (Llama 3, arXiv 2407.21783, section 4.1.4). The reference is the input checkpoint. The DPO of the first paper is
+`{beta: 0.1, length_normalised: false, anchor: 0}`. Labels that may be wrong: conservative (E. Mitchell, "A note on DPO with noisy
+preferences", 2023) or robust DPO (arXiv 2403.00409).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.post.algorithm import PairAlgorithm
 
@@ -29,8 +31,22 @@ class Dpo(PairAlgorithm):
         ge=0,
         description="weight of cross-entropy on the chosen answers, which keeps them likely (Llama 3 uses 0.2)",
     )
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="chance that the two answers of a pair are swapped")
+    robust: bool = Field(
+        False, description="take the swaps out of the loss (robust DPO) instead of expecting them (conservative DPO)"
+    )
+
+    @model_validator(mode="after")
+    def _robust_to_something(self) -> Self:
+        if self.robust and not self.label_smoothing:
+            raise ValueError("robust: it changes nothing without swapped labels; give label_smoothing")
+        return self
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.terms import CrossEntropy, Preference
+        from ingot.train.preference import Preference
+        from ingot.train.terms import CrossEntropy
 
-        return [Preference(self.beta, self.length_normalised), CrossEntropy(coefficient=self.anchor)]
+        preference = Preference(
+            self.beta, self.length_normalised, label_smoothing=self.label_smoothing, robust=self.robust
+        )
+        return [preference, CrossEntropy(coefficient=self.anchor)]

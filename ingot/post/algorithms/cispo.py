@@ -1,0 +1,31 @@
+"""CISPO (MiniMax-M1, arXiv 2506.13585): the importance weight is clipped, no token loses its gradient.
+
+    loss = −Σ_t sg[ clip(r_t, low, high) ] A_t log π_t / tokens
+
+with GRPO's advantage divided by the standard deviation. Frameworks write the bounds in three ways: here and in TRL the upper one
+is the largest weight itself (open-instruct and verl: 1 + ε), and there is no lower one (verl, NeMo and slime keep 1 − ε).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ingot.post.policy_optimization import GroupRelative
+
+if TYPE_CHECKING:
+    from ingot.train.surrogates import Surrogate
+
+
+class Cispo(GroupRelative):
+    """Clipped importance weights on the plain policy gradient."""
+
+    divide_by_std: bool = Field(True, description="divide the advantage by the group's standard deviation")
+    weight_low: float | None = Field(None, ge=0, description="the smallest importance weight; null for none")
+    weight_high: float = Field(5.0, gt=0, description="the largest importance weight")
+
+    def surrogate(self) -> Surrogate:
+        from ingot.train.surrogates import ClippedWeight
+
+        return ClippedWeight(self.weight_low, self.weight_high)

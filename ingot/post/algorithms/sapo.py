@@ -1,0 +1,33 @@
+"""SAPO (arXiv 2511.20347): a smooth gate in place of the clip.
+
+    loss = −mean_i mean_t 4/τ · σ( τ (r_t − 1) ) A_i,      τ = 1 for A > 0, 1.05 for A < 0
+
+with GRPO's advantage divided by the standard deviation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from ingot.post.policy_optimization import GroupRelative
+
+if TYPE_CHECKING:
+    from ingot.train.surrogates import Surrogate
+
+
+class Sapo(GroupRelative):
+    """Soft adaptive policy optimisation."""
+
+    divide_by_std: bool = Field(True, description="divide the advantage by the group's standard deviation")
+    gate_positive: float = Field(1.0, gt=0, description="steepness of the gate where A > 0")
+    gate_negative: float = Field(1.05, gt=0, description="steepness of the gate where A < 0")
+    aggregation: Literal["token", "sequence", "group", "constant"] = Field(
+        "sequence", description="the mean is over tokens, answers, tasks, or answers times a constant length"
+    )
+
+    def surrogate(self) -> Surrogate:
+        from ingot.train.surrogates import SoftGate
+
+        return SoftGate(self.gate_positive, self.gate_negative)

@@ -1,0 +1,1 @@
+"""Makers of conversations, one a file (post/maker.py)."""

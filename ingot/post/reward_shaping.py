@@ -1,0 +1,96 @@
+"""What is added to a verifier's reward before advantages are computed: penalties of length.
+
+    overlong        0 up to limit − buffer tokens, then falling to −1 at the limit (DAPO, arXiv 2503.14476)
+    length reward   λ = 1/2 − (n − shortest) / (longest − shortest) within a task's answers; a wrong answer gets min(0, λ)
+                    (Kimi k1.5, arXiv 2501.12599); its weight is one for thinking and one for direct answers
+    token budget    an answer longer than the budget of its kind of task earns −penalty instead (Kimi K2, arXiv 2507.20534)
+
+A task's groups are filtered (dynamic sampling) by rewards without these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from ingot.envs.episode import Episode
+from ingot.workspace.config import Config
+
+FIFTH = 5
+
+
+class OverlongConfig(Config):
+    """A soft penalty before the limit of a turn (`max_new_tokens`)."""
+
+    buffer: int | None = Field(
+        None, gt=0, description="tokens before the limit in which the penalty grows; null: a fifth (4,096 of 20,480)"
+    )
+    factor: float = Field(1.0, gt=0, description="the penalty at the limit")
+
+    def penalty(self, episode: Episode, limit: int) -> float:
+        """Of the longest turn."""
+        buffer = self.buffer or max(1, limit // FIFTH)
+        longest = max(len(node.tokens) for node in episode.nodes if node.sampled)
+        return -self.factor * min(1.0, max(0.0, (longest - (limit - buffer)) / buffer))
+
+
+class LengthRewardConfig(Config):
+    """Shorter answers earn more than longer ones to the same task."""
+
+    thinking: float = Field(0.0, ge=0, description="weight for tasks that are answered after thinking")
+    direct: float = Field(0.0, ge=0, description="weight for tasks that are answered directly")
+
+    def rewards(self, group: Sequence[Episode]) -> list[float]:
+        """Of the answers to one task."""
+        lengths = [each.sampled_count for each in group]
+        shortest, spread = min(lengths), max(lengths) - min(lengths)
+        weight = self.thinking if group[0].task.thinking else self.direct
+        graded = [0.5 - (length - shortest) / spread if spread else 0.0 for length in lengths]
+        return [
+            weight * (value if each.score.correct else min(0.0, value))
+            for each, value in zip(group, graded, strict=True)
+        ]
+
+
+class TokenBudgetConfig(Config):
+    """What an answer may cost, by kind of task."""
+
+    tokens: dict[str, int] = Field(min_length=1, description="the most sampled tokens of an answer, by kind of task")
+    penalty: float = Field(1.0, ge=0, description="what a longer answer loses instead of earning its reward")
+
+    def exceeded(self, episode: Episode) -> bool:
+        """Whether the answer is longer."""
+        budget = self.tokens.get(episode.task.kind)
+        return budget is not None and episode.sampled_count > budget
+
+
+def truncated(episode: Episode) -> bool:
+    """Whether a limit cut the answer."""
+    turns = [node.ended for node in episode.nodes if node.sampled]
+    return episode.ended in ("tokens", "turns", "time") or (bool(turns) and turns[-1] == "length")
+
+
+def shape(
+    rewards: Sequence[float | None],
+    episodes: Sequence[Episode],
+    group: int,
+    limit: int,
+    overlong: OverlongConfig | None = None,
+    length_reward: LengthRewardConfig | None = None,
+    budget: TokenBudgetConfig | None = None,
+) -> list[float | None]:
+    """The rewards with what the options add; None stands for an episode whose environment failed."""
+    shaped = list(rewards)
+    for start in range(0, len(episodes), group):
+        known = [place for place in range(start, start + group) if rewards[place] is not None]
+        if length_reward is not None and known:
+            extra = length_reward.rewards([episodes[place] for place in known])
+            for place, value in zip(known, extra, strict=True):
+                shaped[place] = (shaped[place] or 0.0) + value
+        for place in known:
+            if overlong is not None:
+                shaped[place] = (shaped[place] or 0.0) + overlong.penalty(episodes[place], limit)
+            if budget is not None and budget.exceeded(episodes[place]):
+                shaped[place] = -budget.penalty
+    return shaped

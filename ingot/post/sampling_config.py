@@ -1,0 +1,200 @@
+"""Options of the stages that train on what the model itself samples: `rl` and `distill`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.tools.find import ToolName
+from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.train.config import TrainingConfig
+from ingot.workspace.config import Config
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.files import fingerprint
+
+
+class SamplingConfig(TrainingConfig):
+    """Training on what the model itself samples."""
+
+    tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
+    tools: tuple[ToolName, ...] = Field(
+        (), description="tools that are offered beside a task's own: names, or file.py:function"
+    )
+    prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
+    temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
+    max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
+    record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
+    group: int = Field(1, gt=0, description="samples of each task")
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimizer steps on what was sampled at once."""
+        return 1
+
+    @property
+    def step_tokens(self) -> int:
+        """A row for each sample at the most."""
+        return self.prompts_per_step * self.group * self.sequence_length
+
+    def outside(self) -> dict[str, str]:
+        """The files of its tasks."""
+        return self.tasks.outside()
+
+
+class DynamicSamplingConfig(Config):
+    """Tasks whose answers all earn the same teach nothing: others are sampled in their place (DAPO, arXiv 2503.14476)."""
+
+    rounds: int = Field(10, gt=0, description="how often is sampled for a batch; 1: tasks are not replaced")
+    ask: Literal["batch", "missing"] = Field(
+        "batch",
+        description="for how many tasks in a further round: a whole batch (DAPO), or those still missing (OLMo 3)",
+    )
+
+
+class PtxConfig(Config):
+    """Conversations that are kept in training: the loss is RL's + weight · −log p of what the assistant says in them."""
+
+    weight: float = Field(gt=0, description="coefficient of the loss")
+    conversations: int = Field(gt=0, description="how many in one optimizer step")
+    files: tuple[str, ...] = Field(min_length=1, description="JSONL files of conversations, as those of an sft stage")
+
+
+class RlConfig(SamplingConfig):
+    """Reinforcement learning with verifiable rewards."""
+
+    moved: ClassVar[Mapping[str, str]] = {
+        key: f"algorithm: {{algorithm: grpo, {key}: ...}}"
+        for key in ("clip_low", "clip_high", "divide_by_std", "reference_weight", "format_reward")
+    }
+
+    group: int = Field(8, gt=1, description="samples of each task; the advantage compares within the group")
+    reward_model_weight: float = Field(
+        1.0, description="with an input reward_model: what it gives, times this, is added to the reward of the task"
+    )
+    algorithm: Annotated[RlAlgorithm, RL] = Field(  # type: ignore[assignment]  # read by its name
+        "grpo", description="what is learnt from the samples"
+    )
+    mini_batches: int = Field(
+        1,
+        gt=0,
+        description="optimizer steps into which a batch of samples is divided: prompts_per_step times this are sampled at once",
+    )
+    epochs: int = Field(1, gt=0, description="passes over the samples")
+    dynamic_sampling: DynamicSamplingConfig | None = Field(
+        None, description="replace tasks whose answers earn all the same; null: as the algorithm has it (dapo: on)"
+    )
+    exclude_solved: float | None = Field(
+        None, gt=0, le=1, description="a task of whose answers this share was right is not asked again (OLMo 3: 0.875)"
+    )
+    temperature_end: float | None = Field(
+        None,
+        gt=0,
+        description="temperature of the last step, to which it falls in a straight line (Kimi K2); null: constant",
+    )
+    longer_from: dict[int, int] = Field({}, description="max_new_tokens from a step on: {8200: 65536} (R1)")
+    ptx: PtxConfig | None = Field(
+        None, description="a loss on kept conversations beside that of RL (Kimi K2); null: none"
+    )
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimizer steps on what was sampled at once."""
+        return self.mini_batches * self.epochs
+
+    @property
+    def step_tokens(self) -> int:
+        """A row for each sample and each kept conversation at the most."""
+        return super().step_tokens + (0 if self.ptx is None else self.ptx.conversations * self.sequence_length)
+
+    @property
+    def refill(self) -> DynamicSamplingConfig | None:
+        """How tasks without a difference are replaced."""
+        return self.dynamic_sampling or (DynamicSamplingConfig() if self.algorithm.dynamic else None)
+
+    def temperature_at(self, step: int) -> float:
+        """The sampling temperature of a step."""
+        if self.temperature_end is None or self.steps == 1:
+            return self.temperature
+        return self.temperature + (self.temperature_end - self.temperature) * min(1.0, step / (self.steps - 1))
+
+    def limit_at(self, step: int) -> int:
+        """The longest turn of a step."""
+        begun = [first for first in self.longer_from if first <= step]
+        return self.longer_from[max(begun)] if begun else self.max_new_tokens
+
+    def outside(self) -> dict[str, str]:
+        """The files of its tasks, and those of kept conversations."""
+        kept = () if self.ptx is None else self.ptx.files
+        return super().outside() | {name: fingerprint(Path(name)) for name in kept if Path(name).is_file()}
+
+    @model_validator(mode="after")
+    def _ptx_has_its_own_probabilities(self) -> RlConfig:
+        if self.ptx is not None and (self.temperature != 1.0 or self.temperature_end not in (None, 1.0)):
+            raise ValueError("ptx: the loss on kept conversations is at temperature 1; leave temperature at 1")
+        return self
+
+
+class DistillConfig(SamplingConfig):
+    """Distillation: a teacher grades every token of the student's own samples, or of given conversations."""
+
+    algorithm: Annotated[DistillAlgorithm, DISTILL] = Field(  # type: ignore[assignment]  # read by its name
+        "reverse_kl", description="what is learnt from the teacher"
+    )
+    on_policy: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="chance that the answers of a step are the student's own samples, not conversations of `files` or of an "
+        "earlier synthesize stage (λ of GKD)",
+    )
+    files: tuple[str, ...] = Field(
+        (), description="JSONL files of conversations, as those of an sft stage, for steps that are not on-policy"
+    )
+    teachers: dict[str, tuple[str, ...]] = Field(
+        {},
+        description="several teachers: the kinds of tasks that each of them grades, by its name in inputs: "
+        "{teacher: {NAME: STAGE}}",
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_algorithm(self) -> DistillConfig:
+        compares = isinstance(self.algorithm, DivergenceAlgorithm)
+        if self.temperature != 1.0 and not compares:
+            raise ValueError(
+                f"{self.algorithm.algorithm} compares log-probabilities at temperature 1; leave temperature at 1"
+            )
+        if self.on_policy < 1 and not compares:
+            raise ValueError(f"{self.algorithm.algorithm} learns from the student's own samples; leave on_policy at 1")
+        if self.files and self.on_policy == 1:
+            raise ValueError("files: no step would read them; set on_policy below 1")
+        if self.teachers and self.on_policy < 1:
+            raise ValueError("teachers: given conversations have no task that says which teacher grades them")
+        graded = [kind for kinds in self.teachers.values() for kind in kinds]
+        if self.teachers and sorted(graded) != sorted(self.tasks.weights):
+            raise ValueError(
+                f"teachers: each of {', '.join(self.tasks.weights)} needs exactly one teacher; they have {', '.join(graded)}"
+            )
+        return self
+
+    def teacher_of(self, kind: str) -> str:
+        """The name of the teacher that grades tasks of a kind, by its short name."""
+        return next(
+            name for name, kinds in self.teachers.items() for written in kinds if self.tasks.kind(written).kind == kind
+        )
+
+    def check_teachers(self, names: Sequence[str]) -> None:
+        """Fail unless the inputs are the teachers that the options speak of."""
+        if (len(names) > 1 or self.teachers) and sorted(names) != sorted(self.teachers):
+            raise RecipeError(
+                f"the inputs have the teachers {', '.join(names)}; `teachers` has {', '.join(self.teachers) or 'none'}",
+                place="teachers",
+                fix="name the kinds of tasks of each: teachers: {NAME: [KIND, ...]}, inputs: {teacher: {NAME: STAGE}}",
+            )
+
+    def outside(self) -> dict[str, str]:
+        """The files of its tasks, and those of conversations."""
+        return super().outside() | {name: fingerprint(Path(name)) for name in self.files if Path(name).is_file()}

@@ -1,0 +1,64 @@
+"""What a stage that samples tells of its samples: trajectories.jsonl, and averages for the metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ingot.envs.episode import Episode
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.files import write_text
+
+RECORDED = 16  # episodes kept of a recorded step
+
+
+class Trajectories:
+    """The file of some episodes of some steps."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
+        self.path, self.tokenizer = path, tokenizer
+        self._begun = False  # whether this process has written a record yet
+
+    def record(self, step: int, episodes: Sequence[Episode], advantages: Sequence[Sequence[float]]) -> None:
+        """Append a step's record. The first one of a process replaces those of steps that run again after a resume."""
+        rows = zip(episodes[:RECORDED], advantages, strict=False)
+        made = [json.dumps(each.to_record(step, self.tokenizer, row), ensure_ascii=False) for each, row in rows]
+        if not self._begun:
+            write_text(self.path, "".join(f"{line}\n" for line in [*_lines_before(self.path, step), *made]))
+        else:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in made))
+        self._begun = True
+
+
+def _lines_before(path: Path, step: int) -> list[str]:
+    """The lines of a record of the steps before this one; a torn last line of a killed process is left out."""
+    kept = []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.split("\n"):
+        with suppress(json.JSONDecodeError):
+            if json.loads(line)["step"] < step:
+                kept.append(line)
+    return kept
+
+
+def describe(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What the samples of a step looked like on average, without those whose environment failed; these are counted."""
+    known = [each for each in episodes if not each.failed]
+    if not known:
+        raise CheckFailed(
+            f"the environment failed in every episode of the step: {episodes[0].score.error}",
+            place=episodes[0].task.kind,
+            fix="try it with `ingot env test`",
+        )
+    count = len(known)
+    return {
+        "reward": sum(each.score.reward for each in known) / count,
+        "correct_share": sum(each.score.correct for each in known) / count,
+        "format_share": sum(each.score.format_ok for each in known) / count,
+        "response_length": sum(each.sampled_count for each in known) / count,
+        "failed_episodes": float(len(episodes) - count),
+    }

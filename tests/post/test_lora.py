@@ -1,0 +1,250 @@
+"""Stages that train adapters: in one process and in two, stopped and resumed, on frozen weights of 4 bits, of a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ingot.checkpoints.adapter import adapted
+from ingot.checkpoints.checkpoint import load_model, open_model
+from ingot.checkpoints.peft import read_peft
+from ingot.model.lora import LoraLinear, lora_layers
+from ingot.post.processes import begin
+from ingot.post.sampling import SampledSource
+from ingot.post.sampling_config import RlConfig
+from ingot.recipe.stages import STAGES as KINDS
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.config import TrainingConfig
+from ingot.train.lora import adapt
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.files import read_json
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+from tests.post.making import checkpoint_of, nudged
+from tests.post.test_processes import Case, Inputs, check_equal, place, run_stage
+from tests.post.test_resume import run_interrupted
+from tests.train.parallel.models import MOE, fresh, shape
+from tests.train.parallel.ranks import run_ranks
+from tests.train.toy import TIMES
+
+LORA: dict[str, Any] = {"rank": 4, "alpha": 8}
+FAST, SLOW = ("sft", "rl"), ("prefer", "distill")
+SELDOM = {"every": 100}
+
+
+@pytest.fixture(scope="module")
+def inputs(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    student = checkpoint_of(
+        nudged(load_model(schooled.path), 0.2, seed=3), tmp_path_factory.mktemp("student") / "model"
+    )
+    start = {"checkpoint": schooled.path}
+    return {"sft": start, "prefer": start, "rl": start, "distill": {"checkpoint": student, "teacher": schooled.path}}
+
+
+def run_with(cases: Sequence[Case], inputs: Inputs, below: Path, lora: dict[str, Any]) -> list[dict[str, Any]]:
+    return [run_stage(case, inputs, place(case, below), lora=lora, checkpoints=SELDOM) for case in cases]
+
+
+@pytest.mark.parametrize("kinds", [FAST, pytest.param(SLOW, marks=pytest.mark.slow)])
+def test_two_processes_end_as_one(kinds: Sequence[str], inputs: Inputs, tmp_path: Path) -> None:
+    """Sharded base and adapters; sampler and reference are whole copies with the adapters merged.
+
+    The stages' own checks run too: the policy and its sampler give every token the same probability.
+    """
+    cases: list[Case] = [(kind, {"shard": 2}) for kind in kinds]
+    run_with([(kind, {}) for kind in kinds], inputs, tmp_path, LORA)
+    summaries = run_ranks(2, run_with, tmp_path / "store", cases, inputs, tmp_path, LORA)
+    assert summaries == summaries[:1] * 2
+    for kind in kinds:
+        check_equal(place((kind, {"shard": 2}), tmp_path), tmp_path / kind)
+        check_result(tmp_path / kind, inputs[kind]["checkpoint"])
+
+
+def check_result(stage: Path, start: Path) -> None:
+    """The result is the base plus the adapter, in all linear layers of the blocks and nowhere else; only adapters trained."""
+    base = open_model(start)
+    merged = adapted(base, read_peft(stage / "adapter", base.config)).load().state_dict()
+    result, before = load_model(stage).state_dict(), base.load().state_dict()
+    changed = {name for name, value in result.items() if not torch.equal(value, before[name])}
+    assert changed == {name for name in result if name.startswith("blocks.") and name.endswith(".weight")}
+    assert all(torch.equal(value, merged[name]) for name, value in result.items())
+    told = read_json(stage / "start.json")
+    adapters = sum(4 * (inputs + outputs) for inputs, outputs in SHAPES) * 2
+    assert told["trained_parameters"] == adapters
+    assert sum(group["parameters"] for group in told["groups"]) == adapters
+
+
+SHAPES = [(32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32)]
+"""Inputs and outputs of q, k, v, o, gate, up and down of a layer."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dropout": 0.3}, {"base": "nf4"}, {"train_rows": (7, 3)}],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_resumed_run_is_the_undisturbed_one(options: dict[str, Any], inputs: Inputs, tmp_path: Path) -> None:
+    stage = KINDS["sft"]
+    config = stage.config().model_validate(
+        {
+            "steps": 5, "sequence_length": 64, "tasks": SFT_TASKS, "task_conversations": 50, "batch_conversations": 8,
+            "optimizer": {"lr": 1e-2}, "precision": "float32", "device": "cpu", "lora": LORA | options,
+            "activations": {"keep": "blocks"},
+        }
+    )  # fmt: skip
+    stage.run_function()(config, inputs["sft"], StageFolder(tmp_path / "one", 1, Progress()))
+    run_interrupted(stage, config, inputs["sft"], tmp_path / "two", [2])
+    one, two = (StageFolder(tmp_path / name, 1, Progress()).metrics.read() for name in ("one", "two"))
+    assert [_lasting(row) for row in one] == [_lasting(row) for row in two]
+    assert one[-1]["loss"] != one[0]["loss"]
+    _same(load_model(tmp_path / "one").state_dict(), load_model(tmp_path / "two").state_dict())
+
+
+def _lasting(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in TIMES}
+
+
+def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name
+
+
+SFT_TASKS = {"weights": {"no_think": 1.0}, "no_think": {"operations": ["sum"], "largest": 5}}
+
+
+def test_recomputation_draws_the_same_dropout(inputs: Inputs, tmp_path: Path) -> None:
+    runs = {}
+    for keep in ("all", "blocks", "products"):
+        options: dict[str, Any] = {
+            "lora": LORA | {"dropout": 0.5},
+            "activations": {"keep": keep},
+            "checkpoints": SELDOM,
+        }
+        run_stage(("sft", {}), inputs, tmp_path / keep, **options)
+        runs[keep] = StageFolder(tmp_path / keep, 1, Progress()).metrics.read()
+    run_stage(("sft", {}), inputs, tmp_path / "without", lora=LORA, checkpoints=SELDOM)
+    for name in ("loss", "gradient_norm"):
+        for keep in ("blocks", "products"):
+            assert runs[keep][-1][name] == pytest.approx(runs["all"][-1][name], rel=1e-5)
+    assert StageFolder(tmp_path / "without", 1, Progress()).metrics.read()[-1]["loss"] != runs["all"][-1]["loss"]
+
+
+def test_only_the_named_rows_train(inputs: Inputs, tmp_path: Path) -> None:
+    run_stage(("sft", {}), inputs, tmp_path / "rows", lora=LORA | {"train_rows": (3, 7)}, checkpoints=SELDOM)
+    before = load_model(inputs["sft"]["checkpoint"]).state_dict()
+    after = load_model(tmp_path / "rows").state_dict()
+    for name in ("embedding.weight", "output.weight"):
+        if name in before:
+            changed = (before[name] != after[name]).any(dim=1).nonzero().flatten().tolist()
+            assert set(changed) <= {3, 7} and changed, name
+
+
+@pytest.mark.parametrize("form", ["bfloat16", "int4", "nf4"])
+def test_a_packed_base_takes_fewer_bytes_and_is_not_rounded_into_the_result(
+    form: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    for kind in (
+        FAST if form == "nf4" else ("sft",)
+    ):  # rl samples from packed weights, and checks that training has the same
+        run_stage((kind, {}), inputs, tmp_path / kind, lora=LORA | {"base": form}, checkpoints=SELDOM)
+        base = open_model(inputs[kind]["checkpoint"])
+        merged = adapted(base, read_peft(tmp_path / kind / "adapter", base.config)).load()
+        _same(load_model(tmp_path / kind).state_dict(), merged.state_dict())
+    config = TrainingConfig.model_validate(
+        {"steps": 1, "sequence_length": 64, "lora": LORA | {"base": form}, "device": "cpu"}
+    )
+    _, model, _ = begin(config, inputs["sft"]["checkpoint"], seed=0)
+    layers = lora_layers(model).values()
+    held = sum(each.numel() * each.element_size() for layer in layers for each in _frozen(layer))
+    weights = sum(layer.in_features * layer.out_features for layer in layers)
+    grouped = sum(layer.out_features * layer.in_features * (4 + 64 / min(64, layer.in_features)) for layer in layers)
+    bits = {"bfloat16": 16.0, "int4": grouped / weights, "nf4": 4 + 8 / 64}[form]
+    assert 8 * held / weights == pytest.approx(bits, rel=0.03)
+
+
+def _frozen(layer: LoraLinear) -> list[Tensor]:
+    assert layer.frozen is not None and not list(layer.parameters(recurse=False))
+    return list(layer.frozen.buffers())
+
+
+def test_the_reference_of_rl_is_the_model_without_its_adapters(inputs: Inputs, tmp_path: Path) -> None:
+    """No second copy is held, and what it scores is what the input checkpoint scores."""
+    config = RlConfig.model_validate(
+        {
+            "steps": 1, "sequence_length": 64, "tasks": SFT_TASKS, "lora": LORA, "device": "cpu", "max_new_tokens": 6,
+            "prompts_per_step": 3, "group": 2, "algorithm": {"algorithm": "grpo", "reference_weight": 0.1},
+        }
+    )  # fmt: skip
+    folder = StageFolder(tmp_path, 1, Progress())
+    _, model, _ = begin(config, inputs["rl"]["checkpoint"], seed=0)
+    source = SampledSource(model, config, folder)
+    assert source.frozen is model
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(".lora_B"):
+                parameter.normal_(0, 0.1)
+    base = load_model(inputs["rl"]["checkpoint"])
+    source.engine.update(None, version=0)
+    episodes = source.sample(source.mix.generate(0, 3, "train"), 0)
+    ours = source.frozen_logprobs(episodes)
+    source.frozen = base
+    expected = source.frozen_logprobs(episodes)
+    for one, other in zip(ours, expected, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_a_mixture(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Attention and shared experts have adapters, routed experts do not; routers' biases move, and reach the result."""
+    model = fresh(shape(MOE, vocabulary_size=tokenizer.vocabulary_size, context=64, initial={"std": 0.3}))
+    model.tokenizer = tokenizer
+    start = {"checkpoint": checkpoint_of(model, tmp_path / "base")}
+    run_stage(("sft", {}), {"sft": start}, tmp_path / "sft", lora=LORA, checkpoints=SELDOM)
+    before, after = model.state_dict(), load_model(tmp_path / "sft").state_dict()
+    changed = {name.split(".", 2)[2] for name in after if not torch.equal(before[name], after[name])}
+    assert changed >= {"mixer.query_key_value.weight", "mixer.output.weight", "feed_forward.shared.down.weight"}
+    assert changed <= {
+        "mixer.query_key_value.weight",
+        "mixer.output.weight",
+        "feed_forward.shared.gate_up.weight",
+        "feed_forward.shared.down.weight",
+        "feed_forward.router.selection_bias",
+    }
+    assert "feed_forward.router.selection_bias" in changed
+
+
+@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
+def test_what_adapters_cannot_do_is_refused(axis: str, inputs: Inputs) -> None:
+    config = TrainingConfig.model_validate(
+        {"steps": 1, "sequence_length": 64, "lora": LORA, "device": "cpu", "mesh": {axis: 2, "shard": 1}}
+    )
+    model = load_model(inputs["sft"]["checkpoint"])
+    with pytest.raises(RecipeError, match=f"not divided over {axis} ranks"):
+        adapt(model, None, config.lora, config.mesh, inputs["sft"]["checkpoint"], 0)
+    for changes, words in (
+        ({"train_only": ("*.output.*",)}, "leave train_only out"),
+        ({"optimizer": {"kind": "muon", "qk_clip": 100.0}}, "qk_clip"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TrainingConfig.model_validate({"steps": 1, "sequence_length": 64, "lora": LORA, **changes})
+
+
+def test_a_kept_step_is_a_model(inputs: Inputs, tmp_path: Path) -> None:
+    """Its files hold the adapters and the path of their base; the last one is the result. The mean of two is merged."""
+    options: dict[str, Any] = {"lora": LORA | {"train_rows": (3,)}, "checkpoints": {"every": 2, "keep_every": 2}}
+    run_stage(("sft", {}), inputs, tmp_path / "sft", **options)
+    steps = [tmp_path / "sft" / "steps" / f"step-000000{step}" for step in (2, 4)]
+    first, last = (load_model(step).state_dict() for step in steps)
+    result = load_model(tmp_path / "sft").state_dict()
+    for name, value in result.items():
+        torch.testing.assert_close(last[name], value, rtol=0, atol=0)
+    stage = KINDS["merge"]
+    folder = StageFolder(tmp_path / "merge", 1, Progress())
+    given = {"checkpoints": {"sft": tmp_path / "sft" / "checkpoint"}}
+    stage.run_function()(stage.config().model_validate({"last": 2}), given, folder)
+    for name, value in load_model(tmp_path / "merge").state_dict().items():
+        torch.testing.assert_close(value, (first[name] + last[name]) / 2)
