@@ -40,6 +40,7 @@ from ingot.inference.prefill import read_chunks
 from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import DecodingRows
 from ingot.inference.sampling import Sampling
+from ingot.inference.scoring import Scoring
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats
@@ -47,6 +48,8 @@ from ingot.inference.text import TextStream
 from ingot.inference.weights import Weights, in_precision
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
+
+SCORING = Sampling()  # of a request that samples nothing
 
 
 class Engine:
@@ -82,10 +85,9 @@ class Engine:
             raise IngotError(
                 f"an engine that reads {chunk} tokens a step", place="engine", fix="give a chunk of 1 or more"
             )
-        self.version = 0
+        self.slots, self.version = slots, 0
         self._vocabulary = model.config.vocabulary_size or 0
         self._device = model.embedding.weight.device
-        self._size = slots
         on_gpu = self._device.type == "cuda"
         self._chunk = chunk or size_chunk(model)
         drafts = speculate is not None and speculate.uses_module(has_module=model.multi_token is not None)
@@ -203,6 +205,24 @@ class Engine:
         self._queue(request)
         return request
 
+    def submit_scoring(self, tokens: Sequence[int], first: int, lasts: Sequence[int] | None = None) -> Request:
+        """Queue tokens to be scored from token `first` on; `step` moves it on, and its `scoring` has the result at the end.
+
+        The last token is not read, so there may be one more than the engine holds. `lasts`: several candidates for the last
+        token, scored at the cost of one.
+        """
+        lasts = tuple(lasts or tokens[-1:])
+        check_prompt(tokens, self.length + 1, self._vocabulary, "tokens")
+        check_prompt(lasts, len(lasts), self._vocabulary, "last tokens")
+        if not 1 <= first < len(tokens):
+            raise IngotError(f"scores from token {first} on of {len(tokens)}", place="engine", fix="score from 1 on")
+        if not self.busy:
+            self._weights.check(self.version)
+        request = Request(list(tokens), SCORING, 0, scoring=Scoring(first, lasts), number=self._numbers)
+        self._numbers += 1
+        self._queue(request)
+        return request
+
     def cancel(self, request: Request) -> None:
         """Drop a request, wherever it is; what it has sampled stays with it. One that has ended does not change."""
         if request.finish is None:
@@ -274,7 +294,7 @@ class Engine:
         """
         memory = self._memory
         present = len(self._active) + len(self._reading)
-        if not self._waiting or (present and memory.free_slots < max(1, self._size // 8)):
+        if not self._waiting or (present and memory.free_slots < max(1, self.slots // 8)):
             return False
         stay, coming = list[Request](), False
         try:
@@ -309,14 +329,25 @@ class Engine:
         read_chunks(self.model, self._memory, chunks, None if self._speculator is None else self._speculator.module)
         for request, _, end in chunks:
             self._memory.filled(request, end)
-            if end == request.size - 1:
+            if end == request.size - 1 and request.scoring is None:
                 self._memory.snapshot(request, end)
         through = [request for request in self._reading if request.done == request.size - 1]
         if through:
+            self._end_scored([request for request in through if request.scoring is not None])
+            decoded = [request for request in through if request.scoring is None]
             self._reading = [request for request in self._reading if request.done < request.size - 1]
-            self._active = sorted([*self._active, *through], key=lambda request: request.number)
-            self._batch = None
+            if decoded:
+                self._active = sorted([*self._active, *decoded], key=lambda request: request.number)
+                self._batch = None
         return bool(through)
+
+    def _end_scored(self, requests: Sequence[Request]) -> None:
+        """They have been read to their end, and there is nothing to decode."""
+        for request in requests:
+            assert request.scoring is not None
+            self._check_finite([logprob for logprob, _ in request.scoring.result()], self.version)
+            request.finish = "scored"
+            self._end(request)
 
     # ---- decoding
 

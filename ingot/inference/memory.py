@@ -60,7 +60,7 @@ class Memory:
         "coming": another request is about to compute its prefix, so waiting is cheaper; "full": there are not enough pages.
         """
         page, tokens = self.cache_shape.page, request.context
-        beginning = tokens[:-1]  # the last token is read by the first step of decoding
+        beginning = tokens[: request.shareable]
         match = self.pool.match(self.pool.root, beginning)
         if match.coming:
             return "coming"
@@ -70,7 +70,8 @@ class Memory:
             match = Match(match.pages[:whole], match.nodes[:whole])
         self.pool.hold(match.pages)
         request.pages = match.pages  # from here on `leave` gives them back, whatever happens
-        pages = self._take(self.cache_shape.pages_for(len(tokens)) - len(match.pages), spare)
+        needed = len(tokens) - (request.scoring is not None)  # where nothing is decoded, the last token is not read
+        pages = self._take(self.cache_shape.pages_for(needed) - len(match.pages), spare)
         if pages is None:
             self.leave(request)
             return "full"
@@ -81,7 +82,7 @@ class Memory:
             self._restore(found, request)
         if not request.entered:  # later it finds what it has read itself
             request.shared_tokens = min(request.done, len(request.prompt))
-        for index in range(len(request.nodes), len(beginning) // page):
+        for index in range(len(request.nodes), (len(tokens) - 1) // page):
             self._name(request, index, ready=False)
         return "in"
 

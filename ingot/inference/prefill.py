@@ -17,6 +17,7 @@ import torch
 
 from ingot.inference.memory import Memory
 from ingot.inference.request import Request
+from ingot.inference.scoring import score_rows
 from ingot.inference.speculate.module import ModuleDrafter
 from ingot.model.block import Block
 from ingot.model.context import Context
@@ -55,7 +56,7 @@ def plan_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
 def read_chunks(
     model: Transformer, memory: Memory, chunks: Sequence[PromptChunk], drafter: ModuleDrafter | None = None
 ) -> None:
-    """Compute what the caches keep of these tokens, and what the drafter keeps of them."""
+    """Compute what the caches keep of these tokens, what the drafter keeps of them, and the scores that requests ask for."""
     if not chunks:
         return
     lengths = [end - start for _, start, end in chunks]
@@ -112,6 +113,7 @@ def _read(
         lengths=lengths_B,
         reach=reach,
     )
+    score_rows(model, states_BTD, group)
     if drafter is not None:
         context = Context(positions_BT, slots_B=slots_B, lengths_B=lengths_B, reach=reach, pages_BR=pages_BR)
         drafter.read(states_BTD, tokens_BT[:, 1:], context)

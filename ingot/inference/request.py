@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ingot.inference.sampling import ConstraintState, Sampling
-from ingot.workspace.errors import IngotError
+from ingot.workspace.errors import DataError, IngotError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ingot.inference.scoring import Scoring
     from ingot.inference.text import TextStream
 
-Finish = Literal["stop", "length", "cancelled", "deadline", "error"]
+Finish = Literal["stop", "length", "scored", "cancelled", "deadline", "error"]
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Request:
     sampling: Sampling
     limit: int  # the number of tokens after which it ends, stop token or not
     deadline: float | None = None  # by the monotonic clock
+    scoring: Scoring | None = None  # it only reads, to score what it reads (scoring.py)
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)  # of the weights that sampled each token
@@ -73,6 +75,12 @@ class Request:
     def last(self) -> int:
         """The last token of the context."""
         return (self.tokens or self.prompt)[-1]
+
+    @property
+    def shareable(self) -> int:
+        """How many tokens at its beginning need not be read by itself: the last is read by the first step of decoding, and
+        what predicts a scored token by the request that scores it."""
+        return self.size - 1 if self.scoring is None else self.scoring.first - 1
 
     def span(self, start: int, end: int) -> list[int]:
         """Tokens of the context, without putting all of it together."""
@@ -138,16 +146,16 @@ class Request:
 def check_prompt(prompt: Sequence[int], length: int, vocabulary: int, place: str) -> None:
     """An error for a prompt that an engine of `length` tokens cannot take."""
     if not prompt:
-        raise IngotError("the prompt is empty", place=place, fix="give at least one token")
+        raise DataError("the prompt is empty", place=place, fix="give at least one token")
     if len(prompt) > length:
-        raise IngotError(
+        raise DataError(
             f"the prompt has {len(prompt)} tokens, the engine holds {length}",
             place=place,
             fix="shorten the prompt, or make the engine with a larger length",
         )
     if min(prompt) < 0 or max(prompt) >= vocabulary:
         wrong = next(token for token in prompt if not 0 <= token < vocabulary)
-        raise IngotError(
+        raise DataError(
             f"token {wrong} is not in the vocabulary of {vocabulary}",
             place=place,
             fix="encode with the model's tokenizer",

@@ -1,6 +1,7 @@
-"""The `synthesize` stage: documents written by a served model, by a checkpoint, or by a program (ingot/data/synthesize).
+"""Documents written by a served model, by a checkpoint, or by a program: one part of the `synthesize` stage.
 
-The stage is here because a checkpoint answers through the sampling engine; everything else about it is in data/.
+It is here because a checkpoint answers through the sampling engine; everything else about it is in data/synthesize. The stage
+itself, with its other part, is post/synthesize.py.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ingot.data.synthesize.config import SynthesizeConfig
+from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.flow import synthesize
 from ingot.data.synthesize.writer import Endpoint, Prompt, Settings, Writer
 from ingot.workspace.errors import ArtifactError, RecipeError
@@ -66,7 +67,7 @@ class CheckpointWriter:
             yield number, tokenizer.decode((id for id in completion.tokens if id not in ends), skip_special=True)
 
 
-def run(config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
+def run(config: DocumentsConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Make documents; returns what each task came to."""
     writer: Writer | None = None
     if config.endpoint is not None:
@@ -74,9 +75,14 @@ def run(config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolde
     elif "checkpoint" in inputs:
         writer = CheckpointWriter(inputs["checkpoint"])
     elif config.needs_writer:
-        raise RecipeError(
-            "there is neither an endpoint nor a checkpoint to write the documents",
-            place="synthesize",
-            fix="give `endpoint: {url, model}`, or `inputs: {checkpoint: STAGE or PATH}`",
-        )
+        raise no_writer()
     return {"tasks": synthesize(config, inputs["documents"], folder, writer)}
+
+
+def no_writer() -> RecipeError:
+    """The stage asks a model, and has none."""
+    return RecipeError(
+        "there is neither an endpoint nor a checkpoint that could write",
+        place="synthesize",
+        fix="give `endpoint: {url, model}`, or `inputs: {checkpoint: STAGE or PATH}`",
+    )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ingot.inference.checksum import state_checksum, weights_checksum
 from ingot.inference.weight_only.pack import pack_state
+from ingot.model.lora import merged_state
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
 
@@ -24,7 +25,7 @@ def in_precision(model: Transformer, dtype: torch.dtype) -> Transformer:
     """A copy of the model in another precision, to be sampled from; routers keep their float32 biases."""
     with torch.device(model.embedding.weight.device):
         copy = Transformer(model.config)
-    copy.load_state_dict(model.state_dict())
+    copy.load_state_dict(merged_state(model))
     copy.tokenizer = model.tokenizer
     return copy.to(dtype).eval().requires_grad_(False)
 
@@ -44,7 +45,7 @@ class Weights:
     def refresh(self) -> None:
         """The shared module has been trained."""
         if self._learner is not None:
-            self.load(self._learner.state_dict())
+            self.load(merged_state(self._learner))
         else:
             self._accept(weights_checksum(self.model))
 

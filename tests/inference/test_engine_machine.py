@@ -86,7 +86,7 @@ def balance(engine: Engine) -> None:
             assert any(page in request.pages for request in engine._reading)
     spare = [snapshot.slot for snapshot in kept] + memory.snapshots._spare
     slots = [request.slot for request in inside if request.slot is not None] + memory._slots
-    assert len(slots) == engine._size
+    assert len(slots) == engine.slots
     assert sorted(slots + spare) == list(range(memory.cache_shape.slots - 1))
     assert memory.snapshots._parents == Counter(name[0] for name in memory.snapshots._kept)
     waiting = list(engine._waiting)

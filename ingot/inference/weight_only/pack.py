@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ingot.inference.weight_only.scheme import group_for, pack_4, pack_8, pack_symmetric
+from ingot.kernels.pack_weights import group_for, pack_4, pack_8, pack_symmetric
 from ingot.kernels.packed_linear import Packed, packed_linear, unpack
 from ingot.model.config import QuantisationConfig
 from ingot.model.feed_forward.experts import Experts
@@ -50,7 +50,7 @@ class Packing:
 
 
 class PackedLinear(nn.Module):
-    """y = x ŵᵀ + b. The buffers are those of scheme.Packed."""
+    """y = x ŵᵀ + b. The buffers are those of kernels.packed_linear.Packed."""
 
     integers: Tensor
     scales: Tensor

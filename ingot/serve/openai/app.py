@@ -11,15 +11,25 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import PlainTextResponse, Response
 
 from ingot import __version__
+from ingot.model.transformer import REWARD_HEAD
 from ingot.serve.openai import responses
 from ingot.serve.openai.chat import chat_completion
 from ingot.serve.openai.completions import completion
 from ingot.serve.openai.errors import ApiError, JsonAnswer, handle_errors
 from ingot.serve.openai.gate import OPEN, Gate
+from ingot.serve.openai.generate import generate
 from ingot.serve.openai.generation import ClientGone
 from ingot.serve.openai.metrics import CONTENT_TYPE
+from ingot.serve.openai.pooling import pooling
 from ingot.serve.openai.prompts import make_prompt
-from ingot.serve.openai.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from ingot.serve.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    GenerateRequest,
+    PoolingRequest,
+    TokenizeRequest,
+)
 from ingot.serve.openai.service import Service
 
 CLIENT_CLOSED = 499  # nginx's code; the client has gone and does not read it
@@ -67,6 +77,11 @@ def create_app(service: Service) -> FastAPI:
         """Go on from a text."""
         return await completion(service, body, request)
 
+    @app.post("/inference/v1/generate", responses=answer_of(responses.TokenCompletion))
+    async def post_generate(body: GenerateRequest, request: Request) -> Response:
+        """Go on from tokens."""
+        return await generate(service, body, request)
+
     def card() -> dict[str, Any]:
         fields = {"id": service.name, "object": "model", "created": service.created, "owned_by": "ingot"}
         return fields | {"max_model_len": service.length}
@@ -99,6 +114,13 @@ def create_app(service: Service) -> FastAPI:
         if wrong := [token for token in body.tokens if token >= size]:
             raise ApiError(400, f"token {wrong[0]} is not in the vocabulary of {size}", param="tokens")
         return JsonAnswer({"prompt": service.tokenizer.decode(body.tokens)})
+
+    if REWARD_HEAD in service.runner.engine.model.config.heads:
+
+        @app.post("/pooling", responses=answer_of(responses.PoolingList))
+        async def post_pooling(body: PoolingRequest, request: Request) -> Response:
+            """What the reward model gives for texts or for a conversation."""
+            return await pooling(service, body, request)
 
     @app.get("/health", responses=answer_of(responses.Health))
     async def health() -> Response:

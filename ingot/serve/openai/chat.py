@@ -22,11 +22,12 @@ from ingot.serve.openai.generation import EventStream, Generation, collect, unle
 from ingot.serve.openai.logprobs import Pending, chat_entry
 from ingot.serve.openai.options import constrained, make_samplings
 from ingot.serve.openai.parser import TurnParser
-from ingot.serve.openai.prompts import Prompt, has_call_tokens, make_prompt, wants_thinking
+from ingot.serve.openai.prompts import Prompt, make_prompt, served_syntax, wants_thinking
 from ingot.serve.openai.replies import DONE, Heading, event, usage
 from ingot.serve.openai.requests import ChatRequest, Tool
 from ingot.serve.openai.service import Service
 from ingot.serve.openai.structures import Structure, offered_tools, turn_structure
+from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import TOOL_CALL_START
 
 
@@ -38,6 +39,7 @@ class Plan:
     prompt: Prompt
     tools: list[Tool]
     samplings: list[Sampling]
+    syntax: Syntax
     structure: Structure | None  # to be compiled and added to the samplings
 
 
@@ -52,7 +54,8 @@ def make_plan(service: Service, body: ChatRequest) -> Plan:
     tools = offered_tools(body)
     prompt = make_prompt(service.chat, body.messages, tools, wants_thinking(body))
     service.check_length(len(prompt.tokens), "messages")
-    forbids = body.tool_choice == "none" and has_call_tokens(service.tokenizer)
+    mark = next(iter(service.chat.syntax.call or ()), None)
+    forbids = body.tool_choice == "none" and mark in service.tokenizer.special
     wanted = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     samplings = make_samplings(
         service,
@@ -63,7 +66,8 @@ def make_plan(service: Service, body: ChatRequest) -> Plan:
         top_logprobs=(body.top_logprobs or 0) if body.logprobs else 0,
         banned=(service.tokenizer.special[TOOL_CALL_START],) if forbids else (),
     )
-    return Plan(body, prompt, tools, samplings, turn_structure(service.tokenizer, body, tools, prompt))
+    syntax = served_syntax(service.chat)
+    return Plan(body, prompt, tools, samplings, syntax, turn_structure(service.tokenizer, syntax, body, tools, prompt))
 
 
 class ChatChoice:
@@ -74,9 +78,9 @@ class ChatChoice:
         self.tokenizer, self.plan, self.index = tokenizer, plan, index
         self.parser = TurnParser(
             tokenizer,
+            plan.syntax,
             stop_strings=plan.body.stops,
             in_thinking=plan.prompt.in_thinking,
-            tags=bool(plan.tools) and not has_call_tokens(tokenizer),
             calls=bool(plan.tools),
         )
         self.tokens = 0

@@ -56,10 +56,10 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
     scores_only = body.max_tokens == 0
     if scores_only and not body.echo:
         raise ApiError(400, "max_tokens is 0: nothing to do without echo", param="max_tokens", code="invalid_value")
-    given = _prompts(body.prompt)
+    given = split_prompts(body.prompt)
     if not scores_only:
         check_count(service, len(given) * (body.n or 1))
-    asked = [_encode(service, prompt) for prompt in given]
+    asked = [encode_prompt(service, prompt, "prompt") for prompt in given]
     plan = Plan(body, [], [], [], answer_structure(body.response_format, body.structured_outputs))
     for tokens in asked:
         service.check_length(len(tokens), "prompt", answer=0 if scores_only else 1)
@@ -88,7 +88,7 @@ async def add_scores(service: Service, plan: Plan) -> None:
         raise as_api_error(error) from error
 
 
-def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
+def split_prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
     """A list of prompts, whichever way they were sent."""
     if isinstance(prompt, str):
         return [prompt]
@@ -96,14 +96,14 @@ def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str 
     return [ids] if ids else [item for item in prompt if not isinstance(item, int)]
 
 
-def _encode(service: Service, prompt: str | list[int]) -> list[int]:
+def encode_prompt(service: Service, prompt: str | list[int], param: str) -> list[int]:
     """The tokens of a prompt; an empty text begins a document."""
     if isinstance(prompt, str):
         return [*service.tokenizer.opening, *service.tokenizer.encode(prompt)] or list(service.ends[:1])
     wrong = [token for token in prompt if token >= service.vocabulary]
     if wrong:
         message = f"token {wrong[0]} is not in the vocabulary of {service.vocabulary}"
-        raise ApiError(400, message, param="prompt", code="invalid_value")
+        raise ApiError(400, message, param=param, code="invalid_value")
     return prompt
 
 

@@ -1,8 +1,8 @@
-"""Parses sampled tokens into content, reasoning and tool calls, while they are streamed.
+"""Turns sampled tokens into the deltas of an answer, while they are streamed: content, reasoning and tool calls.
 
-Structure is read from special tokens, as in ingot/tokens/chat.py: text that merely looks like `<think>` is content. A
-model without tokens for tool calls writes their tags as text; then, if tools were offered, the tags are looked for in the
-content. Stop strings count in the content only: neither a thought nor a call is cut off by them.
+Which text is what is read by `ingot.tokens.turn`, as everywhere: marks that are special tokens count by their ids, and text
+that merely looks like `<think>` is content. Calls that are spelt in plain text count only if tools were offered. Stop strings
+count in the content only: neither a thought nor a call is cut off by them.
 
 Invariant: the deltas, put together, do not depend on how the tokens are grouped, so a streamed answer and a whole one
 are the same. Blank lines around a trace, and blanks before a call, are layout and not part of the answer.
@@ -10,46 +10,44 @@ are the same. Blank lines around a trace, and blanks before a call, are layout a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from ingot.inference.text import TextStream
+from ingot.inference.text import StopStrings
 from ingot.serve.openai.calls import CallStream, Delta
-from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
-
-Section = Literal["content", "reasoning", "call"]
+from ingot.tokens.syntax import Syntax
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.tokens.turn import Part, Section, TurnReader
 
 
 class TurnParser:
-    """One assistant turn. `tags`: look for tool calls that are spelt in text; `in_thinking`: the prompt opened a trace."""
+    """One assistant turn. `calls`: tools were offered; `in_thinking`: the prompt opened a trace."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
+        syntax: Syntax,
         *,
         stop_strings: Sequence[str] = (),
         in_thinking: bool = False,
-        tags: bool = False,
         calls: bool = False,
     ) -> None:
         self.reasoning_tokens = 0
         self.released = 0  # characters of content that need not be held back, layout included
         self.calls = 0
-        self.section: Section = "reasoning" if in_thinking else "content"
-        self._tokenizer, self._stop_strings, self._tags = tokenizer, tuple(stop_strings), tags
-        self._holds_blanks = tags or calls  # a call may follow, and the blanks before it are layout
-        special = tokenizer.special
-        self._special = frozenset(special.values())
-        self._think = special.get(THINK_START), special.get(THINK_END)
-        self._call_tags = special.get(TOOL_CALL_START), special.get(TOOL_CALL_END)
-        self._content = TextStream(tokenizer, self._stop_strings)
-        self._other = TextStream(tokenizer)  # of the section that is not content
+        self._reader = TurnReader(tokenizer, syntax, in_thinking=in_thinking, calls=calls)
+        self._holds_blanks = calls  # a call may follow, and the blanks before it are layout
+        self._stop_strings = tuple(stop_strings)
+        self._content = StopStrings(self._stop_strings)
         self._call = CallStream()
-        self._before = 0  # characters of content before what `_content` has
-        self._tagged = ""  # content that may be the beginning of a tag
-        self._in_tag = False
         self._blanks = ""
+        self._last: Section = self._reader.section
         self._at_start = in_thinking  # of a section whose leading blank lines are layout
+
+    @property
+    def section(self) -> Section:
+        """What the next token is part of."""
+        return self._reader.section
 
     @property
     def stopped(self) -> bool:
@@ -59,103 +57,50 @@ class TurnParser:
     @property
     def start(self) -> int:
         """The character of the content, layout included, with which its last token begins."""
-        return self._before + self._content.start
+        return self._reader.start
 
     def push(self, token: int) -> list[Delta]:
         """The deltas that `token` adds."""
-        if self.section == "reasoning":
-            self.reasoning_tokens += 1
-        if token in self._special:
-            return list(self._structure(token))
-        if self.section == "content":
-            return list(self._content_text(self._content.push(token)))
-        return list(self._other_text(self._other.push(token)))
+        before = self.section
+        deltas = list(self._deltas(self._reader.push(token)))
+        self.reasoning_tokens += "thinking" in (before, self.section)
+        return deltas
 
     def finish(self) -> list[Delta]:
         """The deltas that were held back, at the end of the turn."""
-        if self.section == "content":
-            return [*self._content_text(self._content.finish()), *self._end_tags(), *self._end_blanks()]
-        return list(self._end_section())
+        deltas = list(self._deltas(self._reader.finish()))
+        if self._last == "content":
+            deltas += [*self._content_text(self._content.finish()), *self._end_blanks()]
+        return deltas
 
-    # ---- special tokens
+    def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
+        for part in parts:
+            yield from self._enter(part.section)
+            if part.section == "content":
+                yield from self._content_text(self._content.push(part.text))
+            elif part.section == "thinking":
+                yield from self._trimmed("reasoning", part.text, hold=True)
+            else:
+                yield from self._count(self._call.push(part.text))
+                if part.ends:
+                    yield from self._count(self._call.finish())
+                    self._call = CallStream()
 
-    def _structure(self, token: int) -> Iterator[Delta]:
-        """Sections begin and end at special tokens; others are dropped."""
-        starts = {self._think[0]: "reasoning", self._call_tags[0]: "call"}
-        if self.section == "content" and token in starts:
-            yield from self._content_text(self._flushed_content())
-            self._before = self.released
-            yield from self._end_tags()
-            self._blanks = ""
-            self.section = "reasoning" if starts[token] == "reasoning" else "call"
-            self._at_start = self.section == "reasoning"
-            self.reasoning_tokens += self.section == "reasoning"
-        elif (self.section, token) in (("reasoning", self._think[1]), ("call", self._call_tags[1])):
-            yield from self._end_section()
-            self._at_start = self.section == "reasoning"
-            self.section = "content"
-
-    def _flushed_content(self) -> str:
-        """The content that was held back, when something else begins; stop strings do not reach across it."""
-        text = self._content.finish()
-        if not self._content.stopped:
-            self._content = TextStream(self._tokenizer, self._stop_strings)
-        return text
-
-    def _end_section(self) -> Iterator[Delta]:
-        yield from self._other_text(self._other.finish())
-        self._other = TextStream(self._tokenizer)
-        if self.section == "call":
-            yield from self._count(self._call.finish())
-            self._call = CallStream()
+    def _enter(self, section: Section) -> Iterator[Delta]:
+        """The content that was held back when something else begins; stop strings do not reach across it."""
+        if section == self._last:
+            return
+        if self._last == "content":
+            yield from self._content_text(self._content.finish())
+            if not self._content.stopped:
+                self._content = StopStrings(self._stop_strings)
+        self._at_start = section == "thinking" or self._last == "thinking"
         self._blanks = ""
-
-    # ---- text
-
-    def _other_text(self, text: str) -> Iterator[Delta]:
-        if self.section == "call":
-            yield from self._count(self._call.push(text))
-        else:
-            yield from self._trimmed("reasoning", text, hold=True)
+        self._last = section
 
     def _content_text(self, text: str) -> Iterator[Delta]:
         self.released += len(text)
-        if not self._tags:
-            yield from self._trimmed("content", text, hold=self._holds_blanks)
-            return
-        self._tagged += text
-        while True:
-            tag = TOOL_CALL_END if self._in_tag else TOOL_CALL_START
-            before, found, after = self._tagged.partition(tag)
-            if not found:
-                held = _overlap(before, tag)
-                yield from self._outside_tag(before[: len(before) - held])
-                self._tagged = before[len(before) - held :]
-                return
-            yield from self._outside_tag(before)
-            self._tagged = after
-            yield from self._turn_tag()
-
-    def _turn_tag(self) -> Iterator[Delta]:
-        if self._in_tag:
-            yield from self._count(self._call.finish())
-            self._call = CallStream()
-        self._in_tag = not self._in_tag
-        self._blanks = ""
-
-    def _outside_tag(self, text: str) -> Iterator[Delta]:
-        """Text between two tags: of the content, or of a call."""
-        if self._in_tag:
-            yield from self._count(self._call.push(text))
-        else:
-            yield from self._trimmed("content", text, hold=True)
-
-    def _end_tags(self) -> Iterator[Delta]:
-        """At the end of the turn a beginning of a tag is text, and a call without its end is a call."""
-        rest, self._tagged = self._tagged, ""
-        yield from self._outside_tag(rest)
-        if self._in_tag:
-            yield from self._turn_tag()
+        yield from self._trimmed("content", text, hold=self._holds_blanks)
 
     def _end_blanks(self) -> Iterator[Delta]:
         blanks, self._blanks = self._blanks, ""
@@ -181,8 +126,3 @@ class TurnParser:
         for delta in deltas:
             self.calls += delta.kind == "call"
             yield delta
-
-
-def _overlap(text: str, tag: str) -> int:
-    """How many of the last characters are the beginning of `tag`."""
-    return next((size for size in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-size:])), 0)

@@ -1,7 +1,7 @@
 """Converts the messages of a request to the tokens that the model reads.
 
-The layout is that of the tokenizer's chat template (ingot/tokens/chat.py). A model without tokens for tool calls gets
-its tools as text, and its calls are read as text, in the manner of Hermes (Teknium et al. 2024) and Qwen 2.5: the
+The layout is that of the tokenizer's chat template (ingot/tokens/chat.py). A template without tool calls
+gets its tools as text, and its calls are read as text, in the manner of Hermes (Teknium et al. 2024) and Qwen 2.5: the
 signatures are in the system turn, a call is `<tool_call>{"name": …, "arguments": …}</tool_call>`, and results come back
 in a user turn inside `<tool_response>`.
 """
@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.requests import AssistantMessage, ChatMessage, ChatRequest, Content, Tool, ToolMessage
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.tokenizer import (
-    THINK_END,
-    THINK_START,
-    TOOL_CALL_END,
-    TOOL_CALL_START,
-    TOOL_RESPONSE_END,
-    TOOL_RESPONSE_START,
-    Tokenizer,
-)
+from ingot.tokens.syntax import CALL, Syntax
+from ingot.tokens.tokenizer import TOOL_CALL_END, TOOL_CALL_START, TOOL_RESPONSE_END, TOOL_RESPONSE_START
 from ingot.workspace.errors import IngotError
 
 TOOLS_IN_WORDS = """# Tools
@@ -51,9 +44,9 @@ class Prompt:
     may_think: bool  # the model may open one itself
 
 
-def has_call_tokens(tokenizer: Tokenizer) -> bool:
-    """Whether the model marks its tool calls with special tokens."""
-    return TOOL_CALL_START in tokenizer.special and TOOL_CALL_END in tokenizer.special
+def served_syntax(chat: ChatFormat) -> Syntax:
+    """How the model writes its turns. Where the template has no calls, tools are told in words, and calls come as tags."""
+    return chat.syntax if chat.syntax.calls else replace(chat.syntax, call=CALL)
 
 
 def wants_thinking(body: ChatRequest) -> bool:
@@ -65,21 +58,31 @@ def wants_thinking(body: ChatRequest) -> bool:
 
 def make_prompt(chat: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[Tool], thinking: bool) -> Prompt:
     """The prompt for the next turn; invalid messages are a 400."""
-    special = chat.tokenizer.special
-    turns = _read(messages, keep_traces=thinking and THINK_START in special)
+    turns = _read(messages, keep_traces=thinking and chat.syntax.thinks)
     schemas = [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in tools]
-    if not has_call_tokens(chat.tokenizer):
+    if not chat.syntax.calls:
         turns, schemas = _in_words(turns, schemas), []
     try:
         tokens = chat.prompt(turns, schemas, thinking)
     except IngotError as error:
         raise refused(error, param="messages") from error
-    return Prompt(tokens, _ends_in_thinking(tokens, special.get(THINK_START), special.get(THINK_END)), thinking)
+    return Prompt(tokens, chat.opens_trace(tokens), thinking)
 
 
-def _ends_in_thinking(tokens: list[int], start: int | None, end: int | None) -> bool:
-    """Whether the last of the two tags is the opening one."""
-    return next((token == start for token in reversed(tokens) if token in (start, end)), False)
+def make_conversation(chat: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[int]:
+    """A conversation up to the end of its last answer, which a reward model judges; with thinking if an answer has a trace."""
+    turns = _read(messages, keep_traces=chat.syntax.thinks)
+    schemas = [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in tools]
+    if not turns or turns[-1].role != "assistant":
+        raise ApiError(400, "the last message must be the assistant's: it is what is judged", param="messages")
+    if not chat.syntax.calls:
+        turns, schemas = _in_words(turns, schemas), []
+    thinking = any(turn.thinking is not None for turn in turns)
+    try:
+        tokens, mask = chat.conversation(turns, schemas, thinking)
+    except IngotError as error:
+        raise refused(error, param="messages") from error
+    return tokens[: max(place for place, one in enumerate(mask, 1) if one)]
 
 
 def _read(messages: Sequence[ChatMessage], keep_traces: bool) -> list[Message]:
@@ -132,7 +135,7 @@ def _read_call(name: str, arguments: str, place: str) -> ToolCall:
 
 
 def _in_words(turns: Sequence[Message], schemas: Sequence[dict[str, Any]]) -> list[Message]:
-    """Tools, calls and results as text, for a model that has no tokens for them."""
+    """Tools, calls and results as text, for a template that has none."""
     said: list[Message] = []
     for turn in turns:
         if turn.tool_calls:

@@ -290,6 +290,29 @@ class CompletionRequest(Generating):
     response_format: ResponseFormat | None = None
 
 
+class TokenSampling(Generating):
+    """The sampling options of POST /inference/v1/generate, as vLLM calls them."""
+
+    stream: Literal[False] | None = None
+    stop: None = Field(None, description="stop strings need text: give stop_token_ids")
+    logprobs: int | None = Field(None, ge=0, le=1, description="1 or 0: log-probabilities always come")
+    skip_special_tokens: bool | None = Field(None, description="taken and not used: there is no text")
+    spaces_between_special_tokens: bool | None = None
+    detokenize: bool | None = None
+
+
+class GenerateRequest(Strict):
+    """The body of POST /inference/v1/generate: token ids to go on from."""
+
+    model: str | None = None
+    token_ids: TokenIds
+    sampling_params: TokenSampling = TokenSampling()
+    cache_salt: str | None = Field(
+        None, description="taken and not used: pages are shared between requests of one version"
+    )
+    priority: int | None = Field(None, description="taken and not used: first come, first served")
+
+
 class TokenizeRequest(Strict):
     """The body of POST /tokenize: a text, or messages as the model would read them."""
 
@@ -305,6 +328,29 @@ class TokenizeRequest(Strict):
     def _one_of_two(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("give either prompt or messages")
+        return self
+
+
+class PoolingRequest(Strict):
+    """The body of POST /pooling: texts, token ids, or a conversation that ends with the answer to be judged."""
+
+    model: str | None = None
+    input: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=2048, fail_fast=True)]
+        | TokenIds
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=2048, fail_fast=True)]
+        | None
+    ) = None
+    messages: Messages | None = None
+    tools: list[Tool] | None = Field(None, max_length=128)
+    task: Literal["classify"] | None = Field(None, description="what vLLM calls it")
+    encoding_format: Literal["float"] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.input is None) == (self.messages is None):
+            raise ValueError("give either input or messages")
         return self
 
 

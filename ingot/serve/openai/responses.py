@@ -146,6 +146,43 @@ class TextCompletion(BaseModel):
     usage: Usage
 
 
+class TokenEntry(BaseModel):
+    """A token that was written; `token` is token_id:NUMBER."""
+
+    token: str
+    logprob: float
+    bytes: None
+    top_logprobs: list[None]
+
+
+class TokenEntries(BaseModel):
+    """The tokens of a choice."""
+
+    content: list[TokenEntry]
+
+
+class TokenChoice(BaseModel):
+    """Tokens that go on from those given."""
+
+    index: int
+    token_ids: list[int]
+    logprobs: TokenEntries
+    finish_reason: Literal["stop", "length"]
+
+
+class TokenCompletion(BaseModel):
+    """The answer of POST /inference/v1/generate."""
+
+    id: str
+    request_id: str
+    object: Literal["generate"]
+    created: int
+    model: str
+    prompt_token_ids: list[int]
+    choices: list[TokenChoice]
+    usage: Usage
+
+
 class ModelCard(BaseModel):
     """The model that is served; `max_model_len` is the most tokens of a prompt and its answer together."""
 
@@ -176,6 +213,25 @@ class Tokens(BaseModel):
     max_model_len: int
     tokens: list[int]
     token_strs: list[str] | None
+
+
+class Pooled(BaseModel):
+    """What a reward model gives for one text."""
+
+    index: int
+    object: Literal["pooling"]
+    data: list[float]  # one number
+
+
+class PoolingList(BaseModel):
+    """The answer of POST /pooling."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[Pooled]
+    usage: Usage
 
 
 class Detokenized(BaseModel):

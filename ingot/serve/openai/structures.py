@@ -15,7 +15,7 @@ from typing import Any
 
 from ingot.inference.structure.grammar import TEXT, choice_rule, regex_rule, schema_rule, token_rule
 from ingot.serve.openai.errors import ApiError, refused
-from ingot.serve.openai.prompts import Prompt, has_call_tokens
+from ingot.serve.openai.prompts import Prompt
 from ingot.serve.openai.requests import (
     ChatRequest,
     Function,
@@ -26,6 +26,7 @@ from ingot.serve.openai.requests import (
     StructuredOutputs,
     Tool,
 )
+from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
 from ingot.workspace.errors import IngotError
 
@@ -90,7 +91,9 @@ def offered_tools(body: ChatRequest) -> list[Tool]:
     return tools
 
 
-def turn_structure(tokenizer: Tokenizer, body: ChatRequest, tools: Sequence[Tool], prompt: Prompt) -> Structure | None:
+def turn_structure(
+    tokenizer: Tokenizer, syntax: Syntax, body: ChatRequest, tools: Sequence[Tool], prompt: Prompt
+) -> Structure | None:
     """The form of the whole turn; None: any.
 
     Calls must follow the tools' schemas where a call is required, and where the model decides but a tool is `strict`. Where it
@@ -98,19 +101,23 @@ def turn_structure(tokenizer: Tokenizer, body: ChatRequest, tools: Sequence[Tool
     """
     turn = answer_structure(body.response_format, body.structured_outputs)
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
-    marked = bool(tools) and has_call_tokens(tokenizer)
     special = tokenizer.special
+    marked = bool(tools) and TOOL_CALL_START in special and TOOL_CALL_END in special
+    if syntax.channels and (must_call or turn is not None):
+        raise ApiError(400, "a model with the harmony template cannot be held to a form", param="response_format")
     calls = "call" if body.parallel_tool_calls is False else "call+"
     if must_call:
-        turn = _with_calls(Structure(calls), tokenizer, tools)
+        turn = _with_calls(Structure("call" if syntax.bare else calls), tokenizer, syntax, tools)
     elif turn is not None:
         turn = (
-            _with_calls(Structure(f"{calls} | answer", turn.rules, turn.params), tokenizer, tools) if marked else turn
+            _with_calls(Structure(f"{calls} | answer", turn.rules, turn.params), tokenizer, syntax, tools)
+            if marked
+            else turn
         )
     elif marked and any(tool.function.strict for tool in tools):
-        turn = _with_calls(Structure(f"TEXT ({calls})?"), tokenizer, tools)
+        turn = _with_calls(Structure(f"TEXT ({calls})?"), tokenizer, syntax, tools)
     elif marked and body.parallel_tool_calls is False:
-        turn = Structure("TEXT (call)?", {"call": " ".join(_around(tokenizer, "TEXT"))})
+        turn = Structure("TEXT (call)?", {"call": " ".join(_around(tokenizer, syntax, "TEXT"))})
     else:
         return None
     turn.rules["TEXT"] = TEXT
@@ -123,21 +130,23 @@ def turn_structure(tokenizer: Tokenizer, body: ChatRequest, tools: Sequence[Tool
     return turn
 
 
-def _with_calls(turn: Structure, tokenizer: Tokenizer, tools: Sequence[Tool]) -> Structure:
+def _with_calls(turn: Structure, tokenizer: Tokenizer, syntax: Syntax, tools: Sequence[Tool]) -> Structure:
     """The turn with the rule of a call of one of the tools."""
     try:
         arguments = schema_rule(call_schema([tool.function for tool in tools]))
     except (IngotError, RecursionError) as error:
         problem = error if isinstance(error, IngotError) else IngotError("a tool's schema is nested too deeply")
         raise refused(problem, param="tools", code="invalid_schema") from error
-    turn.rules |= {"call": " ".join(_around(tokenizer, "arguments")), "arguments": arguments}
+    turn.rules |= {"call": " ".join(_around(tokenizer, syntax, "arguments")), "arguments": arguments}
     turn.params["arguments"] = "tools"
     return turn
 
 
-def _around(tokenizer: Tokenizer, inside: str) -> list[str]:
-    """The rules of a call: its marks (special tokens, or tags that are spelt in text) around its content."""
-    if has_call_tokens(tokenizer):
+def _around(tokenizer: Tokenizer, syntax: Syntax, inside: str) -> list[str]:
+    """The rules of a call: its marks (special tokens, tags that are spelt in text, or none) around its content."""
+    if syntax.bare:
+        return [inside]
+    if TOOL_CALL_START in tokenizer.special and TOOL_CALL_END in tokenizer.special:
         return [token_rule(tokenizer.special[TOOL_CALL_START]), inside, token_rule(tokenizer.special[TOOL_CALL_END])]
     return [choice_rule([f"{TOOL_CALL_START}\n"]), inside, choice_rule([TOOL_CALL_END])]
 

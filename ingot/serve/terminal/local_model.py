@@ -15,25 +15,18 @@ from typing import Any
 from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
-from ingot.inference.text import TextStream
-from ingot.serve.terminal.conversation import Kind, Piece
+from ingot.serve.terminal.conversation import Piece
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.tokens.tokenizer import THINK_END, THINK_START, TOOL_CALL_END, TOOL_CALL_START, Tokenizer
+from ingot.tokens.turn import Part, TurnReader
 from ingot.train.device import choose_device
 from ingot.workspace.errors import ArtifactError, IngotError
 
 LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long context would take gigabytes at once
-KIND_AFTER: dict[str, Kind] = {
-    THINK_START: "thinking",
-    THINK_END: "content",
-    TOOL_CALL_START: "call",
-    TOOL_CALL_END: "content",
-}
 
 
-def load_local_model(path: Path) -> LocalModel:
+def load_local_model(path: Path, adapter: Path | None = None) -> LocalModel:
     """The model at `path`: a checkpoint, a stage's folder, a Hugging Face folder or a GGUF file."""
-    model = load_model(path, device=choose_device("auto"))
+    model = load_model(path, device=choose_device("auto"), adapter=adapter)
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
     engine = Engine(model, slots=1, length=min(model.config.context, LONGEST))
@@ -45,8 +38,7 @@ class LocalModel:
 
     def __init__(self, engine: Engine, chat: ChatFormat) -> None:
         self.engine, self.chat = engine, chat
-        self._special = chat.tokenizer.special
-        self.calls_tools = TOOL_CALL_START in self._special
+        self.calls_tools = chat.syntax.calls
         self.about = f"{sum(parameter.numel() for parameter in engine.model.parameters()) / 1e6:.1f}M parameters"
         self._forget()
 
@@ -78,20 +70,20 @@ class LocalModel:
                 fix="begin again with /reset, or say less",
             )
         sampled: list[int] = []
-        opening = self._opened(prompt)
-        reader = PieceReader(self.chat.tokenizer, "thinking" if opening else "content")
+        opened = self.chat.opens_trace(prompt)
+        reader = PieceReader(self.chat, opened)
         stops = self.chat.stop_tokens
         try:
             with closing(self.engine.stream(prompt, replace(sampling, stop_tokens=stops))) as stream:
                 for token in stream:
-                    if token == self.chat.turn_end or token not in stops:
+                    if token in self.chat.turn_ends or token not in stops:
                         sampled.append(token)
                     yield from reader.push(token)
             yield from reader.finish()
         finally:
             if sampled:
-                self._said = self.chat.parse(opening + sampled)
-                if sampled[-1] != self.chat.turn_end:
+                self._said = self.chat.parse(sampled, in_thinking=opened)
+                if sampled[-1] not in self.chat.turn_ends:
                     sampled.append(self.chat.turn_end)
                 self._tokens = prompt + sampled
                 self._messages = [*messages, self._said]
@@ -104,48 +96,32 @@ class LocalModel:
         if tools != self._tools:
             same, self._tools = 0, tools
         self._ends = {count: size for count, size in self._ends.items() if count <= same}
-        traces = thinking and THINK_START in self._special
+        traces = thinking and self.chat.syntax.thinks
         known = max(self._ends, default=0)
         new = [message if traces else message.without_thinking() for message in messages[known:]]
         if known:
-            return self._tokens[: self._ends[known]] + self.chat.continuation(new, thinking)
+            before = self._messages[known - 1]
+            return self._tokens[: self._ends[known]] + self.chat.continuation(new, thinking, after=before)
         return self.chat.prompt(new, tools, thinking)
-
-    def _opened(self, prompt: Sequence[int]) -> list[int]:
-        """The token that begins a trace, if the prompt ends inside one: some templates open it for the model."""
-        start, end = self._special.get(THINK_START), self._special.get(THINK_END)
-        for token in reversed(prompt):
-            if token == end or token == self.chat.turn_end:
-                break
-            if token == start:
-                return [token]
-        return []
 
 
 class PieceReader:
-    """Sampled tokens to pieces: text comes when its characters are complete, special tokens change the kind."""
+    """Sampled tokens to pieces: text comes when its characters are complete; the end of a call is an empty piece."""
 
-    def __init__(self, tokenizer: Tokenizer, kind: Kind = "content") -> None:
-        self.tokenizer = tokenizer
-        self._kinds: dict[int, Kind] = {
-            tokenizer.special[name]: after for name, after in KIND_AFTER.items() if name in tokenizer.special
-        }
-        self._kind, self._text = kind, TextStream(tokenizer)
+    def __init__(self, chat: ChatFormat, in_thinking: bool = False) -> None:
+        self._reader = TurnReader(chat.tokenizer, chat.syntax, in_thinking=in_thinking)
 
     def push(self, token: int) -> Iterator[Piece]:
         """The pieces that can be shown after `token`."""
-        if token not in self._kinds:
-            yield from self._piece(self._text.push(token))
-            return
-        yield from self.finish()
-        if self._kind == "call":
-            yield Piece("call", "")
-        self._kind, self._text = self._kinds[token], TextStream(self.tokenizer)
+        yield from self._pieces(self._reader.push(token))
 
     def finish(self) -> Iterator[Piece]:
         """The rest, with a character that was never completed."""
-        yield from self._piece(self._text.finish())
+        yield from self._pieces(self._reader.finish())
 
-    def _piece(self, text: str) -> Iterator[Piece]:
-        if text:
-            yield Piece(self._kind, text)
+    def _pieces(self, parts: Iterator[Part]) -> Iterator[Piece]:
+        for part in parts:
+            if part.text:
+                yield Piece(part.section, part.text)
+            if part.ends and part.section == "call":
+                yield Piece("call", "")

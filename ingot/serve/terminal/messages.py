@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.tokens.chat import ROLES, Message, ToolCall
+from ingot.tokens.message import ROLES, Message, ToolCall
 from ingot.workspace.errors import DataError
 
 

@@ -87,7 +87,6 @@ def _with_model(path: Path) -> Iterator[Served]:
     from ingot.checkpoints.checkpoint import load_model
     from ingot.inference.engine import Engine
     from ingot.inference.runner import EngineRunner
-    from ingot.serve.openai.prompts import has_call_tokens
     from ingot.serve.openai.run import Server
     from ingot.serve.openai.service import Service
     from ingot.train.device import choose_device, choose_precision
@@ -101,7 +100,7 @@ def _with_model(path: Path) -> Iterator[Served]:
         service = Service(runner, model.tokenizer, path.resolve().name.removesuffix(".gguf"))
         server = Server(service, drain=DRAIN)
         app = cast("FastAPI", server.config.app)
-        yield Served(app, server, has_call_tokens(model.tokenizer))
+        yield Served(app, server, service.chat is not None and service.chat.syntax.calls)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ingot.inference.weight_only.scheme import group_for, pack_4, pack_8
+from ingot.kernels.pack_weights import group_for, pack_4, pack_8
 from ingot.kernels.packed_linear import Packed, unpack
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -15,15 +14,6 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from tests.serve.openai.harness import Running, serving, untrained
 from tests.serve.speaker import train_small_tokenizer, train_speaker
-
-
-@pytest.fixture(autouse=True)
-def no_running_loop() -> Iterator[None]:
-    """The browser of other tests in this process leaves its event loop marked as running in this thread."""
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
-    yield
-    asyncio._set_running_loop(running)
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +45,10 @@ def client(server: Running) -> OpenAI:
 
 @pytest.fixture(scope="session")
 def babbler(tokenizer: Tokenizer) -> Iterator[Running]:
-    """A model that writes noise, with room for long prompts: what it writes well it writes because it must."""
+    """A model that writes noise, with room for long prompts: what it writes well it writes because it must.
+
+    Its reward head gives it every route that a server may have.
+    """
     torch.set_num_threads(1)
-    with serving(Engine(untrained(tokenizer), slots=8)) as running:
+    with serving(Engine(untrained(tokenizer, heads=("reward",)), slots=8)) as running:
         yield running

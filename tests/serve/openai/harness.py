@@ -55,9 +55,9 @@ class Running:
         return self.service.runner
 
 
-def untrained(tokenizer: Tokenizer, context: int = 1024) -> Transformer:
+def untrained(tokenizer: Tokenizer, context: int = 1024, heads: tuple[str, ...] = ()) -> Transformer:
     """A model that writes noise."""
-    model = Transformer(speaker_config(tokenizer, context))
+    model = Transformer(speaker_config(tokenizer, context).model_copy(update={"heads": heads}))
     initialise(model, seed=0)
     model.tokenizer = tokenizer
     return model

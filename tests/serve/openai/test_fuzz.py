@@ -31,6 +31,8 @@ EXAMPLES = 10  # of each kind, for each operation
 OPERATIONS = [
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
+    ("POST", "/inference/v1/generate"),
+    ("POST", "/pooling"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),
@@ -88,6 +90,8 @@ BODIES: dict[str, Any] = {
         "n": 2,
     },
     "/v1/completions": {"prompt": ["a", "b"], "max_tokens": 5, "logprobs": 2, "echo": True},
+    "/inference/v1/generate": {"token_ids": [70, 71], "sampling_params": {"max_tokens": 5, "n": 2}},
+    "/pooling": {"input": ["a", "b"]},
     "/tokenize": {"prompt": "Hello", "return_token_strs": True},
     "/detokenize": {"tokens": [70, 71]},
 }

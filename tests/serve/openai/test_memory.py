@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +46,7 @@ print(json.dumps([sizes, kept]))
 """
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_under_large_schemas() -> None:
     """Forty-five schemas of 3,000 properties: after the first rounds have filled the cache, the process does not grow."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=250, check=True)

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from ingot.serve.openai.calls import CallStream, Delta
 from ingot.serve.openai.parser import TurnParser
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.tokenizer import TOOL_CALL_START, Tokenizer
+from ingot.tokens.syntax import CALL as CALL_TAGS
+from ingot.tokens.syntax import THINK, Syntax
+from ingot.tokens.tokenizer import Tokenizer
+from tests.inference.structure.conftest import byte_level
 
 
 def read(parser: TurnParser, tokens: list[int]) -> list[Delta]:
@@ -31,6 +34,7 @@ def tokens_of(tokenizer: Tokenizer, *parts: str) -> list[int]:
     ]
 
 
+TAGS = Syntax(THINK, CALL_TAGS)
 CALL = '{"name": "times", "arguments": {"a": 12}}'
 TURNS: list[tuple[list[str], dict[str, Any], list[tuple[str, str]]]] = [
     (["Hello"], {}, [("content", "Hello")]),
@@ -60,13 +64,23 @@ TURNS: list[tuple[list[str], dict[str, Any], list[tuple[str, str]]]] = [
     (["one two three"], {"stop_strings": ["two"]}, [("content", "one ")]),
     (["<think>", "two", "</think>", "two"], {"stop_strings": ["two"]}, [("reasoning", "two")]),
     (["<think>x</think>"], {}, [("content", "<think>x</think>")]),  # text that looks like a tag, with no special token
+]
+IN_TEXT: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
     (
-        ["so <tool_call>" + CALL + "</tool_call>\n"],
-        {"tags": True},
+        "so <tool_call>" + CALL + "</tool_call>\n",
+        {"calls": True},
         [("content", "so"), ("call", "times"), ("arguments", '{"a": 12}')],
     ),
-    (["a <tool_c> b <tool_ca"], {"tags": True}, [("content", "a <tool_c> b <tool_ca")]),
-    (["<tool_call>\n" + CALL], {"tags": True}, [("call", "times"), ("arguments", '{"a": 12}')]),  # cut off
+    ("a <tool_c> b <tool_ca", {"calls": True}, [("content", "a <tool_c> b <tool_ca")]),
+    ("<tool_call>\n" + CALL, {"calls": True}, [("call", "times"), ("arguments", '{"a": 12}')]),  # cut off
+    (f"<tool_call>{CALL}</tool_call>", {}, [("content", f"<tool_call>{CALL}</tool_call>")]),  # no tools were offered
+    (
+        "<think>\nhm END\n</think>\n\nyes END.",
+        {"stop_strings": ["END"]},
+        [("reasoning", "hm END"), ("content", "yes ")],
+    ),
+    ("hm</think>yes", {"in_thinking": True}, [("reasoning", "hm"), ("content", "yes")]),
+    ("a</thin", {}, [("content", "a</thin")]),
 ]
 
 
@@ -74,7 +88,16 @@ TURNS: list[tuple[list[str], dict[str, Any], list[tuple[str, str]]]] = [
 def test_turns(
     tokenizer: Tokenizer, parts: list[str], options: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
-    deltas = read(TurnParser(tokenizer, **options), tokens_of(tokenizer, *parts))
+    deltas = read(TurnParser(tokenizer, TAGS, **options), tokens_of(tokenizer, *parts))
+    assert [(delta.kind, delta.text) for delta in deltas] == expected
+
+
+@pytest.mark.parametrize(("text", "options", "expected"), IN_TEXT, ids=lambda value: str(value)[:50])
+def test_tags_in_plain_text(text: str, options: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    """A model without tokens for the tags spells them, here byte by byte."""
+    spelling = byte_level([bytes([byte]) for byte in range(256)], ["<|im_start|>", "<|im_end|>"])
+    ids = {data: id for id, data in spelling.bytes_of_id.items()}
+    deltas = read(TurnParser(spelling, TAGS, **options), [ids[bytes([byte])] for byte in text.encode()])
     assert [(delta.kind, delta.text) for delta in deltas] == expected
 
 
@@ -103,7 +126,7 @@ def test_what_the_template_wrote_is_read_back(chat_format: ChatFormat, message: 
     """Any message, as Ingot's template writes it, comes out of the stream as it went in."""
     tokens, mask = chat_format.conversation([Message("user", "?"), message])
     written = [token for token, ours in zip(tokens, mask, strict=True) if ours]
-    parser = TurnParser(chat_format.tokenizer, calls=True)
+    parser = TurnParser(chat_format.tokenizer, TAGS, calls=True)
     deltas = [delta for token in written[:-1] for delta in parser.push(token)] + parser.finish()
     texts = {kind: "".join(d.text for d in deltas if d.kind == kind) for kind in ("content", "reasoning")}
     calls: list[list[str]] = []
@@ -131,21 +154,13 @@ def test_arguments_do_not_depend_on_how_the_call_is_cut(data: st.DataObject, arg
     assert json.loads("".join(delta.text for delta in deltas if delta.kind == "arguments")) == arguments
 
 
-def test_a_model_without_the_tokens(tokenizer: Tokenizer) -> None:
-    """Tags that are spelt in text count as calls only where tools were offered."""
-    text = f"<tool_call>{CALL}</tool_call>"
-    assert TOOL_CALL_START in tokenizer.special
-    assert read(TurnParser(tokenizer, tags=True), tokenizer.encode(text))[0] == Delta("call", "times")
-    assert read(TurnParser(tokenizer), tokenizer.encode(text)) == [Delta("content", text)]
-
-
 def test_what_is_released_is_counted_as_tokens_begin(tokenizer: Tokenizer) -> None:
     """Also behind bytes that are no character: the tokens that begin in what is released are those before the stop string."""
     broken = tokenizer.encode("€")[:1]
     thought = tokens_of(tokenizer, "<think>", "hm", "</think>")
     before = [*tokenizer.encode("é"), *broken, *tokenizer.encode("ab"), *broken]
     behind = [*tokenizer.encode("€c"), *broken, *broken, *tokenizer.encode("d")]
-    parser = TurnParser(tokenizer, stop_strings=["END"])
+    parser = TurnParser(tokenizer, TAGS, stop_strings=["END"])
     shown, starts = "", []
     for token in [*before, *thought, *behind, *tokenizer.encode("END.")]:
         is_text = parser.section == "content" and token not in tokenizer.special.values()

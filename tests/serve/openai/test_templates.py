@@ -11,7 +11,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from ingot.inference.engine import Engine
-from ingot.tokens.chat import default_chat_template
+from ingot.tokens.template_files import template_text
 from ingot.tokens.tokenizer import THINK_END, Tokenizer
 from tests.inference.structure.conftest import byte_level
 from tests.serve.openai.harness import Running, http, serving, untrained
@@ -77,9 +77,8 @@ def test_a_call_can_be_required(plain: Running) -> None:
 
 def test_a_trace_that_the_prompt_opens(tokenizer: Tokenizer) -> None:
     """As DeepSeek's templates do: the model closes the trace (here by a bias), and the form begins after it."""
-    template = default_chat_template().replace(
-        "{% if not thinks %}<think></think>{% endif %}\n{% endif %}", "<think>\n{% endif %}"
-    )
+    head, ending = template_text().rsplit('("" if', 1)
+    template = f'{head}("<think>" if{ending}'
     opening = Tokenizer(tokenizer.backend, template)
     with serving(Engine(untrained(opening), slots=2)) as running:
         options = {"tools": [], "max_tokens": 200, "logprobs": True}

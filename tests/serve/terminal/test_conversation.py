@@ -144,8 +144,8 @@ def say(monkeypatch: pytest.MonkeyPatch, script: list[int]) -> None:
 def test_a_template_that_opens_the_trace_for_the_model(speaker: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = speaker.tokenizer
     assert plain is not None and plain.chat_template is not None
-    before, prompt, after = plain.chat_template.rpartition("<|im_start|>assistant\n")
-    tokenizer = Tokenizer(plain.backend, before + prompt + "<think>" + after)
+    before, after = plain.chat_template.rsplit('("" if', 1)
+    tokenizer = Tokenizer(plain.backend, f'{before}("<think>" if{after}')
     who = LocalModel(Engine(speaker, slots=1, length=256), ChatFormat(tokenizer))
     say(
         monkeypatch,
@@ -159,7 +159,7 @@ def test_a_template_that_opens_the_trace_for_the_model(speaker: Transformer, mon
 
 def test_characters_are_shown_when_they_are_complete(speaker: Transformer) -> None:
     assert speaker.tokenizer is not None
-    reader = PieceReader(speaker.tokenizer)
+    reader = PieceReader(ChatFormat(speaker.tokenizer))
     first, second, third = speaker.tokenizer.encode("—")
     assert [*reader.push(first), *reader.push(second)] == []
     assert list(reader.push(third)) == [Piece("content", "—")]

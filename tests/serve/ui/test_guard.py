@@ -125,7 +125,9 @@ def test_tools_that_run_code_need_a_key_also_on_this_machine(behind: FakeServer)
     assert page_key("own", TOOLS) == "own"
 
 
-@pytest.mark.parametrize(("tools", "keyed"), [("calculator", False), ("calculator,python", True)])
+@pytest.mark.parametrize(
+    ("tools", "keyed"), [("calculator,python", True), pytest.param("calculator", False, marks=pytest.mark.slow)]
+)
 def test_the_command_prints_a_key_where_code_can_run(behind: FakeServer, tools: str, keyed: bool) -> None:
     command = [sys.executable, "-m", "ingot", "ui", "--server", behind.url, "--port", "0", "--tools", tools]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

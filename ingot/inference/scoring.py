@@ -1,0 +1,72 @@
+"""Scores given tokens while they are read: log p(token | all before it), and whether it was the likeliest.
+
+The states at position t predict token t + 1. A request reads all its tokens but the last, so what it reads holds the prediction
+of each. Its scores start at token `first`; what stands before is context, which requests that begin alike read once. Several
+`lasts` may be asked for: the letters of a multiple-choice question need one reading together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ingot.inference.request import Request
+    from ingot.model.transformer import Transformer
+
+LOGITS_AT_ONCE = 1 << 26  # numbers: 256 MiB in float32
+
+
+@dataclass
+class Scoring:
+    """What a request asks to be scored, and its scores."""
+
+    first: int  # the first token that is scored
+    lasts: tuple[int, ...]  # what the last token may be
+    inner: dict[int, tuple[float, bool]] = field(default_factory=dict)  # by place: of the tokens before the last one
+    outer: list[tuple[float, bool]] = field(default_factory=list)  # of each of `lasts`
+
+    def result(self) -> list[tuple[float, bool]]:
+        """For each last token: the log-probability of all scored tokens with it, and whether all are the likeliest."""
+        before = sum(logprob for logprob, _ in self.inner.values())
+        greedy = all(likeliest for _, likeliest in self.inner.values())
+        return [(before + logprob, greedy and likeliest) for logprob, likeliest in self.outer]
+
+
+def score_rows(model: Transformer, states_BTD: Tensor, group: Sequence[tuple[Request, int, int]]) -> None:
+    """Score the rows of a pass; row i holds the states of positions `start` to `end` of its request."""
+    rows, columns, targets, kept = list[int](), list[int](), list[int](), list[tuple[Scoring, int | None]]()
+    for row, (request, start, end) in enumerate(group):
+        scoring = request.scoring
+        if scoring is None:
+            continue
+        for place in range(max(start + 1, scoring.first), end + 1):
+            last = place == len(request.prompt) - 1
+            if last:
+                scoring.outer.clear()
+            for target in scoring.lasts if last else (request.prompt[place],):
+                rows.append(row)
+                columns.append(place - 1 - start)
+                targets.append(target)
+                kept.append((scoring, None if last else place))
+    if not rows:
+        return
+    device = states_BTD.device
+    states_ND = states_BTD[torch.tensor(rows, device=device), torch.tensor(columns, device=device)]
+    targets_N = torch.tensor(targets, device=device)
+    logprobs, likeliest = list[float](), list[bool]()
+    at_once = max(1, LOGITS_AT_ONCE // model.head_weight_VD.shape[0])
+    for states, wanted in zip(states_ND.split(at_once), targets_N.split(at_once), strict=True):
+        logits_NV = model.head(states)
+        chosen_N = logits_NV.gather(1, wanted[:, None])[:, 0]
+        logprobs += (chosen_N - logits_NV.logsumexp(1)).tolist()
+        likeliest += (logits_NV.argmax(1) == wanted).tolist()
+    for (scoring, inside), logprob, best in zip(kept, logprobs, likeliest, strict=True):
+        if inside is None:
+            scoring.outer.append((logprob, best))
+        else:
+            scoring.inner[inside] = (logprob, best)
