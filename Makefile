@@ -51,6 +51,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e ".[dev]"
+	$(PIP) --no-deps bfcl-eval  # for its services alone: it requires clients of a dozen providers, and an old numpy
 	touch $@ $(VENV)/.run
 
 clean:

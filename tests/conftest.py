@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
@@ -11,8 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from hypothesis import settings
 
 from tests.forking import freeze
+
+settings.register_profile("no deadline", deadline=None)  # a slow machine is no fault of the code
+settings.load_profile("no deadline")
 
 # Read by OpenMP when torch is loaded. Threads that spin while they wait take the core from the other test process: a team of
 # two that shares two cores with it would be ten times slower.
@@ -88,3 +93,16 @@ def browser() -> Iterator[Any]:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=60_000)
         yield running
         running.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The browser of earlier tests in this process leaves its event loop marked as running in this thread: `asyncio.run`
+    would refuse. Tests that drive the browser need the mark."""
+    if "browser" in request.fixturenames:
+        yield
+        return
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)

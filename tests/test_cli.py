@@ -249,7 +249,7 @@ def test_every_kind_has_a_command(run: Ingot) -> None:
 
 def test_chat_passes_its_options_on(run: Ingot, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, Any, dict[str, Any]]] = []
-    monkeypatch.setattr("ingot.serve.terminal.local_model.load_local_model", lambda path: path)
+    monkeypatch.setattr("ingot.serve.terminal.local_model.load_local_model", lambda path, adapter: path)
     monkeypatch.setattr("ingot.serve.terminal.chat.chat", lambda *given, **options: calls.append((*given, options)))
     assert run("chat", "model", "--prompt", "2+2?", "--no-think", "--temperature", "0", "--seed", "7")[0] == 0
     ((path, sampling, options),) = calls

@@ -87,6 +87,7 @@ def unknown_commands(text: str) -> list[str]:
         command: Any = typer.main.get_command(app)
         while words and (inside := getattr(command, "commands", {})) and words[0] in inside:
             command, words = inside[words[0]], words[1:]
+            words = command.named(words) if hasattr(command, "named") else words
         options = {"--help", "-h", *(name for each in command.params for name in each.opts + each.secondary_opts)}
         if (
             getattr(command, "commands", {})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Collection
-from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,23 +12,20 @@ from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.env import env_app
+from ingot.cli.eval import eval_app, show_run
 from ingot.cli.help import App, Group
+from ingot.cli.merge import merge_command
 from ingot.cli.model import model_app
 from ingot.cli.new import new_command
-from ingot.cli.problem import FULL, show_problem
+from ingot.cli.run_stages import run_stages
 from ingot.cli.serve import serve_command
-from ingot.cli.show import command_line, print_json, result_as_json, show_checks, show_curation_plans, show_result
+from ingot.cli.show import command_line, print_json, show_checks, show_curation_plans
 from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES, StageKind
-from ingot.workspace.errors import ArtifactError, CheckFailed, IngotError, Interrupted, RecipeError
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_stage
-
-if TYPE_CHECKING:
-    from ingot.recipe.recipe import Recipe
-    from ingot.train.parallel.world import World
-    from ingot.workspace.interrupt import StopSignal
 
 
 class _Commands(Group):
@@ -61,6 +55,15 @@ RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="The reci
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Set an option of the recipe; may be repeated."),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="ROLE=PATH", help="Input of the stage: an artifact or a stage's folder; may be repeated."
+    ),
+]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed to use instead of the file's.")
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that holds the run folders.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -113,7 +116,7 @@ def run(
         watch_this(runs / loaded.name, hang_after)
     if processes > 1 and not dry_run and not is_ours():
         raise typer.Exit(start_processes(processes, say=lambda text: typer.echo(text, err=True)))
-    _run(loaded, runs, as_json=as_json, report=True, from_stage=from_stage, to_stage=to_stage, dry_run=dry_run)
+    run_stages(loaded, runs, as_json=as_json, report=True, from_stage=from_stage, to_stage=to_stage, dry_run=dry_run)
 
 
 @app.command()
@@ -236,18 +239,9 @@ def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
 
     def command(
         file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
-        input: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--input",
-                metavar="ROLE=PATH",
-                help="Input of the stage: an artifact or a stage's folder; may be repeated.",
-            ),
-        ] = None,
+        input: InputOption = None,
         set: SetOption = None,
-        seed: Annotated[
-            int | None, typer.Option("--seed", metavar="N", min=0, help="Seed to use instead of the file's.")
-        ] = None,
+        seed: SeedOption = None,
         runs: RunsOption = RUNS,
         dry_run: DryRunOption = False,
         as_json: JsonOption = False,
@@ -256,7 +250,8 @@ def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
 
         inputs = dict(_split_input(text) for text in input or ())
         recipe, names = load_stage(file, kind.kind, set or (), inputs=inputs, seed=seed)
-        _run(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run)
+        show = show_run if kind.kind == "eval" and not dry_run else None
+        run_stages(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run, show=show)
 
     takes = [role + (" (optional)" if role in kind.optional else "") for role in kind.needs]
     help_text = f"{kind.does} Reads: {', '.join(takes) or 'nothing'}. Writes: {', '.join(kind.makes)}."
@@ -274,9 +269,7 @@ def curate(
     engine: Annotated[
         str | None, typer.Option("--engine", metavar="NAME", help="Where to run: local or ray; default: the file's.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Seed to use instead of the file's.")
-    ] = None,
+    seed: SeedOption = None,
     runs: RunsOption = RUNS,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print sources, columns, time and disk; write nothing.")
@@ -291,15 +284,46 @@ def curate(
     if dry_run:
         show_curation_plans([stage.config for stage in recipe.stages if stage.name in names], as_json=as_json)
     else:
-        _run(recipe, runs, as_json=as_json, report=False, only=names)
+        run_stages(recipe, runs, as_json=as_json, report=False, only=names)
+
+
+@app.command(rich_help_panel=STAGES_PANEL, short_help=STAGES["sft"].does)
+def sft(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
+    input: InputOption = None,
+    set: SetOption = None,
+    seed: SeedOption = None,
+    show: Annotated[
+        int | None,
+        typer.Option("--show", metavar="N", min=1, help="Print N examples as they will be trained on; train nothing."),
+    ] = None,
+    runs: RunsOption = RUNS,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fine-tune a model on conversations. Reads: checkpoint, conversations (optional). Writes: checkpoint."""
+    from ingot.recipe.single import load_stage
+
+    recipe, names = load_stage(file, "sft", set or (), inputs=dict(map(_split_input, input or ())), seed=seed)
+    if show is None:
+        run_stages(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run)
+    else:
+        from ingot.cli.show_examples import show_examples
+
+        show_examples(recipe, names, runs, show)
 
 
 for _kind in STAGES.values():
     if _kind.kind == "tokenizer":
         _add_stage_command(_kind, tokenizer_app, "train")
-    elif _kind.kind != "curate":  # it has a command of its own above
+    elif _kind.kind == "eval":
+        _add_stage_command(_kind, eval_app, "recipe")
+    elif _kind.kind == "merge":  # models, not a file of options
+        app.command("merge", rich_help_panel=STAGES_PANEL, short_help=_kind.does)(merge_command)
+    elif _kind.kind not in ("curate", "sft"):  # they have commands of their own above
         _add_stage_command(_kind, app, _kind.kind)
 app.add_typer(tokenizer_app, rich_help_panel=STAGES_PANEL)
+app.add_typer(eval_app, rich_help_panel=STAGES_PANEL)
 
 
 def _split_input(text: str) -> tuple[str, str]:
@@ -307,102 +331,3 @@ def _split_input(text: str) -> tuple[str, str]:
     if not (role and equals and path):
         raise RecipeError("an input needs a role and a path", place=f"--input {text}", fix="write --input ROLE=PATH")
     return role, str(find_stage(Path(path)))
-
-
-def _run(
-    recipe: Recipe,
-    runs: Path,
-    *,
-    as_json: bool,
-    report: bool,
-    only: Collection[str] | None = None,
-    from_stage: str | None = None,
-    to_stage: str | None = None,
-    dry_run: bool = False,
-) -> None:
-    """Run stages with live progress; print where the results are and what to do next."""
-    from ingot.cli.stop import note_signals, resume_command
-    from ingot.planner.expected import expected_speed
-    from ingot.recipe.flow import run_recipe
-    from ingot.train.parallel.launch import in_world
-    from ingot.workspace.interrupt import StopSignal
-    from ingot.workspace.progress import Progress, make_progress
-
-    stop, received = StopSignal(), list[int]()
-    try:
-        with ExitStack() as inside:
-            inside.enter_context(note_signals(stop, received))
-            world = inside.enter_context(_join_world(stop)) if in_world() else None
-            if world is not None and not world.leads:
-                _follow(recipe, runs, world, stop)
-                return
-            progress = inside.enter_context(Progress() if as_json or dry_run else make_progress())
-            result = run_recipe(
-                recipe,
-                runs,
-                from_stage=from_stage,
-                to_stage=to_stage,
-                only=only,
-                dry_run=dry_run,
-                progress=progress,
-                stop=stop,
-                finish=_build_report if report else None,
-                world=world,
-                expected=expected_speed,
-            )
-    except Interrupted as error:
-        typer.echo(f"{error}\nto resume: {resume_command()}", err=True)
-        raise typer.Exit(0 if received[-1:] == [signal.SIGTERM] else 130) from None
-    except KeyboardInterrupt:
-        typer.echo(f"stopped at once; to resume from the last checkpoint: {resume_command()}", err=True)
-        raise typer.Exit(130) from None
-    except CheckFailed as error:
-        show_problem(error)
-        typer.echo(f"to look at the run so far: {command_line('ingot', 'report', runs / recipe.name)}", err=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        fix = (
-            "free some space, or let training stages keep fewer checkpoints; the same command resumes from the last one"
-        )
-        raise ArtifactError(f"the disk is full: {error}", place=str(runs / recipe.name), fix=fix) from error
-    if as_json:
-        print_json(result_as_json(result))
-    elif dry_run:
-        show_result(result, to_run=_asked_for(recipe, only, from_stage, to_stage))
-    else:
-        show_result(result, suggestions=recipe.next if report else ())
-
-
-def _asked_for(
-    recipe: Recipe, only: Collection[str] | None, from_stage: str | None, to_stage: str | None
-) -> Collection[str]:
-    """The stages that these options select; all without options."""
-    first = 0 if from_stage is None else recipe.index(from_stage)
-    last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True)
-    return {stage.name for stage in recipe.stages[first : last + 1] if only is None or stage.name in only}
-
-
-def _join_world(stop: StopSignal) -> AbstractContextManager[World]:
-    from ingot.train.parallel.world import join_world  # which imports torch: only where there are several processes
-
-    return join_world(stop)
-
-
-def _follow(recipe: Recipe, runs: Path, world: World, stop: StopSignal) -> None:
-    """What every rank but the main one does. An error that all ranks have is printed by the main rank alone."""
-    from ingot.recipe.flow import follow_recipe
-
-    try:
-        follow_recipe(recipe, runs, world, stop)
-    except IngotError:
-        if world.leader_ends():
-            raise typer.Exit(2) from None
-        raise
-
-
-def _build_report(folder: Path) -> Path:
-    from ingot.report.build import build
-
-    return build(folder, None)

@@ -30,6 +30,10 @@ ModelOption = Annotated[
 
 def chat_command(
     checkpoint: CheckpointArgument = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option("--adapter", metavar="FOLDER", help="Merge this LoRA adapter (PEFT's format) into MODEL."),
+    ] = None,
     server: ServerOption = None,
     model: ModelOption = None,
     api_key: Annotated[
@@ -79,7 +83,7 @@ def chat_command(
         from ingot.serve.terminal.local_model import load_local_model
 
         assert checkpoint is not None  # one of the two is given
-        writer = load_local_model(find_checkpoint(checkpoint))
+        writer = load_local_model(find_checkpoint(checkpoint), adapter)
     chat(writer, sampling, prompt=prompt, system=system, thinking=thinking, tools=chosen, ask=not yes)
 
 

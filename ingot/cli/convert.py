@@ -41,29 +41,44 @@ SourceArgument = Annotated[
         show_default=False,
     ),
 ]
+AdapterOption = Annotated[
+    Path | None,
+    typer.Option("--adapter", metavar="FOLDER", help="Merge this LoRA adapter (PEFT's format) into the weights."),
+]
 OutArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write.", show_default=False)]
 DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Convert the weights; default: keep their dtype.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the folder if it exists.")]
 
 
 def import_command(
-    source: SourceArgument, out: OutArgument, dtype: DtypeOption = None, force: ForceOption = False
+    source: SourceArgument,
+    out: OutArgument,
+    adapter: AdapterOption = None,
+    dtype: DtypeOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Convert a Hugging Face folder or GGUF file to an Ingot checkpoint."""
     from ingot.checkpoints.convert import import_model
 
-    def convert(progress: Progress, stop: StopSignal) -> Path:
+    def work(progress: Progress, stop: StopSignal) -> Path:
         return import_model(
-            find_checkpoint(source), out, dtype=_dtype(dtype), replace=force, progress=progress, stop=stop
+            find_checkpoint(source),
+            out,
+            adapter=adapter,
+            dtype=_dtype(dtype),
+            replace=force,
+            progress=progress,
+            stop=stop,
         )
 
-    _run(convert)
-    _show("checkpoint", out)
+    convert(work)
+    show_written("checkpoint", out)
 
 
 def export_command(
     source: SourceArgument,
     out: OutArgument,
+    adapter: AdapterOption = None,
     model_type: Annotated[
         str | None,
         typer.Option("--as", metavar="MODEL_TYPE", help="Hugging Face model type; default: the first that fits."),
@@ -79,10 +94,11 @@ def export_command(
 
     size = parse_size(max_shard_size)
 
-    def convert(progress: Progress, stop: StopSignal) -> Path:
+    def work(progress: Progress, stop: StopSignal) -> Path:
         return export_model(
             find_checkpoint(source),
             out,
+            adapter=adapter,
             model_type=model_type,
             dtype=_dtype(dtype),
             max_shard_bytes=size,
@@ -91,8 +107,8 @@ def export_command(
             stop=stop,
         )
 
-    _run(convert)
-    _show("Hugging Face folder", out)
+    convert(work)
+    show_written("Hugging Face folder", out)
 
 
 def parse_size(text: str) -> int:
@@ -110,7 +126,7 @@ def _dtype(name: Dtype | None) -> torch.dtype | None:
     return None if name is None else getattr(torch, name)
 
 
-def _run(convert: Callable[[Progress, StopSignal], Path]) -> None:
+def convert(work: Callable[[Progress, StopSignal], Path]) -> None:
     """Convert with live progress. A stop leaves nothing behind."""
     from ingot.cli.stop import note_signals
     from ingot.workspace.interrupt import StopSignal
@@ -119,13 +135,14 @@ def _run(convert: Callable[[Progress, StopSignal], Path]) -> None:
     stop, received = StopSignal(), list[int]()
     try:
         with make_progress() as progress, note_signals(stop, received):
-            convert(progress, stop)
+            work(progress, stop)
     except (Interrupted, KeyboardInterrupt):
         typer.echo("stopped; nothing was written", err=True)
         raise typer.Exit(128 + (received[-1] if received else signal.SIGINT)) from None
 
 
-def _show(what: str, folder: Path) -> None:
+def show_written(what: str, folder: Path) -> None:
+    """Say what was written, and what can be done with it."""
     from ingot.workspace.files import folder_bytes
 
     typer.echo(f"{what}: {folder} ({folder_bytes(folder) / 1e6:,.1f} MB)")

@@ -1,12 +1,14 @@
-"""`ingot model`: the published systems as presets, and what any model is made of."""
+"""`ingot model`: the published systems as presets, what any model is made of, and new tokens or templates for one."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingot.cli.convert import ForceOption, OutArgument, SourceArgument, convert, show_written
 from ingot.cli.help import App
 from ingot.cli.show import print_json
 from ingot.workspace.runs import find_checkpoint
@@ -16,12 +18,31 @@ if TYPE_CHECKING:
     from ingot.model.presets.preset import Preset
 
 model_app = App(
-    name="model", help="List published models as presets; show what a model is made of.", no_args_is_help=True
+    name="model",
+    help="List published models as presets; show what a model is made of; give one tokens or a chat template.",
+    no_args_is_help=True,
 )
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LENGTH = 4096
 FILES = (".yaml", ".yml", ".gguf")  # a name that ends so is no preset
+TEMPLATE_HELP = "ingot, chatml, llama3, qwen3, harmony, smollm3, hermes4, or a Jinja file."
+TemplateOption = Annotated[str | None, typer.Option("--template", metavar="TEMPLATE", help=TEMPLATE_HELP)]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="An option of the template, such as assistant=me; may be repeated."
+    ),
+]
+
+
+class Start(StrEnum):
+    """What the rows of new tokens begin as."""
+
+    mean = "mean"
+    words = "words"
+
+
 LengthOption = Annotated[
     int,
     typer.Option("--length", metavar="N", min=1, help="Sequence length for FLOPs, at most the context."),
@@ -67,6 +88,88 @@ def show(
         print_json(known | facts(counted, length) | {"parts": parts, "model": config.model_dump(mode="json")})
     else:
         show_model(name, counted, preset, length)
+
+
+@model_app.command("grow")
+def grow_command(
+    source: SourceArgument,
+    out: OutArgument,
+    tokens: Annotated[
+        str, typer.Option("--tokens", metavar="LIST", help="think, tools, turns, or names such as <scratchpad>.")
+    ] = "think,tools,turns",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", metavar="FOLDER", help="Also its tokens: one that `ingot tokenizer extend` made."),
+    ] = None,
+    template: TemplateOption = None,
+    options: SetOption = None,
+    start: Annotated[
+        Start, typer.Option("--start", help="What new rows begin as: the mean of all, or of the words of the name.")
+    ] = Start.mean,
+    force: ForceOption = False,
+) -> None:
+    """Add special tokens to a model: tokenizer, embedding and head; the old ones keep their weights."""
+    from ingot.checkpoints.grow import grow_model
+
+    wanted = [name.strip() for name in tokens.split(",") if name.strip()]
+    convert(
+        lambda progress, stop: grow_model(
+            find_checkpoint(source),
+            out,
+            tokens=wanted,
+            tokenizer=tokenizer,
+            template=template,
+            template_options=_options(options),
+            start=start.value,
+            replace=force,
+            progress=progress,
+            stop=stop,
+        )
+    )
+    show_written("checkpoint", out)
+
+
+@model_app.command("template")
+def template_command(
+    source: SourceArgument,
+    out: OutArgument,
+    template: Annotated[str, typer.Argument(metavar="TEMPLATE", help=TEMPLATE_HELP, show_default=False)],
+    options: SetOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write a model with another chat template."""
+    from ingot.checkpoints.grow import grow_model
+
+    convert(
+        lambda progress, stop: grow_model(
+            find_checkpoint(source),
+            out,
+            template=template,
+            template_options=_options(options),
+            replace=force,
+            progress=progress,
+            stop=stop,
+        )
+    )
+    show_written("checkpoint", out)
+
+
+def _options(given: list[str] | None) -> dict[str, Any]:
+    """`assistant=me` and `keep_thinking=false` as values."""
+    import json
+
+    from ingot.workspace.errors import RecipeError
+
+    found: dict[str, Any] = {}
+    for one in given or ():
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise RecipeError(f"{one!r} sets nothing", place="--set", fix="write it like assistant=me")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:  # a text needs no quotes
+            found[name] = value
+    return found
 
 
 def find_model(name: str) -> tuple[ModelConfig, Preset | None]:

@@ -1,4 +1,4 @@
-"""`ingot tokenizer`: train a tokenizer (a stage by itself, added by app.py), or compare several on the same texts."""
+"""`ingot tokenizer`: train a tokenizer (a stage by itself, added by app.py), extend one, or compare several."""
 
 from __future__ import annotations
 
@@ -23,8 +23,41 @@ class TokenizerGroup(Group):
 
 
 tokenizer_app = App(
-    name="tokenizer", help="Train a tokenizer, or compare several.", no_args_is_help=True, cls=TokenizerGroup
+    name="tokenizer",
+    help="Train a tokenizer, extend one, or compare several.",
+    no_args_is_help=True,
+    cls=TokenizerGroup,
 )
+
+
+@tokenizer_app.command("extend")
+def extend_command(
+    tokenizer: Annotated[Path, typer.Argument(metavar="TOKENIZER", help="Tokenizer folder.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write.", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Option(
+            "--files", metavar="FILE", help="Texts: documents folder, Parquet, JSONL or plain text; may be repeated."
+        ),
+    ],
+    size: Annotated[int, typer.Option("--size", metavar="N", min=1, help="Tokens in all, the old ones included.")],
+    limit: Annotated[
+        float, typer.Option("--megabytes", metavar="MB", min=0.001, help="Read at most this much text of each file.")
+    ] = 64.0,
+) -> None:
+    """Learn more tokens on new text, behind the old ones, which keep their ids."""
+    from ingot.tokens.compare import read_texts
+    from ingot.tokens.extend import extend_tokenizer
+    from ingot.tokens.tokenizer import Tokenizer
+
+    old = Tokenizer.load(tokenizer)
+    texts = [text for _, text in read_texts(files, None, int(limit * 1e6))]
+    new = extend_tokenizer(old, texts, size)
+    new.save(out)
+    before, after = (sum(map(len, each.encode_batch(texts))) for each in (old, new))
+    typer.echo(f"tokenizer: {out} ({old.vocabulary_size:,} + {new.vocabulary_size - old.vocabulary_size:,} tokens)")
+    typer.echo(f"these texts: {before:,} tokens before, {after:,} now ({after / before - 1:+.1%})")
+    typer.echo(f"next:\n  ingot model grow MODEL FOLDER --tokenizer {out}")
 
 
 @tokenizer_app.command("compare")

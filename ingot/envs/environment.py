@@ -14,7 +14,7 @@
 
 Fields are the options that a recipe gives. Everything but the tasks has a default: one turn, no tools, no state, and the reward
 1 for an answer that is, as a whole, the reference (number or text) in the right form. It runs wherever a recipe names a task
-kind: `sft` and `prefer` (with `solution`), `rl`, `distill`, `eval`, `ingot env test`.
+kind: `sft` and `prefer` (with `solution`), `rl`, `distill`, `eval`, `synthesize`, `ingot env test`.
 
 The hooks below may be plain functions or `async def`. They run beside the sampling, within deadlines (play.py). What they
 raise is a failure of the environment: the episode is counted as failed, and has no reward. Nothing that a model writes should

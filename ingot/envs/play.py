@@ -19,7 +19,6 @@ from ingot.envs.policy import Writing
 from ingot.envs.task import Task
 from ingot.envs.tools.tool import Tool, cut, no_such_tool, schemas
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.tokenizer import THINK_END, THINK_START
 
 Result = TypeVar("Result")
 
@@ -125,10 +124,10 @@ class Game:
     def _record(self, written: Writing) -> Message:
         """Add the turn that was written; what it means."""
         segment, tokens = self.episode.segments[-1], list(written.tokens)
-        opened = _opened(segment.nodes[-1].tokens, self.chat)
+        opened = self.chat.opens_trace(segment.nodes[-1].tokens)
         logprobs, versions = list(written.logprobs), list(written.versions)
         segment.nodes.append(Node("assistant", tokens, True, logprobs, versions, ended=written.finish or ""))
-        self.episode.messages.append(self.chat.parse(opened + tokens))
+        self.episode.messages.append(self.chat.parse(tokens, in_thinking=opened))
         return self.episode.messages[-1]
 
     def _reward_turn(self) -> Play[None]:
@@ -175,7 +174,8 @@ class Game:
             episode.segments.append(self._segment(said.messages, episode.task.thinking))
             return True
         segment = episode.segments[-1]
-        tokens = self.chat.continuation(said, thinking=episode.task.thinking)
+        spoke = next((each for each in reversed(episode.messages) if each.role == "assistant"), None)
+        tokens = self.chat.continuation(said, thinking=episode.task.thinking, after=spoke)
         if segment.length + len(tokens) >= self.limits.max_tokens:
             return False
         episode.messages.extend(said)
@@ -210,10 +210,3 @@ class Game:
 
 def _listed(said: Any) -> Sequence[Any]:
     return [said] if isinstance(said, str | Message) else list(said)
-
-
-def _opened(given: Sequence[int], chat: ChatFormat) -> list[int]:
-    """The token that begins a trace, if what the policy was given ends inside one: some templates open it for the model."""
-    start, end = (chat.tokenizer.special.get(name) for name in (THINK_START, THINK_END))
-    last = next((token for token in reversed(given) if token in (start, end, chat.turn_end)), None)
-    return [last] if last is not None and last == start else []

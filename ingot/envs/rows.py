@@ -1,6 +1,7 @@
-"""Rows of files: JSON Lines, Parquet, Arrow, compressed or not, and data sets of the `datasets` library.
+"""Rows of files: JSON Lines, a JSON array, Parquet, Arrow, compressed or not, and data sets of the `datasets` library.
 
 data/train.jsonl.gz                    a file
+data/alpaca.json                       an array of objects
 hf:openai/gsm8k:main:test              a data set of the hub, its configuration and split; or a folder of `save_to_disk`
 hf:my_folder:train                     without a configuration
 runs/prompts/curate-0123abcd           the documents of a finished curate stage
@@ -12,21 +13,35 @@ import json
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import fingerprint
 
+if TYPE_CHECKING:
+    import pyarrow
+
 HUB = "hf:"
 DOCUMENTS = "documents"  # where a curate stage leaves them
+ARROW_BATCH = 512  # rows of a Parquet or Arrow file that are in memory at a time
 Row = dict[str, Any]
 
 
 def read_rows(spec: str) -> list[tuple[str, Row]]:
     """The rows of a file or data set, each with its place for messages."""
     if spec.startswith(HUB):
-        return [(f"{spec}: row {number}", row) for number, row in enumerate(_dataset_rows(spec), 1)]
+        return list(stream_rows(spec))
     return [row for path in _files(spec) for row in _file_rows(str(path), fingerprint(path))]
+
+
+def stream_rows(spec: str) -> Iterator[tuple[str, Row]]:
+    """The same rows, one at a time: a file of any size takes the memory of a few rows."""
+    if spec.startswith(HUB):
+        rows = (row for table in _dataset_tables(spec) for row in table.to_pylist())
+        yield from ((f"{spec}: row {number}", row) for number, row in enumerate(rows, 1))
+        return
+    for path in _files(spec):
+        yield from _stream_file(str(path))
 
 
 def _files(spec: str) -> list[Path]:
@@ -58,12 +73,69 @@ def need(row: Row, column: str, kind: type, place: str) -> Any:
 @lru_cache(maxsize=16)
 def _file_rows(spec: str, content: str) -> list[tuple[str, Row]]:
     """The rows of a file with this content: several stages and suites read the same files."""
-    if spec.endswith(".parquet"):
-        import pyarrow.parquet
+    return list(_stream_file(spec))
 
-        rows = pyarrow.parquet.read_table(spec).to_pylist()
-        return [(f"{spec}: row {number}", row) for number, row in enumerate(rows, 1)]
-    return [(f"{spec}:{number}", row) for number, row in _json_lines(spec)]
+
+def _stream_file(spec: str) -> Iterator[tuple[str, Row]]:
+    if spec.endswith((".parquet", ".arrow")):
+        rows = (row for table in _tables(spec) for row in table.to_pylist())
+        yield from ((f"{spec}: row {number}", row) for number, row in enumerate(rows, 1))
+    elif _is_array(spec):
+        yield from ((f"{spec}: row {number}", row) for number, row in enumerate(_json_array(spec), 1))
+    else:
+        yield from ((f"{spec}:{number}", row) for number, row in _json_lines(spec))
+
+
+def _tables(path: str) -> Iterator[pyarrow.RecordBatch]:
+    """A Parquet or Arrow file, some rows at a time."""
+    import pyarrow.ipc
+    import pyarrow.parquet
+
+    try:
+        if path.endswith(".parquet"):
+            with pyarrow.parquet.ParquetFile(path) as file:
+                yield from file.iter_batches(ARROW_BATCH)
+            return
+        with pyarrow.memory_map(path) as mapped:
+            try:
+                yield from pyarrow.ipc.open_stream(mapped)
+            except pyarrow.ArrowInvalid:  # the other of Arrow's two forms, which has an index at its end
+                whole = pyarrow.ipc.open_file(mapped)
+                yield from (whole.get_batch(number) for number in range(whole.num_record_batches))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"the file cannot be read: {error}", place=path, fix="repair it, or make it anew") from error
+
+
+def _is_array(spec: str) -> bool:
+    """Whether a JSON file is one array, and not an object a line: files of both kinds are called .json."""
+    from ingot.data.read.problem import Unreadable
+    from ingot.data.read.streams import chunks, compression_of
+
+    try:
+        with Path(spec).open("rb") as file:
+            return next(filter(None, map(bytes.lstrip, chunks(file, compression_of(spec)))), b"").startswith(b"[")
+    except Unreadable as error:
+        raise DataError(f"the file cannot be read: {error}", place=spec, fix="repair it, or make it anew") from error
+
+
+def _json_array(spec: str) -> list[Row]:
+    from ingot.data.read.problem import Unreadable
+    from ingot.data.read.streams import whole
+
+    try:
+        with Path(spec).open("rb") as file:
+            text = whole(file, spec)
+    except Unreadable as error:
+        fix = "write it as JSONL, one object a line: `jq -c '.[]' FILE.json > FILE.jsonl`"
+        raise DataError(f"the file cannot be read: {error}", place=spec, fix=fix) from error
+    try:
+        rows = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        fix = "write an array of objects; a file of one object a line is called .jsonl"
+        raise DataError(f"the file is no JSON: {error}", place=spec, fix=fix) from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError("the file is no array of objects", place=spec, fix='write [{"messages": …}, …]')
+    return rows
 
 
 def _json_lines(spec: str) -> Iterator[tuple[int, Row]]:
@@ -89,10 +161,7 @@ def _object(line: bytes, place: str) -> Row:
     return row
 
 
-def _dataset_rows(spec: str) -> list[Row]:
-    import pyarrow.ipc
-    import pyarrow.parquet
-
+def _dataset_tables(spec: str) -> Iterator[pyarrow.RecordBatch]:
     from ingot.data.read.config import DatasetSource
     from ingot.data.read.dataset import dataset_files
 
@@ -100,11 +169,5 @@ def _dataset_rows(spec: str) -> list[Row]:
     if not name or len(parts) not in (1, 2):
         raise DataError(f"{spec} names no data set", fix=f"write {HUB}NAME:SPLIT or {HUB}NAME:CONFIGURATION:SPLIT")
     configuration = parts[0] if len(parts) == 2 else None
-    rows: list[Row] = []
-    for found, form in dataset_files(DatasetSource(dataset=name, configuration=configuration, split=parts[-1])):
-        if form == "parquet":
-            rows += pyarrow.parquet.read_table(found.path).to_pylist()
-        else:
-            with pyarrow.memory_map(found.path) as file:
-                rows += pyarrow.ipc.open_stream(file).read_all().to_pylist()
-    return rows
+    for found, _ in dataset_files(DatasetSource(dataset=name, configuration=configuration, split=parts[-1])):
+        yield from _tables(found.path)

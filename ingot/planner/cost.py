@@ -28,8 +28,8 @@ from dataclasses import dataclass
 
 from ingot.model.config import ModelConfig
 from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory, sampler_memory
-from ingot.post.config import DistillConfig
-from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
+from ingot.post.sampling_config import DistillConfig
+from ingot.recipe.recipe import FromPath, FromStage, InputSource, Recipe, RecipeStage
 from ingot.tokens.config import TokenizerConfig
 from ingot.train.config import TrainingConfig
 from ingot.train.pretrain_config import PretrainConfig
@@ -65,7 +65,8 @@ def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
     models = stage_models(recipe, look=look)
     for name, model in models.items():
         config = recipe.stage(name).config
-        assert isinstance(config, TrainingConfig)
+        if not isinstance(config, TrainingConfig):  # a merge has a model and trains nothing
+            continue
         tokens = config.total_tokens if isinstance(config, PretrainConfig) else None
         if model is None:
             costs[name] = Cost(steps=config.steps, tokens=tokens)
@@ -73,7 +74,7 @@ def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
         counted = count(model)
         parameters = counted.counted(("body", "embedding", "head", "multi_token"))
         per_token = counted.training_flops_per_token(config.sequence_length)
-        processes, teacher = mesh_processes(config), teacher_model(recipe.stage(name), models)
+        processes, teacher = mesh_processes(config), teacher_model(recipe.stage(name), recipe, models)
         held = sampler_memory(model, config, processes, teacher)
         training = BYTES_PER_PARAMETER * parameters + BYTES_PER_VALUE * pass_tokens(config) * kept_values(model)
         costs[name] = Cost(
@@ -112,6 +113,8 @@ def stage_models(recipe: Recipe, *, look: bool = False) -> dict[str, ModelConfig
     for stage in recipe.stages:
         if isinstance(stage.config, TrainingConfig):
             models[stage.name] = _model(stage, recipe, models, look=look)
+        elif isinstance(merged := stage.inputs.get("checkpoints"), Mapping):  # of one architecture all
+            models[stage.name] = source_model(next(iter(merged.values())), recipe, models, look=look)
     return models
 
 
@@ -120,10 +123,30 @@ def needs_teacher(config: TrainingConfig) -> bool:
     return isinstance(config, DistillConfig)
 
 
-def teacher_model(stage: RecipeStage, models: Mapping[str, ModelConfig | None]) -> ModelConfig | None:
-    """The model of a stage's teacher; None without one, or where it lies in a checkpoint on disk."""
+def teacher_model(stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None]) -> ModelConfig | None:
+    """The model of a stage's teacher, of several the first; None without one, or where it lies in a checkpoint on disk."""
     source = stage.inputs.get("teacher")
-    return models.get(source.stage) if isinstance(source, FromStage) else None
+    if isinstance(source, Mapping):
+        source = next(iter(source.values()))
+    return None if source is None else source_model(source, recipe, models)
+
+
+def source_model(
+    source: InputSource, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool = False
+) -> ModelConfig | None:
+    """The model of a checkpoint: that of the stage which makes it, the recipe's preset for its path, or what lies there."""
+    if isinstance(source, FromStage):
+        return models.get(source.stage)
+    name = recipe.preset_of(source.path)
+    if name is not None and not source.path.exists():
+        from ingot.model.presets.preset import preset
+
+        return preset(name)
+    if not look:
+        return None
+    from ingot.checkpoints.checkpoint import read_config  # here, because it imports torch
+
+    return read_config(source.path)
 
 
 def pass_tokens(config: TrainingConfig) -> int:
@@ -153,11 +176,7 @@ def _model(
         size = _vocabulary_size(stage, recipe, look=look)
         return None if size is None else model.model_copy(update={"vocabulary_size": size})
     source = stage.inputs.get("checkpoint")
-    if look and isinstance(source, FromPath):
-        from ingot.checkpoints.checkpoint import read_config  # here, because it imports torch
-
-        return read_config(source.path)
-    return models.get(source.stage) if isinstance(source, FromStage) else None
+    return None if source is None or isinstance(source, Mapping) else source_model(source, recipe, models, look=look)
 
 
 def _vocabulary_size(stage: RecipeStage, recipe: Recipe, *, look: bool) -> int | None:

@@ -11,6 +11,8 @@
     loss          a chunk of logits (its size: train/hardware.py), which become their gradient; the states and their gradient;
                   the head's gradient in float32
     workspace     a constant and a share for what kernels and the allocator hold in addition
+    adapters      with `lora` only the adapters have gradients and moments; frozen weights take 4 B, or what their packed form
+                  takes (lora_memory.py), and then no copy but that of the one in use
     sampler, reference, teacher, cache     of stages that sample: whole in every process (sampler_memory.py)
 
 A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
@@ -27,6 +29,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ingot.optim.config import MuonConfig
 from ingot.planner.hardware import GIB
+from ingot.planner.lora_memory import UNPACKED_BYTES, lora_sizes
 from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory
 from ingot.planner.shape import Shape
 from ingot.train.config import TrainingConfig
@@ -123,13 +126,27 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: in
     gradients = GRADIENT * (whole if stages > 1 and ranks > 1 else held)
     gradients = gradients if passes != 1 else max(0.0, gradients - kept)
 
+    weights, moments = MASTER * held, 2 * MOMENT * held - MOMENT * muon
+    copies = VALUE * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share
+    head = GRADIENT
+    if config.lora is not None:
+        sizes = lora_sizes(shape.model, config.lora)
+        trained = sizes.trained / ranks
+        weights = MASTER * (sizes.float32 / ranks + trained) + sizes.packed
+        momenta = 1 if isinstance(config.optimizer, MuonConfig) else 2
+        gradients, moments = GRADIENT * trained, momenta * MOMENT * trained
+        if config.lora.base != "float32":
+            copies *= sizes.float32_of_blocks / shape.block_parameters
+            copies += UNPACKED_BYTES[config.lora.base] * sizes.unpacked
+        head = GRADIENT if config.lora.train_rows else 0
+
     parts = (
-        MASTER * held,
+        weights,
         gradients,
-        2 * MOMENT * held - MOMENT * muon,
-        VALUE * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share,
+        moments,
+        copies,
         kept + max(0.0, TRANSIENT * VALUE * tokens * largest - logits),
-        logits + _loss(shape, tokens, vocabulary),
+        logits + _loss(shape, tokens, vocabulary, head),
     )
     return Memory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
 
@@ -168,9 +185,9 @@ def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:
     return mesh.tensor if shape.vocabulary % mesh.tensor == 0 else 1
 
 
-def _loss(shape: Shape, tokens: float, ranks: int) -> float:
-    """Besides the chunk of logits: the states, the gradient of this device's part of the head, and its bf16 copy."""
-    head = (GRADIENT + VALUE) * shape.vocabulary / ranks * shape.width
+def _loss(shape: Shape, tokens: float, ranks: int, gradient: int) -> float:
+    """Besides the chunk of logits: the states, the gradient of this device's part of the head if it trains, its bf16 copy."""
+    head = (gradient + VALUE) * shape.vocabulary / ranks * shape.width
     return BYTES_PER_STATE * tokens * shape.width + head
 
 

@@ -18,7 +18,7 @@ from ingot.planner.memory import Memory, memory
 from ingot.planner.sampler_memory import NOTHING, SamplerMemory
 from ingot.planner.shape import Shape
 from ingot.planner.speed import Speed, step_speed
-from ingot.post.config import PreferConfig
+from ingot.post.prefer_config import PreferConfig
 from ingot.train.config import ActivationsConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import Indivisible, expert_counts, find_indivisible

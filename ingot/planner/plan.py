@@ -112,7 +112,7 @@ def make_plan(
         if gpu is not None and isinstance(work.stage.config, TrainingConfig):
             model = models[work.stage.name]
             product = machine.flops_per_second if machine.measured else None
-            teacher = teacher_model(work.stage, models)
+            teacher = teacher_model(work.stage, recipe, models)
             placement, problem = place(work.stage.config, model, cost, gpu, gpus, product, teacher)
             if placement is not None and placement.tokens_per_second and cost.tokens:
                 seconds = cost.tokens / placement.tokens_per_second / placement.gpus

@@ -3,14 +3,17 @@
 It is whole in every process, never divided:
 
     sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py)
-    reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`)
+    reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
+                with adapters in one process)
     teacher     4 B · parameters of the teacher (distill)
     cache       pages of keys and values for all samples of a step at their full length (inference/memory.py), and states and
                 rings of layers that have these: at most 60 % of what is free on a GPU, 4 GiB on a CPU (taken as they are used)
 
-`prefer` holds sampler and cache before it trains, and nothing of it while it does: its peak is that of the larger of both
-(`before`). Sizes are those of the real modules and caches, built on the meta device. Not counted: what a step of the engine
-computes with, which is gone before training activations come.
+`prefer` on its own answers holds sampler and cache before it trains, and nothing of it while it does: its peak is that of the
+larger of both (`before`). On files it holds the sampler alone, which reads the reference's log-probabilities, and with a loss
+without a reference nothing. With `refresh`, or on rated answers (KTO), what it holds stays. Sizes are those of the real modules
+and caches, built on the meta device. Not counted: what a step of the engine computes with, and the two models of `pairs.strong`
+and `weak`, all of which are gone before training activations come.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ingot.model.config import ModelConfig
-from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SamplingConfig
+from ingot.post.prefer_config import PreferConfig
+from ingot.post.sampling_config import DistillConfig, RlConfig, SamplingConfig
 from ingot.train.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -65,19 +69,33 @@ def sampler_memory(
     """The bytes that each process holds; `device` is the memory of its GPU, None for a CPU. Distillation needs a teacher."""
     if not isinstance(config, SamplingConfig | PreferConfig):
         return NOTHING
-    from ingot.post.answers import SLOTS  # which imports torch
-
     weights = weight_bytes(model)
     sampler = weights if processes > 1 else 0
     if isinstance(config, PreferConfig):
-        held = _cache(model, SLOTS, config.sequence_length, None if device is None else device - weights)
-        return SamplerMemory(sampler, cache=held, before=True)
+        return _prefer_memory(model, config, weights, sampler, device)
     grading = weight_bytes(teacher) if teacher is not None else 0
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     slots = -(-config.prompts_per_step * group // processes)
     free = None if device is None else device - weights - grading
-    reference = weights if isinstance(config, RlConfig) and config.algorithm.wants_reference else 0
+    wants = isinstance(config, RlConfig) and config.algorithm.wants_reference
+    reference = (
+        weights if wants and (config.lora is None or processes > 1) else 0
+    )  # else the model without its adapters
     return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
+
+
+def _prefer_memory(
+    model: ModelConfig, config: PreferConfig, weights: int, sampler: int, device: int | None
+) -> SamplerMemory:
+    from ingot.post.answers import SLOTS  # which imports torch
+
+    referred, online = config.algorithm.wants_reference, config.pairs.refresh is not None
+    if not config.pairs.own and not referred:
+        return NOTHING
+    reference = weights if online and referred else 0
+    free = None if device is None else device - weights - reference
+    cache = _cache(model, SLOTS, config.sequence_length, free) if config.pairs.own else 0
+    return SamplerMemory(sampler, reference, cache=cache, before=config.algorithm.paired and not online)
 
 
 def _built(model: ModelConfig) -> Transformer:

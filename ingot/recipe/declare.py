@@ -2,7 +2,7 @@
 
 The order is that of the file; a base recipe's stages come before those that extend it. `before: STAGE` places a stage
 elsewhere. `after: each` makes one stage for every earlier stage that makes a checkpoint, named NAME-STAGE and placed
-directly after it; `after: [a, b]` does so for the named ones.
+directly after it; `after: a` and `after: [a, b]` do so for the named ones.
 """
 
 from __future__ import annotations
@@ -130,16 +130,17 @@ def _targets(stage: Declared, after: Node, earlier: list[str], problems: Problem
         if not earlier:
             problems.add(f"{stage.name}.after: no earlier stage makes a checkpoint", place=after.place)
         return earlier
-    if not isinstance(after.content, list) or not after.content:
-        fix = "write `after: each`, or a list of stages"
-        problems.add(f"{stage.name}.after: expected 'each' or a list of stages", place=after.place, fix=fix)
+    named = [after] if isinstance(after.content, str) else after.content
+    if not isinstance(named, list) or not named:
+        fix = "write `after: each`, or a stage, or a list of stages"
+        problems.add(f"{stage.name}.after: expected 'each' or stages", place=after.place, fix=fix)
         return []
-    for item in after.content:
+    for item in named:
         if item.content not in earlier:
             fix = suggestion(str(item.content), earlier, "earlier stages that do")
             problem = f"{stage.name}.after: no earlier stage {item.content} makes a checkpoint"
             problems.add(problem, place=item.place, fix=fix)
-    wanted = [item.content for item in after.content]
+    wanted = [item.content for item in named]
     return [name for name in earlier if name in wanted]
 
 

@@ -58,7 +58,7 @@ class RunResult:
     def unused(self) -> list[Path]:
         """Stage folders in the run folder that belong to other versions of the recipe."""
         used = {stage.folder.name for stage in self.stages}
-        return sorted(path for path in self.folder.glob("*-*/") if path.is_dir() and path.name not in used)
+        return sorted(file.parent for file in self.folder.glob("*-*/recipe.yaml") if file.parent.name not in used)
 
 
 ExpectedSpeed = Callable[[Recipe, str, int], float | None]  # tokens per second of a stage on so many processes
@@ -96,14 +96,14 @@ def run_recipe(
     if dry_run:
         works = list_work(recipe, runs, table)
         redo = _redone(works, first, from_stage)
-        _check_inputs(works, chosen, redo, recipe)
+        check_inputs(works, chosen, redo, recipe)
         results = make_results([_as_undone(work) if work.stage.name in redo else work for work in works])
         return RunResult(recipe.name, run_folder, tuple(results))
     with lock_folder(run_folder):
         sweep(run_folder)
         works = list_work(recipe, runs, table)
         redo = _redone(works, first, from_stage)
-        _check_inputs(works, chosen, redo, recipe)
+        check_inputs(works, chosen, redo, recipe)
         for work in reversed(works):  # the last first: a kill in between leaves no result of a discarded input
             if work.stage.name in redo:
                 discard(work.folder)
@@ -121,7 +121,7 @@ def _as_undone(work: StageWork) -> StageWork:
     return StageWork(work.stage, work.kind, work.hash, work.folder, done=None)
 
 
-def _check_inputs(works: Sequence[StageWork], chosen: set[str], redo: set[str], recipe: Recipe) -> None:
+def check_inputs(works: Sequence[StageWork], chosen: set[str], redo: set[str], recipe: Recipe) -> None:
     """Every input of a stage that will run must be finished, or be made by a stage that will run."""
     finished = {work.stage.name for work in works if work.done is not None} - redo
     for work in works:

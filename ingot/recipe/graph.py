@@ -112,7 +112,8 @@ class _Resolver:
         filled: dict[str, InputSource | Mapping[str, InputSource]] = {}
         for role, artifact in self.stage.kind.needs.items():
             given = written.entries.get(role)
-            if role in self.stage.kind.many:
+            several = role in self.stage.kind.several and given is not None and isinstance(given.content, dict)
+            if role in self.stage.kind.many or several:
                 sources = self._many(role, artifact, given)
                 if sources:
                     filled[role] = sources
@@ -178,7 +179,9 @@ class _Resolver:
         return {}
 
     def _subject(self, source: InputSource) -> str:
-        looked_at = self.resolved[source.stage].get("checkpoint") if isinstance(source, FromStage) else None
+        looked_at = None
+        if isinstance(source, FromStage) and source.artifact == "scores":
+            looked_at = self.resolved[source.stage].get("checkpoint")
         return looked_at.stage if isinstance(looked_at, FromStage) else _own_name(source)
 
     def _named(self, role: str, artifact: str, node: Node) -> InputSource | None:

@@ -13,6 +13,7 @@ from ingot.evals.config import VerdictConfig
 from ingot.recipe.branch import check_branches
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
+from ingot.recipe.in_loop import check_in_loop
 from ingot.recipe.mixtures import check_mixtures
 from ingot.recipe.problems import Problems
 from ingot.recipe.read import ROOT_KEYS, Changes, apply_changes, parse_changes, read_file
@@ -44,10 +45,12 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
     name = _read_name(entries.get("name", Node(path.stem, str(path))), problems)
     seed = read_seed(entries.get("seed"), "seed", DEFAULT_SEED, problems)
     following = _read_next(entries.get("next"), problems)
+    presets = _read_presets(entries.get("presets"), problems)
     declared = _read_stages(entries.get("stages"), root.place, seed, table, problems)
     inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
     _check_claims(declared, inputs, problems)
     check_branches(declared, inputs, problems)
+    check_in_loop(declared, inputs, problems)
     check_mixtures(declared, inputs, problems)
     problems.raise_if_any()
     stages = [
@@ -55,7 +58,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
         for stage in declared
         if stage.config is not None
     ]
-    return Recipe(name, seed, tuple(stages), path, following)
+    return Recipe(name, seed, tuple(stages), path, following, presets)
 
 
 def _check_claims(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
@@ -92,6 +95,23 @@ def _read_next(node: Node | None, problems: Problems) -> tuple[str, ...]:
         return tuple(lines)
     problems.add("next: expected a list of commands", place=node.place if node else "", fix="write next: [COMMAND, …]")
     return ()
+
+
+def _read_presets(node: Node | None, problems: Problems) -> dict[str, str]:
+    """The presets that stand for checkpoints, by path: what `ingot plan` reckons with before they are there."""
+    found = {} if node is None or node.content is None else node.plain()
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        fix = "write presets: {checkpoints/base: olmo3-7b}"
+        problems.add("presets: expected a mapping of paths to presets", place=node.place if node else "", fix=fix)
+        return {}
+    if found:
+        from ingot.model.presets.data import entries  # here: a recipe without presets reads none
+
+        for path, name in found.items():
+            if name not in entries():
+                fix = suggestion(name, entries(), "presets")
+                problems.add(f"presets.{path}: there is no preset {name}", place=node.place if node else "", fix=fix)
+    return {str(path): name for path, name in found.items()}
 
 
 def _read_stages(node: Node | None, place: str, seed: int, table: Table, problems: Problems) -> list[Declared]:

@@ -18,7 +18,7 @@ from ingot.recipe.tree import Node, from_python, merge, parse_yaml
 from ingot.workspace.nearest import suggestion
 from ingot.workspace.outside import anchor
 
-ROOT_KEYS = ("name", "seed", "inputs", "stages", "extends", "next")
+ROOT_KEYS = ("name", "seed", "inputs", "presets", "stages", "extends", "next")
 Changes = Sequence[str] | Mapping[str, Any]
 """`["a.b=c"]` as on the command line, values read as YAML; or `{"a.b": c}` from Python, values taken as they are."""
 

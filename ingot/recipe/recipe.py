@@ -67,6 +67,14 @@ class Recipe:
     stages: tuple[RecipeStage, ...]
     path: Path
     next: tuple[str, ...] = ()  # commands that `ingot run` suggests at its end
+    presets: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the model of a checkpoint that a plan does not find on disk
+
+    def preset_of(self, path: Path) -> str | None:
+        """The preset that stands for the checkpoint at this path."""
+        ends = ((Path(end).parts, preset) for end, preset in self.presets.items())
+        return next((preset for parts, preset in ends if path.parts[-len(parts) :] == parts), None)
 
     def stage(self, name: str) -> RecipeStage:
         """The stage of this name."""

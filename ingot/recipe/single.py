@@ -12,10 +12,10 @@ from typing import Any
 
 from ingot.recipe.load import build_recipe
 from ingot.recipe.problems import Problems
-from ingot.recipe.read import Change, Changes, apply_changes, parse_changes, read_file, set_value
+from ingot.recipe.read import Change, Changes, anchored, apply_changes, parse_changes, read_file, set_value
 from ingot.recipe.recipe import Recipe
 from ingot.recipe.stages import STAGES, Table
-from ingot.recipe.tree import Node
+from ingot.recipe.tree import Node, to_node
 
 RECIPE_PARTS = (("name",), ("seed",))
 
@@ -39,7 +39,7 @@ def load_stage(
     problems.raise_if_any()
     if "stages" not in root.entries:
         root = _as_recipe(root, kind, problems)
-        parsed = [c if c.path in RECIPE_PARTS else Change((kind, *c.path), c.value) for c in parsed]
+        parsed = _below(kind, parsed)
     root = apply_changes(root, parsed, problems)
     if seed is not None:
         root = set_value(root, ("seed",), Node(seed, f"--seed {seed}"), problems)
@@ -56,6 +56,31 @@ def load_stage(
         problems.add(f"the recipe has no {kind} stage", place=str(path), fix=f"it has: {', '.join(kinds)}")
         problems.raise_if_any()
     return recipe, names
+
+
+def make_stage(
+    kind: str,
+    name: str,
+    options: Mapping[str, Any],
+    changes: Changes = (),
+    *,
+    inputs: Mapping[str, str],
+    seed: int | None = None,
+    table: Table = STAGES,
+) -> Recipe:
+    """A recipe of one stage that no file holds: its options are words of a command line. `name` is the run's."""
+    problems = Problems()
+    here = Path.cwd() / "command line"
+    given = {"name": name, **options, "inputs": dict(inputs)} | ({} if seed is None else {"seed": seed})
+    root = _as_recipe(anchored(to_node(given, "command line"), here.parent), kind, problems)
+    root = apply_changes(root, _below(kind, parse_changes(changes, problems)), problems)
+    problems.raise_if_any()
+    return build_recipe(root, here, problems, table)
+
+
+def _below(kind: str, changes: list[Change]) -> list[Change]:
+    """Changes of a stage's options as those of a recipe with this stage."""
+    return [each if each.path in RECIPE_PARTS else Change((kind, *each.path), each.value) for each in changes]
 
 
 def _as_recipe(options: Node, kind: str, problems: Problems) -> Node:

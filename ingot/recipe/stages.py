@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class StageKind:
     """A kind of stage. `needs` maps a role ("checkpoint", "teacher") to the kind of artifact that fills it.
 
-    `optional` roles may stay empty. `many` roles take every earlier artifact of their kind, as a mapping by stage name.
+    `optional` roles may stay empty. `many` roles take every earlier artifact of their kind, as a mapping by stage name; `several`
+    take one, or a mapping of names to several.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class StageKind:
     needs: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     many: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
     version: int = 1
     divides: bool = False  # its work is divided over the processes of torchrun; other kinds run in the first one alone
     resumes: bool = True  # it saves parts of its work and resumes from them; other kinds start again
@@ -64,12 +66,12 @@ STAGES: Table = {
         ),
         StageKind(
             "synthesize",
-            config_path="ingot.data.synthesize.config:SynthesizeConfig",
-            run_path="ingot.inference.synthesize:run",
-            does="Write new documents from documents: rephrase, translate, ask about them.",
+            config_path="ingot.post.synthesize_config:SynthesizeConfig",
+            run_path="ingot.post.synthesize:run",
+            does="Write new documents from documents, and conversations that solve tasks of environments.",
             needs={"documents": "documents", "checkpoint": "checkpoint"},
-            optional=("checkpoint",),
-            makes=("documents",),
+            optional=("documents", "checkpoint"),
+            makes=("documents", "conversations"),
         ),
         StageKind(
             "tokenizer",
@@ -101,37 +103,51 @@ STAGES: Table = {
         ),
         StageKind(
             "sft",
-            config_path="ingot.post.config:SftConfig",
+            config_path="ingot.post.sft_config:SftConfig",
             run_path="ingot.post.sft:run",
             does="Fine-tune a checkpoint on conversations.",
-            needs={"checkpoint": "checkpoint"},
+            needs={"checkpoint": "checkpoint", "conversations": "conversations"},
+            optional=("conversations",),
             makes=("checkpoint",),
             divides=True,
         ),
         StageKind(
             "prefer",
-            config_path="ingot.post.config:PreferConfig",
+            config_path="ingot.post.prefer_config:PreferConfig",
             run_path="ingot.post.prefer:run",
-            does="Train a checkpoint on pairs of its own right and wrong answers (DPO).",
-            needs={"checkpoint": "checkpoint"},
+            does="Train a checkpoint on pairs of answers: people's, two models' or its own (DPO and its kin).",
+            needs={"checkpoint": "checkpoint", "reward_model": "reward_model"},
+            optional=("reward_model",),
             makes=("checkpoint",),
             divides=True,
         ),
         StageKind(
+            "reward",
+            config_path="ingot.post.reward_config:RewardConfig",
+            run_path="ingot.post.reward:run",
+            does="Train a reward model on pairs of answers, or on answers with scores.",
+            needs={"checkpoint": "checkpoint"},
+            makes=("reward_model",),
+            divides=True,
+        ),
+        StageKind(
             "rl",
-            config_path="ingot.post.config:RlConfig",
+            config_path="ingot.post.sampling_config:RlConfig",
             run_path="ingot.post.rl:run",
             does="Train a checkpoint by reinforcement learning on verifiable tasks (GRPO).",
-            needs={"checkpoint": "checkpoint"},
+            needs={"checkpoint": "checkpoint", "reward_model": "reward_model"},
+            optional=("reward_model",),
             makes=("checkpoint",),
             divides=True,
         ),
         StageKind(
             "distill",
-            config_path="ingot.post.config:DistillConfig",
+            config_path="ingot.post.sampling_config:DistillConfig",
             run_path="ingot.post.distill:run",
-            does="Train a checkpoint on its own samples, graded by a teacher checkpoint.",
-            needs={"checkpoint": "checkpoint", "teacher": "checkpoint"},
+            does="Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint.",
+            needs={"checkpoint": "checkpoint", "teacher": "checkpoint", "conversations": "conversations"},
+            optional=("conversations",),
+            several=("teacher",),
             makes=("checkpoint",),
             divides=True,
         ),
@@ -139,10 +155,28 @@ STAGES: Table = {
             "eval",
             config_path="ingot.evals.config:EvalConfig",
             run_path="ingot.evals.evaluate:run",
-            does="Score a checkpoint on held-out tasks and text.",
-            needs={"checkpoint": "checkpoint", "shards": "shards"},
-            optional=("shards",),
+            does="Measure a model with eval suites.",
+            needs={"checkpoint": "checkpoint", "shards": "shards", "documents": "documents"},
+            optional=("checkpoint", "shards", "documents"),
             makes=("scores",),
+        ),
+        StageKind(
+            "choose",
+            config_path="ingot.evals.config:ChooseConfig",
+            run_path="ingot.evals.choose:run",
+            does="Take the checkpoint of the step that scored best.",
+            needs={"scores": "scores", "checkpoint": "checkpoint"},
+            makes=("checkpoint",),
+            resumes=False,
+        ),
+        StageKind(
+            "merge",
+            config_path="ingot.checkpoints.merge_config:MergeConfig",
+            run_path="ingot.train.merge:run",
+            does="Merge several checkpoints into one: mean, slerp, task arithmetic, TIES, DARE.",
+            needs={"checkpoints": "checkpoint"},
+            many=("checkpoints",),
+            makes=("checkpoint",),
             resumes=False,
         ),
         StageKind(

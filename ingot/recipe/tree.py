@@ -49,6 +49,15 @@ class Node:
         return self.content
 
 
+def to_node(value: Any, place: str) -> Node:
+    """A plain value as a tree that came from one place."""
+    if isinstance(value, dict):
+        return Node({key: to_node(child, place) for key, child in value.items()}, place)
+    if isinstance(value, list | tuple):
+        return Node([to_node(child, place) for child in value], place)
+    return Node(value, place)
+
+
 class _RecipeYaml(yaml.SafeLoader):
     """PyYAML's reader with the scalar rules of YAML 1.2."""
 

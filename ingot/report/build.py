@@ -8,6 +8,7 @@ from typing import Any
 
 from ingot.report.curves import curves
 from ingot.report.evaluations import eval_table, evaluations
+from ingot.report.histories import compute, histories
 from ingot.report.inline import inline
 from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
@@ -25,6 +26,7 @@ SCRIPTS = (
     "evals.js",
     "diff.js",
     "chart.js",
+    "history.js",
     "samples.js",
     "step_reports.js",
     "funnel_step.js",
@@ -63,7 +65,9 @@ def contents(run: RunRecord) -> dict[str, Any]:
             for stage in run.stages
             if stage.claims
         ],
-        "evaluations": eval_table(found),
+        "evaluations": eval_table(found, {stage.choice.metric for stage in run.stages if stage.choice}),
+        "histories": histories(found),
+        "compute": compute(run.stages),
         "funnels": [curation(stage) for stage in run.stages if stage.funnel or stage.removed],
         "tokenizers": [{"stage": s.name, "statistics": s.tokenizer} for s in run.stages if s.tokenizer],
         "curves": [{"stage": s.name, "metrics": curves(s.metrics)} for s in run.stages if s.metrics],

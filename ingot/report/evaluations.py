@@ -1,17 +1,17 @@
 """The evaluations of a run: which checkpoint each one measured, and the table of what every stage changed.
 
 The statistics are those of evals/: a change is paired where two checkpoints were measured on the same tasks, and
-certain when it is larger than two of its standard errors.
+certain when chance alone would rarely do it (p < 0.05).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.scores import Metric
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores import Metric, metric_from_json
 from ingot.evals.table import Cell, table
 from ingot.report.records import Score, StageRecord
 
@@ -32,15 +32,18 @@ def evaluated(stage: StageRecord) -> str:
     return Path(name).name or name
 
 
-def eval_table(found: list[Evaluation]) -> dict[str, Any]:
-    """The table as plain data: checkpoints across, one row a metric."""
+def eval_table(found: list[Evaluation], decided: Collection[str] = ()) -> dict[str, Any]:
+    """The table as plain data: checkpoints across, one row a metric. `decided` are metrics that a decision was made by."""
     scores = {name: _metrics(stage) for name, stage in found if stage.scores}
     rows = [
         {
             "metric": row.metric,
             "label": row.label,
             "higher_is_better": row.higher_is_better,
-            "cells": [_cell(row.cells[name]) for name in scores],
+            "held_out": all(each[row.metric].held_out for each in scores.values() if row.metric in each)
+            and row.metric not in decided,
+            "chance": next((each[row.metric].chance for each in scores.values() if row.metric in each), None),
+            "cells": [_cell(row.cells[name], scores[name].get(row.metric)) for name in scores],
         }
         for row in table(scores)
     ]
@@ -49,19 +52,28 @@ def eval_table(found: list[Evaluation]) -> dict[str, Any]:
 
 def _metrics(stage: StageRecord) -> dict[str, Metric]:
     finite = {name: score for name, score in stage.scores.items() if math.isfinite(score.value)}
-    return {name: _metric(name, score, stage.units.get(name, {})) for name, score in finite.items()}
+    return {
+        name: metric_of(name, score, stage.units.get(name, {}), stage.clusters.get(name, {}))
+        for name, score in finite.items()
+    }
 
 
-def _metric(name: str, score: Score, units: dict[str, float]) -> Metric:
-    error = math.inf if score.standard_error is None else score.standard_error
-    label = score.label or name.replace("_", " ").capitalize()
-    return Metric(name, Estimate(score.value, error, score.count or 0), label, score.higher_is_better, units)
+def metric_of(name: str, score: Score, units: dict[str, float], clusters: dict[str, str]) -> Metric:
+    """A row of scores.json as a metric."""
+    row = score.model_dump() | {"count": score.count or 0, "label": label_of(name, score)}
+    return metric_from_json(name, row, units, clusters)
 
 
-def _cell(cell: Cell | None) -> dict[str, Any] | None:
-    if cell is None:
+def label_of(name: str, score: Score) -> str:
+    """What a metric is called on the page."""
+    return score.label or name.replace("_", " ").capitalize()
+
+
+def _cell(cell: Cell | None, metric: Metric | None) -> dict[str, Any] | None:
+    if cell is None or metric is None:
         return None
     plain: dict[str, Any] = {"value": cell.estimate.value, "standard_error": cell.estimate.standard_error}
+    plain["interval"] = list(metric.interval())
     if cell.estimate.count:
         plain["count"] = cell.estimate.count
     if cell.change is not None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from ingot.report.records import (
     Banding,
+    Choice,
     Claim,
     Decontamination,
     FunnelStep,
@@ -232,12 +233,7 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
 
     read_documents(reader, folder / "documents", stage)
     stage.tokenizer = reader.mapping(folder / "tokenizer/statistics.json") or None
-    path = folder / "scores/scores.json"
-    for metric, score in reader.mapping(path).items():
-        for record in reader.records(path, Score, [score]):
-            stage.scores[metric] = record
-    for metric, units in reader.mapping(folder / "scores/tasks.json").items():
-        stage.units[metric] = {name: value for name, value in _mapping(units).items() if _finite(value) is not None}
+    read_scores(reader, folder, stage)
     path = folder / "scores/samples.jsonl"
     stage.generations = reader.records(path, Generation, reader.rows(path))
     path = folder / "trajectories.jsonl"
@@ -248,6 +244,27 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
     if stage.status in FINISHED:
         stage.missing = [file for file in EXPECTED.get(stage.kind, ()) if not (folder / file).exists()]
     return stage
+
+
+def read_scores(reader: Reader, folder: Path, stage: StageRecord) -> None:
+    """What an eval stage measured: the checkpoint, and those before it; and what a choose stage took of them."""
+    stage.scores = _scores(reader, folder / "scores/scores.json")
+    for metric, units in reader.mapping(folder / "scores/tasks.json").items():
+        stage.units[metric] = {name: value for name, value in _mapping(units).items() if _finite(value) is not None}
+    for metric, clusters in reader.mapping(folder / "scores/clusters.json").items():
+        stage.clusters[metric] = {str(unit): str(cluster) for unit, cluster in _mapping(clusters).items()}
+    for path in sorted(folder.glob("history/step-*/scores.json")):
+        step = path.parent.name.removeprefix("step-")
+        if step.isdigit():
+            stage.history[int(step)] = _scores(reader, path)
+    choice = reader.mapping(folder / "choice.json")
+    for record in reader.records(folder / "choice.json", Choice, [choice] if choice else []):
+        stage.choice = record
+
+
+def _scores(reader: Reader, path: Path) -> dict[str, Score]:
+    found = {metric: reader.records(path, Score, [score]) for metric, score in reader.mapping(path).items()}
+    return {metric: records[0] for metric, records in found.items() if records}
 
 
 def read_documents(reader: Reader, folder: Path, stage: StageRecord) -> None:

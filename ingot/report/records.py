@@ -107,8 +107,19 @@ class Score(Record):
     value: float
     standard_error: float | None = None
     count: int | None = None
+    clusters: int | None = None
+    interval: list[float | None] | None = None  # of 95 %
     higher_is_better: bool = True
     label: str | None = None
+    chance: float | None = None
+    held_out: bool = True
+
+
+class Choice(Record):
+    """Which step a choose stage took, and by what."""
+
+    metric: str
+    step: int
 
 
 class Generation(Record):
@@ -199,6 +210,9 @@ class StageRecord:
     tokenizer: dict[str, Any] | None = None
     scores: dict[str, Score] = field(default_factory=dict)
     units: dict[str, dict[str, float]] = field(default_factory=dict)
+    clusters: dict[str, dict[str, str]] = field(default_factory=dict)
+    history: dict[int, dict[str, Score]] = field(default_factory=dict)  # scores of kept checkpoints, by step
+    choice: Choice | None = None
     generations: list[Generation] = field(default_factory=list)
     rollouts: list[Rollout] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)

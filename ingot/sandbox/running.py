@@ -139,6 +139,8 @@ class Running:
         code = os.waitstatus_to_exitcode(self.status)
         ended_by: EndedBy = "exit" if code >= 0 else "cpu" if code == -signal.SIGXCPU else "signal"
         self.stopped = self.stopped or self.excess(self.began)
+        if ended_by == "cpu" and self.stopped == "time":  # both limits passed at once, and the kernel was first
+            self.stopped = None
         out, errors, result = (bytes(taken[: self.limits.output]) for taken in self.taken)
         seconds, isolation = time.monotonic() - self.began, self.worker.level.isolation
         return Outcome(code, out, errors, result, seconds, self.stopped or ended_by, isolation)

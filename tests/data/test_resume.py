@@ -88,8 +88,8 @@ def killed_again_and_again(tmp_path: Path, rows: Path, kills: int) -> None:
     assert not list((tmp_path / "killed" / "curation").rglob("*.partial"))
 
 
-def test_killed_three_times(tmp_path: Path, rows: Path) -> None:
-    killed_again_and_again(tmp_path, rows, 3)
+def test_killed_twice(tmp_path: Path, rows: Path) -> None:
+    killed_again_and_again(tmp_path, rows, 2)
 
 
 @pytest.mark.slow

@@ -117,8 +117,8 @@ def test_a_template_that_opens_the_trace_for_the_model() -> None:
     """As those of DeepSeek-R1 and QwQ do: what the policy writes begins inside the trace."""
     tokenizer = train_tokenizer([TEXT], TokenizerConfig(vocabulary_size=320))
     assert tokenizer.chat_template is not None
-    head, ending = tokenizer.chat_template.rsplit("{% if not thinks %}<think></think>{% endif %}", 1)
-    tokenizer.chat_template = f"{head}<think>{{% if not thinks %}}</think>{{% endif %}}{ending}"
+    head, ending = tokenizer.chat_template.rsplit('("" if', 1)
+    tokenizer.chat_template = f'{head}("<think>" if{ending}'
     chat = ChatFormat(tokenizer)
     mix = TaskMixConfig(weights={"arithmetic": 1.0, "no_think": 1.0})
     for task in TaskMix(mix).generate(0, 6, "train"):

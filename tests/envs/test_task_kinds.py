@@ -248,6 +248,22 @@ def test_small_talk_is_answered_by_what_is_meant_not_by_its_words() -> None:
     assert SmallTalk().solution(direct)[0].thinking is None
 
 
+def test_small_talk_keeps_its_share_of_refusals_though_greetings_are_few() -> None:
+    """All greetings are there, several times each; a hundred forms of a dozen would be lost among thousands of refusals."""
+    tasks = SmallTalk(refused=0.35).generate(1, 4000, "train")
+    assert abs(sum(task.answer == "I do not know that." for task in tasks) / 4000 - 0.35) < 0.03  # 4 standard errors
+    often = Counter(task.question.lower().rstrip("!?.") for task in tasks if task.answer == "Hello! How can I help?")
+    assert often["hello"] > 10 and min(often.values()) > 5
+
+
+def test_short_numbers_are_drawn_as_often_as_asked() -> None:
+    """One digit each: by chance one sum in sixteen, and the first thing that a person types."""
+    for short, expected in ((0.0, 1 / 16), (0.25, 0.25 + 0.75 / 16), (1.0, 1.0)):
+        rng = random.Random(3)
+        asked = [Arithmetic(digits_min=1, short=short).draw(rng).asked for _ in range(4000)]
+        assert abs(sum(left < 10 and right < 10 for left, _, right in asked) / 4000 - expected) < 0.03
+
+
 def test_calculator_reward_needs_the_call() -> None:
     tasks = Calculator()
     task = tasks.generate(0, 1, "train")[0]

@@ -21,7 +21,9 @@ from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.single import load_stage
 from ingot.recipe.work import list_work
-from ingot.train.terms import PolicyGradient, Scored
+from ingot.train.policy_gradient import PolicyGradient
+from ingot.train.surrogates import Clip
+from ingot.train.terms import Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.outside import load_outside
@@ -199,7 +201,7 @@ def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said:
 
 def test_the_algorithm_is_cispo() -> None:
     """Its gradient, by hand: −clip(r) A on each token; where PPO's clip cuts a token off, this does not."""
-    term = load_outside(f"{OUTSIDE}/cispo.py:ClippedWeights")(0.2, 0.28)
+    term = PolicyGradient(load_outside(f"{OUTSIDE}/cispo.py:ClippedWeights")(0.2, 0.28))
     logprobs = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64, requires_grad=True)
     streams = {
         "response_mask": torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64),
@@ -208,5 +210,5 @@ def test_the_algorithm_is_cispo() -> None:
     }
     (gradient,) = torch.autograd.grad(term.numerator(Scored(logprobs, streams))[0], logprobs)
     assert gradient.tolist() == pytest.approx([-1.28 * 2.0, 1.0, 0.0])
-    (clipped,) = torch.autograd.grad(PolicyGradient(0.2, 0.28).numerator(Scored(logprobs, streams))[0], logprobs)
+    (clipped,) = torch.autograd.grad(PolicyGradient(Clip(0.2, 0.28)).numerator(Scored(logprobs, streams))[0], logprobs)
     assert clipped[0] == 0

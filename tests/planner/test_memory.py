@@ -19,7 +19,9 @@ from ingot.planner.cost import pass_tokens
 from ingot.planner.hardware import GIB, GPUS
 from ingot.planner.memory import Memory, memory, rows_per_pass
 from ingot.planner.shape import shape_of
-from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
+from ingot.post.prefer_config import PreferConfig
+from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.sft_config import SftConfig
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.pretrain_config import PretrainConfig

@@ -21,8 +21,11 @@ from ingot.planner.plan import make_plan
 from ingot.planner.sampler_memory import NOTHING, SamplerMemory, sampler_memory
 from ingot.planner.shape import shape_of
 from ingot.post.answers import SLOTS
-from ingot.post.config import DistillConfig, PreferConfig, RlConfig, SftConfig
+from ingot.post.online_pairs import OnlinePairs
+from ingot.post.prefer_config import PreferConfig
 from ingot.post.sampling import SampledSource
+from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.sft_config import SftConfig
 from ingot.recipe.load import load_recipe
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.progress import Progress
@@ -66,6 +69,21 @@ def test_distillation_and_preferences_by_hand() -> None:
         cache=(1 + SLOTS * 63) * PAGE_BYTES, before=True
     )
     assert sampler_memory(llama(), SftConfig(steps=1, sequence_length=8)) == NOTHING
+
+
+def test_preferences_of_other_origins_by_hand() -> None:
+    """Files need no cache, and without a reference nothing; online pairs keep sampler, reference and cache."""
+
+    def held(processes: int, **options: object) -> SamplerMemory:
+        config = PreferConfig.model_validate({"steps": 1, "sequence_length": 1000, **options})
+        return sampler_memory(llama(), config, processes, device=80 * GIB)
+
+    files, online, cache = {"files": ("pairs.jsonl",)}, {"refresh": 1}, (1 + SLOTS * 63) * PAGE_BYTES
+    assert held(2, pairs=files) == SamplerMemory(LLAMA_BYTES, before=True)
+    assert held(2, pairs=files, algorithm="simpo") == held(1, pairs=files, algorithm="orpo") == NOTHING
+    assert held(2, pairs=files, algorithm="kto") == SamplerMemory(LLAMA_BYTES)
+    assert held(2, pairs=online) == SamplerMemory(LLAMA_BYTES, LLAMA_BYTES, cache=cache)
+    assert held(1, pairs=online, algorithm="simpo") == SamplerMemory(cache=cache)
 
 
 def test_the_peak_by_hand() -> None:
@@ -118,6 +136,11 @@ def test_against_stages(tmp_path: Path) -> None:
     estimate = sampler_memory(model.config, rl)
     assert (estimate.reference, estimate.cache) == (model_bytes(source.frozen), cache_bytes(source.engine))
     assert sampler_memory(model.config, rl, processes=2).sampler == model_bytes(source.whole)
+    pairs = {key: value for key, value in options.items() if key != "prompts_per_step"} | {"pairs": {"refresh": 1}}
+    online = PreferConfig.model_validate(pairs)
+    sampled = OnlinePairs(model, online, folder, whole=copy)
+    estimate = sampler_memory(model.config, online)
+    assert (estimate.reference, estimate.cache) == (model_bytes(sampled.reference), cache_bytes(sampled.engine))
     distill = DistillConfig.model_validate(options)
     graded = SampledSource(model, distill, folder, frozen=teacher)
     assert sampler_memory(model.config, distill, 1, teacher.config) == SamplerMemory(

@@ -342,9 +342,9 @@ def test_after_problems(problem: Problem) -> None:
     assert problem(text) == "recipe.yaml:3: score.after: no earlier stage makes a checkpoint"
     text = "stages:\n  make: {after: each}\n"
     assert problem(text) == "recipe.yaml:2: make.after: a make stage does not look at checkpoints"
-    text = "stages:\n  make:\n  train:\n  score: {after: train}\n"
-    message = "recipe.yaml:4: score.after: expected 'each' or a list of stages"
-    assert problem(text) == message + "\n  fix: write `after: each`, or a list of stages"
+    text = "stages:\n  make:\n  train:\n  score: {after: 3}\n"
+    message = "recipe.yaml:4: score.after: expected 'each' or stages"
+    assert problem(text) == message + "\n  fix: write `after: each`, or a stage, or a list of stages"
     text = "stages:\n  make:\n  train:\n  score: {after: [tain]}\n"
     message = "recipe.yaml:4: score.after: no earlier stage tain makes a checkpoint\n  fix: did you mean train?"
     assert problem(text) == message

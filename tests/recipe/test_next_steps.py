@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
@@ -16,7 +17,7 @@ from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.single import load_stage
 from ingot.workspace.errors import ArtifactError, RecipeError
-from ingot.workspace.files import read_jsonl
+from ingot.workspace.files import read_json, read_jsonl
 from tests.evals.conftest import World
 from tests.evals.conftest import world as world
 
@@ -41,15 +42,50 @@ def test_own_texts(tmp_path: Path) -> None:
     assert result.stages[0].summary["documents"] > 20
 
 
-def test_own_conversations(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["own-conversations", "own-conversations-lora"])
+def test_own_conversations(name: str, world: World, tmp_path: Path) -> None:
     """From a checkpoint, with the tasks of the quickstart among them."""
     own = tmp_path / "own.jsonl"
     turns = [{"role": "user", "content": "Ping"}, {"role": "assistant", "content": "Pong"}]
     own.write_text(json.dumps({"messages": turns, "thinking": False}) + "\n", encoding="utf-8")
     changes = [f"files=[{own}]", "steps=2", "task_conversations=6", "batch_conversations=4", "device=cpu"]
-    result = run_stage("own-conversations.yaml", "sft", changes, {"checkpoint": str(world.checkpoint)}, tmp_path)
+    result = run_stage(f"{name}.yaml", "sft", changes, {"checkpoint": str(world.checkpoint)}, tmp_path)
     assert result.stages[0].summary["conversations"] >= 6
     assert result.checkpoint is not None and load_model(result.checkpoint / "checkpoint").tokenizer is not None
+    if name.endswith("lora"):  # what was trained is in PEFT's files too, and its base is named
+        adapter = result.stages[0].folder / "adapter"
+        assert read_json(adapter / "adapter_config.json")["base_model_name_or_path"] == str(world.checkpoint)
+        again = load_model(world.checkpoint, adapter=adapter).state_dict()
+        merged = load_model(result.checkpoint).state_dict()
+        assert all(torch.equal(value, again[name]) for name, value in merged.items())
+
+
+def test_a_soup_of_two_fine_tunes(world: World, tmp_path: Path) -> None:
+    """Two fine-tunes of one checkpoint, with other seeds, their mean, and the sum of their differences from the start."""
+    small = {
+        "stage": "sft", "inputs": {"checkpoint": str(world.checkpoint)}, "steps": 2, "sequence_length": 256,
+        "batch_conversations": 4, "task_conversations": 6, "device": "cpu", "precision": "float32",
+        "tasks": {"weights": {"small_talk": 1.0}},
+    }  # fmt: skip
+    start = str(world.checkpoint)
+    stages = {
+        "one": small | {"seed": 1},
+        "two": small | {"seed": 2},
+        "soup": {"stage": "merge", "inputs": {"checkpoints": ["one", "two"]}},
+        "sum": {
+            "stage": "merge", "method": "task_arithmetic", "base": "start", "weights": [1.0, 0.5],
+            "inputs": {"checkpoints": {"one": "one", "two": "two", "start": start}},
+        },
+    }  # fmt: skip
+    (tmp_path / "soup.yaml").write_text(json.dumps({"name": "soup", "stages": stages}), encoding="utf-8")
+    result = run_recipe(load_recipe(tmp_path / "soup.yaml"), tmp_path / "runs")
+    one, two, soup, added = (load_model(stage.folder).state_dict() for stage in result.stages)
+    base = load_model(world.checkpoint).state_dict()
+    for name, value in soup.items():
+        torch.testing.assert_close(value, (one[name] + two[name]) / 2)
+        expected = base[name] + (one[name] - base[name]) + 0.5 * (two[name] - base[name])
+        torch.testing.assert_close(added[name], expected)
+    assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
 def test_a_published_model_needs_no_shards(world: World, tmp_path: Path) -> None:
@@ -69,8 +105,6 @@ def test_a_published_model_needs_no_shards(world: World, tmp_path: Path) -> None
     rows = read_jsonl(result.stages[0].folder / "scores" / "samples.jsonl")
     asked = [row for row in rows if row["kind"] == "continuation"]
     assert len(asked) == 3 and sum(row["kind"] == "sums" for row in rows) == 2
-
-    import torch
 
     peer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     ends = sorted(world.tokenizer.ends)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingot.data.config import CurateConfig
-from ingot.post.config import SftConfig
+from ingot.post.sft_config import SftConfig
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.graph import hash_stages
 from ingot.recipe.load import load_recipe

@@ -81,6 +81,7 @@ def _node(value: Any) -> Node:
 
 
 REQUIRED: dict[str, dict[str, Any]] = {
+    "reward": {"steps": 5, "sequence_length": 64, "files": ["pairs.jsonl"]},
     "curate": {},
     "synthesize": {"tasks": [{"task": "rephrase"}], "endpoint": {"url": "http://127.0.0.1:1/v1", "model": "m"}},
     "pretrain": {
@@ -93,6 +94,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "prefer": {"steps": 3, "sequence_length": 8},
     "rl": {"steps": 3, "sequence_length": 8},
     "distill": {"steps": 3, "sequence_length": 8},
+    "choose": {"metric": "bits_per_byte"},
     "verdict": {"claims": [{"metric": "bits_per_byte", "stage": "sft", "below": 3.0}]},
 }
 

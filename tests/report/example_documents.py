@@ -175,8 +175,24 @@ DECONTAMINATION: dict[str, Any] = {
     "documents": 10_900,
     "removed": 14,
     "sets": {
-        "sums": {"evals": 658, "searched": 650, "found": 13, "documents": 14, "examples": [], "share_found": 0.019757},
-        "quiz/dev": {"evals": 285, "searched": 285, "found": 0, "documents": 0, "examples": [], "share_found": 0.0},
+        "sums": {
+            "evals": 658,
+            "searched": 650,
+            "found": 13,
+            "documents": 14,
+            "examples": [],
+            "ids": ["12"],
+            "share_found": 0.019757,
+        },
+        "quiz/dev": {
+            "evals": 285,
+            "searched": 285,
+            "found": 0,
+            "documents": 0,
+            "examples": [],
+            "ids": [],
+            "share_found": 0.0,
+        },
     },
     "texts": {"sums:1": "What is 3 + 4 ?", "sums:12": "WHAT is 17 * 24 ? Show <b>all</b> steps."},
 }

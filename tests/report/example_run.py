@@ -27,7 +27,7 @@ from .example_documents import (
     removed,
     rewritten,
 )
-from .example_scores import TRAINED, claims, samples, scores, units
+from .example_scores import TRAINED, claims, history, samples, scores, units
 from .example_training import metrics, trajectories
 
 FOLDERS = {
@@ -66,7 +66,7 @@ def config(stage: str) -> str:
 def inputs(stage: str) -> dict[str, Any]:
     """What a stage of the run read."""
     if stage.startswith("eval-"):
-        return {"checkpoint": stage.removeprefix("eval-"), "shards": "tokenize"}
+        return {"checkpoint": stage.removeprefix("eval-"), "shards": "tokenize", "documents": "curate"}
     before = {name: previous for previous, name in pairwise(TRAINED)}
     found: dict[str, dict[str, Any]] = {
         "tokenizer": {"documents": "curate"},
@@ -145,6 +145,8 @@ def write_stage(path: Path, name: str, kind: str, rng: random.Random, status: st
         write_json(path / "scores/scores.json", scores(stage))
         write_json(path / "scores/tasks.json", units(stage))
         write_dump(path / "scores/samples.jsonl", samples(stage, rng))
+        for step, rows in history().items() if stage == "pretrain" else ():
+            write_json(path / f"history/step-{step:07d}/scores.json", rows)
         summary = {metric: score["value"] for metric, score in scores(stage).items()}
     elif kind == "verdict":
         write_json(path / "verdict/verdict.json", {"claims": claims(), "held": 3, "failed": 1})

@@ -18,22 +18,48 @@ NEEDLE = {"pretrain": 0.12, "extend": 0.44, "sft": 0.41, "prefer": 0.42, "rl": 0
 def scores(stage: str) -> dict[str, dict[str, Any]]:
     """What the evaluation of a stage's checkpoint found."""
 
-    def share(value: float, count: int, label: str) -> dict[str, Any]:
-        error = math.sqrt(value * (1 - value) / count)
-        return {"value": value, "standard_error": error, "count": count, "higher_is_better": True, "label": label}
+    strings = round(ACCURACY[stage] * 0.83, 4)
+    return {
+        "bits_per_byte": row(BITS_PER_BYTE[stage], 1840, "Bits per byte", higher_is_better=False),
+        "accuracy/arithmetic": row(ACCURACY[stage], 512, "Accuracy, arithmetic"),
+        "accuracy/strings": row(strings, 256, "Accuracy, strings", held_out=False),
+        "accuracy/calculator": row(TOOL[stage], 200, "Accuracy, calculator"),
+        "needle/512": row(NEEDLE[stage], 100, "Needle at 512 tokens", chance=0.1),
+    }
+
+
+def row(value: float, count: int, label: str, **more: Any) -> dict[str, Any]:
+    """A score: a share, with the error of one, or bits."""
+    error = math.sqrt(value * (1 - value) / count) if value < 1 else 0.0062
+    return {
+        "value": value,
+        "standard_error": error,
+        "count": count,
+        "clusters": None,
+        "interval": [value - 1.96 * error, value + 1.96 * error],
+        "label": label,
+        "higher_is_better": True,
+        "chance": None,
+        "held_out": True,
+    } | more
+
+
+def history() -> dict[int, dict[str, dict[str, Any]]]:
+    """What eval-pretrain measured of earlier steps: one metric that can be trusted, one at chance, one that only jumps."""
+    steps = range(100, 900, 100)
+    quiz = [0.262, 0.301, 0.338, 0.362, 0.388, 0.402, 0.419, 0.431]
+    exam = [0.251, 0.244, 0.259, 0.247, 0.256, 0.243, 0.252, 0.249]
+    jumps = [0.24, 0.28, 0.34, 0.26, 0.4, 0.29, 0.42, 0.36]
+    bits = [3.1, 2.8, 2.63, 2.51, 2.42, 2.34, 2.28, BITS_PER_BYTE["pretrain"]]
 
     return {
-        "bits_per_byte": {
-            "value": BITS_PER_BYTE[stage],
-            "standard_error": 0.0062,
-            "count": 1840,
-            "higher_is_better": False,
-            "label": "Bits per byte",
-        },
-        "accuracy/arithmetic": share(ACCURACY[stage], 512, "Accuracy, arithmetic"),
-        "accuracy/strings": share(round(ACCURACY[stage] * 0.83, 4), 256, "Accuracy, strings"),
-        "accuracy/calculator": share(TOOL[stage], 200, "Accuracy, calculator"),
-        "needle/512": share(NEEDLE[stage], 100, "Needle at 512 tokens"),
+        step: {
+            "bits_per_byte": row(bits[at], 1840, "Bits per byte", higher_is_better=False),
+            "quiz/accuracy": row(quiz[at], 2000, "Accuracy, quiz", chance=0.25),
+            "exam/accuracy": row(exam[at], 2000, "Accuracy, exam", chance=0.25),
+            "puzzles/accuracy": row(jumps[at], 50, "Accuracy, puzzles", chance=0.0, held_out=False),
+        }
+        for at, step in enumerate(steps)
     }
 
 

@@ -19,6 +19,10 @@ def keys(rows: list[Any]) -> set[str]:
     return {key for row in rows for key in row}
 
 
+def scores_of(run: Path, stage: str) -> list[dict[str, Any]]:
+    return list(value_of(run, f"eval-{stage}", "scores/scores.json").values())
+
+
 def test_the_stages_and_their_inputs(real_run: Path, finished_run: Path) -> None:
     real, written = entries(real_run), entries(finished_run)
     assert [entry["name"] for entry in written] == [entry["name"] for entry in real]
@@ -34,7 +38,7 @@ def test_the_stages_and_their_inputs(real_run: Path, finished_run: Path) -> None
 @pytest.mark.parametrize("stage", [*STAGES, "verdict"])
 def test_no_file_is_made_up(stage: str, real_run: Path, finished_run: Path) -> None:
     ours, theirs = folder_of(finished_run, stage), folder_of(real_run, stage)
-    files = [path.relative_to(ours) for path in ours.rglob("*") if path.is_file()]
+    files = [path.relative_to(ours) for path in ours.rglob("*") if path.is_file() and path.parts[-3] != "history"]
     assert (
         files
         and [file for file in files if not (theirs / file.parent / NAMES.get(file.name, file.name)).exists()] == []
@@ -71,6 +75,8 @@ def test_training_and_measuring(stage: str, real_run: Path, finished_run: Path) 
         assert set(ours) <= set(theirs)
         if file == "scores/scores.json":
             assert keys(list(ours.values())) == keys(list(theirs.values()))
+    for earlier in (folder_of(finished_run, f"eval-{stage}") / "history").glob("step-*/scores.json"):
+        assert keys(list(json.loads(earlier.read_text()).values())) == keys(scores_of(real_run, stage))
     samples = (keys(rows_of(run, f"eval-{stage}", "scores/samples.jsonl")) for run in (finished_run, real_run))
     assert next(samples) == next(samples)
 

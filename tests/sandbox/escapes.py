@@ -42,7 +42,7 @@ attempt(bomb)"""),
      "os.execv('/bin/bash', ['bash', '-c', ':(){ :|:& };: ; sleep 60'])"),
     "thread bomb": (r"exit 0 refused RuntimeError", """
 def bomb():
-    while True: threading.Thread(target=time.sleep, args=(3,), daemon=True).start()
+    while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 attempt(bomb); os._exit(0)"""),
     "daemon": (r"exit 0 left", "if os.fork() == 0: os.setsid(); time.sleep(60)\nelse: print('left')"),
     "double fork": (r"exit 0 left", """

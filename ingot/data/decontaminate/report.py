@@ -1,7 +1,7 @@
 """Reports what leaked, by eval set: the documents that are removed for it, the evals that they hold, and both texts.
 
 A set of which nothing was found is listed too, with how many of its evals could be searched for at all: a zero is only
-good news together with that number.
+good news together with that number. The ids of those found let evaluations score them apart (evals/contamination.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def eval_report(step: DecontaminateStep, tables: Iterable[pyarrow.Table]) -> dic
         for example in entry["examples"]:
             example["eval_text"] = texts.get(f"{name}:{example['eval']}", "")
     for entry in by_set.values():
-        entry["found"] = len(entry["found"])
+        entry["ids"] = sorted(entry["found"])
+        entry["found"] = len(entry["ids"])
         entry["share_found"] = round(entry["found"] / entry["evals"], 6)
     return {"documents": documents, "removed": flagged, "sets": dict(sorted(by_set.items())), "texts": texts}
 

@@ -1,4 +1,4 @@
-"""Configuration of the `synthesize` stage: which documents to make from which, and what writes them."""
+"""Options for making documents from documents: which from which, and what writes them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ SynthesisTask = Annotated[
 ]
 
 
-class SynthesizeConfig(Config):
+class DocumentsConfig(Config):
     """Documents from documents: rephrased, translated, asked about, each with its lineage."""
 
     tasks: list[SynthesisTask] = Field(min_length=1, description="what is made, in order")

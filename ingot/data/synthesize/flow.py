@@ -21,12 +21,12 @@ from typing import Any
 from ingot.data.synthesize import aggregate, problems, rewrite
 from ingot.data.synthesize.config import (
     CountTask,
+    DocumentsConfig,
     NotesTask,
     PassageTask,
     ProblemsTask,
     RephraseTask,
     SynthesisTask,
-    SynthesizeConfig,
     TranslateTask,
     VignettesTask,
 )
@@ -50,7 +50,7 @@ class Tally:
 
 
 def synthesize(
-    config: SynthesizeConfig, documents: Path, folder: StageFolder, writer: Writer | None
+    config: DocumentsConfig, documents: Path, folder: StageFolder, writer: Writer | None
 ) -> dict[str, dict[str, Any]]:
     """Make the stage's `documents` artifact; returns what each task came to."""
     settings = Settings(config.temperature, config.top_p, config.max_tokens)
@@ -236,6 +236,8 @@ def write(samples: list[Sample], documents: Path | None, target: Path) -> None:
         given_parts = sorted(documents.glob("part-*.parquet")) if documents is not None else []
         for part in given_parts:
             shutil.copyfile(part, temporary / part.name)
+        if not samples:
+            return
         table = pyarrow.Table.from_pylist([sample.row() for sample in samples])
         name = f"part-{len(given_parts):05d}.parquet"
         pyarrow.parquet.write_table(table, temporary / name, compression="zstd", row_group_size=1024)

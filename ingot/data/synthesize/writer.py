@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.workspace.errors import IngotError
 
+CHAT, TEXT = "/chat/completions", "/completions"
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
@@ -96,13 +97,20 @@ class Endpoint:
 
     def choose(self, body: dict[str, Any], seed: int = 0) -> dict[str, Any] | None:
         """The first choice of the answer, with its `message` and `finish_reason`; None if none came in all its tries."""
+        choice = self.first_choice(CHAT, body, seed)
+        if choice is not None and not isinstance(choice.get("message"), dict):
+            raise _not_an_answer(self.config.url)
+        return choice
+
+    def first_choice(self, path: str, body: dict[str, Any], seed: int = 0) -> dict[str, Any] | None:
+        """The first choice of the answer to a request of `path` (CHAT or TEXT); None if none came in all its tries."""
         pauses = random.Random(seed)  # spread out, so that refused requests do not return together
         for attempt in range(self.config.attempts):
             if self.stopped.is_set():
                 return None
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * (0.5 + pauses.random())
             try:
-                return self._send(body)
+                return self._send(path, body)
             except urllib.error.HTTPError as error:
                 if error.code != 429 and error.code < 500:
                     detail = error.read(500).decode("utf-8", "replace")
@@ -119,11 +127,11 @@ class Endpoint:
                 self.stopped.wait(pause)
         return None
 
-    def _send(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _send(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        address = self.config.url.rstrip("/") + "/chat/completions"
+        address = self.config.url.rstrip("/") + path
         request = urllib.request.Request(address, json.dumps(body).encode(), headers)
         deadline = time.monotonic() + self.config.timeout_seconds
         with urllib.request.urlopen(request, timeout=self.config.timeout_seconds) as response:
@@ -133,12 +141,12 @@ class Endpoint:
                 if time.monotonic() > deadline:
                     raise TimeoutError("the answer did not end in time")
         try:
-            choice = json.loads(b"".join(parts))["choices"][0]
-            choice["message"]["role"]  # there is a message
-        except (json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
-            raise IngotError(
-                "the server's answer is not a chat completion",
-                place=address,
-                fix="give the address of an OpenAI-compatible server",
-            ) from error
-        return dict(choice)
+            return dict(json.loads(b"".join(parts))["choices"][0])
+        except (json.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise _not_an_answer(address) from error
+
+
+def _not_an_answer(address: str) -> IngotError:
+    return IngotError(
+        "the server's answer is not a completion", place=address, fix="give the address of an OpenAI-compatible server"
+    )

@@ -63,10 +63,11 @@ REQUESTS = (
 
 @dataclass(frozen=True)
 class Request:
-    """A request in words, what it asks by id and kwargs, and an answer that follows it."""
+    """A request in words, its constraints alone, what they ask by id and kwargs, and an answer that follows them."""
 
     topic: str
     question: str
+    constraints: str
     instructions: tuple[tuple[str, dict[str, Any]], ...]
     solution: str
 
@@ -80,9 +81,9 @@ def draw_request(rng: random.Random, most: int) -> Request:
         solution = _solve(topic, asked)
         instructions = tuple((constraint.id, kwargs) for constraint, kwargs in asked)
         if all(find_instruction(id, kwargs).follows(solution) for id, kwargs in instructions):
-            question = [rng.choice(REQUESTS).format(topic=topic)]
-            question += [rng.choice(constraint.wordings).format(**_shown(kwargs)) for constraint, kwargs in asked]
-            return Request(topic, " ".join(question), instructions, solution)
+            question = rng.choice(REQUESTS).format(topic=topic)
+            said = " ".join(rng.choice(constraint.wordings).format(**_shown(kwargs)) for constraint, kwargs in asked)
+            return Request(topic, f"{question} {said}", said, instructions, solution)
     raise DataError(f"no request of {TRIES} could be followed", place="task kind instructions", fix="lower `most`")
 
 

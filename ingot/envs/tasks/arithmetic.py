@@ -38,6 +38,12 @@ class Arithmetic(Environment):
     )
     digits_min: int = Field(2, ge=1, le=9, description="digits of the smallest numbers")
     digits_max: int = Field(2, ge=1, le=9, description="digits of the largest numbers, which are drawn more often")
+    short: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of tasks with numbers of `digits_min` digits only, beside those drawn so anyway",
+    )
     multiplier_max: int = Field(5, ge=2, le=9, description="the right side of a product is drawn from 2 to this digit")
 
     @model_validator(mode="after")
@@ -48,7 +54,8 @@ class Arithmetic(Environment):
 
     def draw(self, rng: random.Random) -> Task:
         operator = rng.choice(self.operators)
-        left, right = self._number(rng), self._number(rng)
+        short = self.short > 0 and rng.random() < self.short
+        left, right = self._number(rng, short), self._number(rng, short)
         if operator == "*":
             right = rng.randint(2, self.multiplier_max)
         if operator == "-" and left < right:
@@ -57,9 +64,9 @@ class Arithmetic(Environment):
         asked = (left, operator, right)
         return self.ask(question, answer, fact=arithmetic_fact(*asked), asked=asked)
 
-    def _number(self, rng: random.Random) -> int:
+    def _number(self, rng: random.Random, short: bool) -> int:
         # the longer of two draws: sums of long numbers have more different columns, and so take more examples to learn
-        digits = max(rng.randint(self.digits_min, self.digits_max) for _ in range(2))
+        digits = self.digits_min if short else max(rng.randint(self.digits_min, self.digits_max) for _ in range(2))
         return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
     def solution(self, task: Task) -> list[Message]:

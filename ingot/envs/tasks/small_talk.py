@@ -2,6 +2,9 @@
 
 Greetings and their like are few and are learnt by heart: they are train questions only. What is held out are questions that must
 be refused, a frame around a topic each; one topic in three is no word at all, because people ask about anything.
+
+The two are generated apart. Drawn together, distinct questions would be refusals but for a few hundred: the greetings are soon
+used up, and of a thousand questions three in four were refusals where one in three was asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.environment import Environment
-from ingot.envs.task import Task
+from ingot.envs.task import Split, Task, draw_tasks
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
@@ -75,14 +78,27 @@ class SmallTalk(Environment):
     refused: float = Field(0.5, ge=0, le=1, description="share of questions that it must refuse")
     direct: float = Field(0.3, ge=0, le=1, description="share that is asked in the mode without thinking")
 
+    def generate(self, seed: int, count: int, split: Split) -> list[Task]:
+        """Train tasks keep the share of refusals: greetings repeat when they are used up. Test tasks are refusals."""
+        if split == "test":
+            return super().generate(seed, count, split)
+        rng = random.Random(f"{self.kind}/shares/{seed}")
+        refused = [rng.random() < self.refused for _ in range(count)]
+        unknown = iter(draw_tasks(f"{self.kind}/unknown", self._unknown, seed, sum(refused), split))
+        greetings = iter(draw_tasks(f"{self.kind}/greetings", self._greeting, seed, count - sum(refused), split))
+        return [next(unknown if one else greetings) for one in refused]
+
     def draw(self, rng: random.Random) -> Task:
-        thinking = rng.random() >= self.direct
-        if rng.random() < self.refused:
-            question = word(FRAMES, rng, self._topic(rng))
-            fact = "".join(each for each in question.lower() if each.isalnum() or each == " ")
-            return self.ask(question, UNKNOWN, fact=fact, thinking=thinking)
+        return self._unknown(rng) if rng.random() < self.refused else self._greeting(rng)
+
+    def _unknown(self, rng: random.Random) -> Task:
+        question = word(FRAMES, rng, self._topic(rng))
+        fact = "".join(each for each in question.lower() if each.isalnum() or each == " ")
+        return self.ask(question, UNKNOWN, fact=fact, thinking=rng.random() >= self.direct)
+
+    def _greeting(self, rng: random.Random) -> Task:
         answer = rng.choice(list(REPLIES))
-        task = self.ask(word(REPLIES[answer], rng), answer, thinking=thinking)
+        task = self.ask(word(REPLIES[answer], rng), answer, thinking=rng.random() >= self.direct)
         return replace(task, split="train")
 
     def _topic(self, rng: random.Random) -> str:

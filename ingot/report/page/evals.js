@@ -51,7 +51,14 @@ function renderEvals() {
                 "th",
                 { scope: "row" },
                 h("span", {}, row.label),
-                h("small", {}, row.higher_is_better ? "higher is better" : "lower is better"),
+                h(
+                  "small",
+                  {},
+                  row.higher_is_better ? "higher is better" : "lower is better",
+                  isNumber(row.chance) && `, chance ${number(row.chance, 3)}`,
+                ),
+                !row.held_out &&
+                  h("span", { class: "tag bad", title: "a decision was made by it: no proof any more" }, "not held out"),
               ),
               several && h("td", { class: "trend" }, sparkline(row)),
               row.cells.map((cell) => evalCell(row, cell, several)),
@@ -68,7 +75,7 @@ function renderEvals() {
       h(
         "span",
         { class: "noise" },
-        "grey: within two standard errors of the change (paired by task where the tasks are the same)",
+        "grey: chance may have done it, p is 0.05 or more (paired by question where the questions are the same)",
       ),
       h("span", {}, h("strong", {}, "bold"), ": best of the row"),
       h("span", {}, "± one standard error"),
@@ -78,7 +85,8 @@ function renderEvals() {
 
 function evalCell(row, cell, several) {
   if (!cell) return h("td", { class: "faint" }, "–");
-  const error = isNumber(cell.standard_error) ? ` ± ${cell.standard_error}` : "";
+  const [low, high] = cell.interval.map((end) => isNumber(end) && number(end));
+  const error = isNumber(cell.standard_error) ? ` ± ${cell.standard_error}${low && high ? `, 95 % from ${low} to ${high}` : ""}` : "";
   const exact = `${cell.value}${error}${isNumber(cell.count) ? `, ${plural(cell.count, "observation")}` : ""}`;
   const value = fixed(cell.value, row.places);
   const parts = [

@@ -10,6 +10,7 @@ function flowNodes(stages) {
   const known = new Map(nodes.map((node) => [node.stage.name, node]));
   for (const node of [...nodes]) {
     for (const [role, names] of Object.entries(node.stage.inputs)) {
+      if (role === "documents" && isEval(node)) continue; // which questions leaked: not what is measured
       for (const name of names) {
         if (!known.has(name)) {
           // a path outside the run: it gets a box, so that the arrow starts somewhere

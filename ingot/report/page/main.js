@@ -49,6 +49,7 @@ renderTheme();
 renderHeader();
 renderFlow();
 renderEvals();
+renderHistories();
 renderFunnels();
 renderTokenizer();
 renderCurves();

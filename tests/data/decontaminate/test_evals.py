@@ -197,6 +197,7 @@ def test_the_report(tmp_path: Path) -> None:
         assert {key: first[key] for key in ("evals", "searched", "found", "documents")} == {
             "evals": 3, "searched": 3, "found": 2, "documents": 3,
         }  # fmt: skip
+        assert (first["ids"], second["ids"]) == (["1", "2"], [])
         assert first["share_found"] == pytest.approx(2 / 3, abs=1e-5)
         assert [example["document"] for example in first["examples"]] == ["0", "2", "3"]
         assert first["examples"][0]["text"].startswith("fooa foob fooc")

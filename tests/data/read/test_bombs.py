@@ -22,6 +22,8 @@ import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
 import pytest
 from backports import zstd
 
+from tests.slow import first_fast
+
 SIZE = 204_800_000  # whole blocks of a tar archive; more than MEMORY
 MEMORY = 150_000_000  # that readers may take in addition; a chunk of text is 262,144 bytes
 PIECE = b"\0" * 10_240_000
@@ -32,6 +34,7 @@ from ingot.data.read.config import CodeSource, FilesSource
 from ingot.data.read.http import decode_content
 from tests.data.read.reading import read_all
 import pyarrow.parquet, brotli, backports.zstd, fastwarc
+from tests.slow import first_fast
 kind, path, memory = sys.argv[1], sys.argv[2], int(sys.argv[3])
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
@@ -77,7 +80,7 @@ def read_in_little_memory(kind: str, path: Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("codec", ["gz", "bz2", "xz", "zst"])
+@pytest.mark.parametrize("codec", first_fast(["gz", "bz2", "xz", "zst"]))
 def test_a_file(tmp_path: Path, codec: str) -> None:
     """One line of JSON that never ends."""
     path = tmp_path / f"a.jsonl.{codec}"
@@ -86,7 +89,7 @@ def test_a_file(tmp_path: Path, codec: str) -> None:
     assert read_in_little_memory("files", path) == "0 {'too long': 1}"
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw.deflate", "br", "zstd"])
+@pytest.mark.parametrize("encoding", first_fast(["br", "gzip", "deflate", "raw.deflate", "zstd"]))
 def test_the_payload_of_a_page(tmp_path: Path, encoding: str) -> None:
     codec = {"gzip": "gz", "deflate": "zlib", "raw.deflate": "deflate", "br": "br", "zstd": "zst"}[encoding]
     path = tmp_path / f"payload.{encoding}"
@@ -94,7 +97,7 @@ def test_the_payload_of_a_page(tmp_path: Path, encoding: str) -> None:
     assert read_in_little_memory("http", path) == "1000001"
 
 
-@pytest.mark.parametrize("codec", ["gz", "zst"])
+@pytest.mark.parametrize("codec", first_fast(["zst", "gz"]))
 def test_a_record_of_a_crawl(tmp_path: Path, codec: str) -> None:
     """The record says how long it is, or lies about it; what follows the lie is no record."""
     for length, expected in ((SIZE, "0 {'too long': 1}"), (10, "0 {'not a page': 1, 'broken WARC': 1}")):
@@ -104,7 +107,7 @@ def test_a_record_of_a_crawl(tmp_path: Path, codec: str) -> None:
         assert read_in_little_memory("files", path) == expected
 
 
-@pytest.mark.parametrize("codec", ["gz", "bz2", "xz", "zst"])
+@pytest.mark.parametrize("codec", first_fast(["zst", "gz", "bz2", "xz"]))
 def test_a_tar_archive(tmp_path: Path, codec: str) -> None:
     """A member that is too long, and a name that is."""
     for kind, expected in ((tarfile.REGTYPE, "0 {'too long': 1}"), (tarfile.XHDTYPE, "0 {'damaged': 1}")):
@@ -115,7 +118,7 @@ def test_a_tar_archive(tmp_path: Path, codec: str) -> None:
         assert read_in_little_memory("code", path) == expected
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("method", first_fast([zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]))
 def test_a_zip_archive(tmp_path: Path, method: int) -> None:
     """The directory says that a member has ten bytes."""
     made = io.BytesIO()

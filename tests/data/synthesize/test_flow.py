@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ingot.data.synthesize.config import SynthesizeConfig
+from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.flow import synthesize
 from ingot.data.synthesize.writer import Prompt, Settings
 from ingot.workspace.errors import DataError, Interrupted, RecipeError
@@ -68,7 +68,7 @@ def made(folder: StageFolder) -> list[dict[str, Any]]:
 
 def test_samples_carry_their_lineage_and_refusals_their_reason(tmp_path: Path) -> None:
     documents = make_documents(tmp_path / "in")
-    config = SynthesizeConfig.model_validate(
+    config = DocumentsConfig.model_validate(
         {"tasks": [{"task": "rephrase", "per_passage": 2, "where": {"topic": "land"}}]}
     )
     folder = folder_at(tmp_path / "out")
@@ -95,7 +95,7 @@ def test_samples_carry_their_lineage_and_refusals_their_reason(tmp_path: Path) -
 
 def test_an_interrupted_run_asks_nothing_twice_and_ends_the_same(tmp_path: Path) -> None:
     documents = make_documents(tmp_path / "in", 12)
-    config = SynthesizeConfig.model_validate({"tasks": [{"task": "rephrase"}], "keep_documents": False})
+    config = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase"}], "keep_documents": False})
     whole = folder_at(tmp_path / "whole")
     synthesize(config, documents, whole, Rewriter())
     cut = folder_at(tmp_path / "cut")
@@ -110,19 +110,19 @@ def test_an_interrupted_run_asks_nothing_twice_and_ends_the_same(tmp_path: Path)
     assert (cut.path / name).read_bytes() == (whole.path / name).read_bytes()
     synthesize(config, documents, cut, third)
     assert third.asked == []
-    other = SynthesizeConfig.model_validate({"tasks": [{"task": "rephrase"}], "temperature": 0.1})
+    other = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase"}], "temperature": 0.1})
     synthesize(other, documents, cut, third)
     assert len(third.asked) == 12, "other sampling is another question"
 
 
 def test_limits_shares_and_nothing_accepted(tmp_path: Path) -> None:
     documents = make_documents(tmp_path / "in", 40)
-    few = SynthesizeConfig.model_validate({"tasks": [{"task": "rephrase", "max_samples": 3}]})
+    few = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase", "max_samples": 3}]})
     assert synthesize(few, documents, folder_at(tmp_path / "few"), Rewriter())["rephrase"]["accepted"] == 3
-    half = SynthesizeConfig.model_validate({"tasks": [{"task": "rephrase", "share": 0.5}]})
+    half = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase", "share": 0.5}]})
     requests = synthesize(half, documents, folder_at(tmp_path / "half"), Rewriter())["rephrase"]["requests"]
     assert 10 <= requests <= 30
-    none = SynthesizeConfig.model_validate({"tasks": [{"task": "rephrase", "min_length_ratio": 2.0}]})
+    none = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase", "min_length_ratio": 2.0}]})
     with pytest.raises(DataError, match="too short"):
         synthesize(none, documents, folder_at(tmp_path / "none"), Rewriter())
 
@@ -136,11 +136,11 @@ def test_counting_needs_no_writer_and_the_stage_says_who_is_missing(tmp_path: Pa
     rows = [{"id": "a", "text": text}, {"id": "b", "text": "something else entirely " * 300}]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), documents / "part-00000.parquet")
     task = {"task": "count", "shortest": 100, "words": 2, "max_count": 20}
-    config = SynthesizeConfig.model_validate({"tasks": [task]})
+    config = DocumentsConfig.model_validate({"tasks": [task]})
     folder = folder_at(tmp_path / "out")
     assert run(config, {"documents": documents}, folder)["tasks"]["count"]["accepted"] >= 1
     assert {row["writer"] for row in made(folder)} == {"program"}
-    asking = SynthesizeConfig.model_validate({"tasks": [task, {"task": "notes"}]})
+    asking = DocumentsConfig.model_validate({"tasks": [task, {"task": "notes"}]})
     with pytest.raises(RecipeError, match="neither an endpoint nor a checkpoint"):
         run(asking, {"documents": documents}, folder_at(tmp_path / "asking"))
 
@@ -153,7 +153,7 @@ def test_the_stage_with_a_server(tmp_path: Path) -> None:
 
     documents = make_documents(tmp_path / "in")
     with serving(reverse) as url:
-        config = SynthesizeConfig.model_validate(
+        config = DocumentsConfig.model_validate(
             {"tasks": [{"task": "notes"}], "endpoint": {"url": url, "model": "big"}}
         )
         folder = folder_at(tmp_path / "out")

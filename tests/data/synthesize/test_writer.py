@@ -73,7 +73,7 @@ def test_a_slow_server_is_given_up_on() -> None:
     ("reply", "message"),
     [
         ((401, {}, {"error": {"message": "bad key"}}), "refuses: 401.*bad key"),
-        ((200, {}, b"<html>"), "not a chat completion"),
+        ((200, {}, b"<html>"), "not a completion"),
     ],
 )
 def test_what_would_meet_every_request_stops_the_work(reply: Reply, message: str) -> None:

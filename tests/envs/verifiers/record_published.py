@@ -37,7 +37,7 @@ def main(ifeval_folder: str, ifbench_folder: str) -> None:
     langdetect = importlib.import_module("langdetect")
     langdetect.DetectorFactory.seed = 0
     random.seed(0)
-    ifeval = _load_ifeval(Path(ifeval_folder))
+    ifeval = load_ifeval(Path(ifeval_folder))
     sys.path.insert(0, ifbench_folder)
     ifbench = importlib.import_module("ifbench.instructions_registry").INSTRUCTION_DICT
     known = importlib.import_module("lm_eval.tasks.ifeval.instructions_registry").INSTRUCTION_DICT
@@ -89,7 +89,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def _load_ifeval(folder: Path) -> Any:
+def load_ifeval(folder: Path) -> Any:
     """lm-eval's folder of IFEval under its own name, without the rest of the package."""
     for name in ("lm_eval", "lm_eval.tasks"):
         sys.modules[name] = types.ModuleType(name)

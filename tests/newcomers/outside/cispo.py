@@ -1,30 +1,32 @@
-"""An algorithm of my own: CISPO (MiniMax-M1, arXiv 2506.13585) on GRPO's advantages.
+"""An algorithm of my own: CISPO (MiniMax-M1, arXiv 2506.13585) with GRPO's bounds.
 
-−Σ_t clip(r_t, 1 − low, 1 + high).detach() · A_t · log p_t / (sampled tokens): no token loses its gradient by the clip.
+−Σ_t clip(r_t, 1 − low, 1 + high).detach() · A_t · log π_t / (sampled tokens): no token loses its gradient by the clip.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from ingot.post.algorithms.grpo import Grpo
-from ingot.train.terms import LossTerm, PolicyGradient, Scored
+from ingot.train.surrogates import Surrogate
 
 
-class ClippedWeights(PolicyGradient):
-    """The loss; what PolicyGradient logs, it logs too."""
+@dataclass(frozen=True)
+class ClippedWeights(Surrogate):
+    """What the loss makes of ratio and advantage."""
 
-    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        _, logged = super().numerator(scored)
-        mask, old = scored.streams["response_mask"], scored.streams["sampled_logprob"]
-        ratio = ((scored.logprobs.detach() - old) * mask).exp().clamp(1 - self.clip_low, 1 + self.clip_high)
-        return -(ratio * scored.streams["advantage"] * scored.logprobs * mask).sum(), logged
+    low: float
+    high: float
+
+    def __call__(self, ratio: Tensor, advantage: Tensor, logprobs: Tensor) -> tuple[Tensor, Tensor]:
+        weight = ratio.detach().clamp(1 - self.low, 1 + self.high)
+        return weight * advantage * logprobs, weight != ratio
 
 
 class Cispo(Grpo):
     """CISPO: the importance weight is clipped, the gradient is not."""
 
-    def terms(self, model: Any, config: Any) -> list[LossTerm]:
-        return [ClippedWeights(self.clip_low, self.clip_high)]
+    def surrogate(self) -> Surrogate:
+        return ClippedWeights(self.clip_low, self.clip_high)
