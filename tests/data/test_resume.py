@@ -68,17 +68,23 @@ def finish(process: subprocess.Popen[str]) -> None:
         assert process.wait(timeout=240) == 0
 
 
+def files(folder: Path) -> int:
+    """How many files there are below it now; some may go while they are counted."""
+    return sum(len(names) for _, _, names in os.walk(folder))
+
+
 def killed_again_and_again(tmp_path: Path, rows: Path, kills: int) -> None:
     """The reference, then as many kills as asked for at random moments, then to the end."""
-    began = time.monotonic()
     finish(start(tmp_path / "whole" / "stage", rows, workers=2))
-    whole = time.monotonic() - began
     moments = random.Random(kills)
     killed = 0
     for number in range(kills):
-        # Every kill leaves less to do: later ones come sooner, so that they still find work under way.
+        # A moment is a share of the files still to be written: on any machine, busy or not, there is work left.
+        written, whole = files(tmp_path / "killed"), files(tmp_path / "whole")
+        moment = written + moments.random() * (whole - written) / (2 + number / 3)
         with start(tmp_path / "killed" / "stage", rows, workers=2) as process:
-            time.sleep(moments.random() * whole / (2 + number / 3))
+            while process.poll() is None and files(tmp_path / "killed") < moment:
+                time.sleep(0.002)
             killed += process.poll() is None
             process.send_signal(signal.SIGKILL)
     assert killed >= min(kills, 2)

@@ -13,6 +13,7 @@ from ingot.evals.suites.cruxeval import Cruxeval, predicted_call, same_literal
 from ingot.workspace.errors import DataError
 from tests.evals.against_lm_eval.published import Row, rows_of
 from tests.evals.suites.asking import last_text, measure, recorded, subject, units, values
+from tests.evals.suites.test_humaneval_mbpp import needs_sandbox
 
 
 def test_the_files_own_outputs(shared_data: Path) -> None:
@@ -125,6 +126,7 @@ DIFFERENT = [  # theirs, ours
 ]
 
 
+@needs_sandbox
 def test_predicted_inputs_are_graded_by_running_them() -> None:
     """As the authors' rule grades them, but for an == inside a text, and for what is no call of f."""
     suite = Cruxeval(direction="input", seconds=5)
@@ -136,15 +138,17 @@ def test_predicted_inputs_are_graded_by_running_them() -> None:
         assert suite.grade(item, f"{text}\n[/ANSWER]").scores == {"input": float(ours)}, text
 
 
+@needs_sandbox
 def test_a_program_cannot_claim_to_be_equal() -> None:
     """An argument whose class says that it equals everything, and a call that does not end, are wrong."""
-    suite = Cruxeval(direction="input", seconds=1)
+    suite = Cruxeval(direction="input", seconds=3)
     equal = "f(type('Any', (), {'__add__': lambda s, o: s, '__eq__': lambda s, o: True})())"
     assert authors_verdict(SUM, equal) and suite.grade(suite._item(SUM, "here"), equal).scores == {"input": 0.0}
     assert suite.grade(suite._item(LOOP, "here"), "f(0)").scores == {"input": 0.0}
     assert suite.grade(suite._item(LOOP, "here"), "f(5)").scores == {"input": 1.0}
 
 
+@needs_sandbox
 def test_the_files_own_inputs_are_right(shared_data: Path) -> None:
     rows = rows_of(shared_data, "cruxeval/cruxeval", 24)
     by_task = {f"{row['code']}\nassert f(??) == {row['output']}": number for number, row in enumerate(rows)}

@@ -172,5 +172,6 @@ def test_spare_tools_are_offered_where_no_task_needs_one(chat: ChatFormat) -> No
         texts = [chat.tokenizer.decode(each.tokens) for each in made]
         assert ["Tools:" in text for text in texts] == offered
         assert ["<tool_call>" in text for text in texts] == [bool(task.tools) for task in tasks]  # offered, not used
-    sums = TaskMixConfig(weights={"arithmetic": 1})
-    assert task_conversations(sums, chat, 9, seed=3, spare_tools=1.0) == task_conversations(sums, chat, 9, seed=3)
+    sums = TaskMixConfig(weights={"arithmetic": 1})  # no task of its own has a tool: the chat's own is offered
+    texts = [chat.tokenizer.decode(each.tokens) for each in task_conversations(sums, chat, 9, seed=3, spare_tools=1.0)]
+    assert all("calculator" in text and "<tool_call>" not in text for text in texts)

@@ -143,7 +143,7 @@ def test_every_key_that_people_have() -> None:
         ToolCall("run", {"x": 2}),
     ]  # in an object Arrow may have put the null
     assert ours.messages == [
-        Message("system", "Be short."),
+        Message("developer", "Be short."),
         Message("user", "12 * 12?"),
         Message("assistant", "", "times", calls),
         Message("tool", "144"),

@@ -95,7 +95,7 @@ def test_hierarchy_of_instructions() -> None:
 
 
 def test_a_model_without_calls_is_measured_without_the_level_of_tools() -> None:
-    without = SimpleNamespace(special={})
+    without = SimpleNamespace(special={}, chat_template="{{ messages }}")
     found = values(
         measure(InstructionHierarchy(count=2), lambda request: "", subject(form="chat", given_tokenizer=without))
     )

@@ -196,12 +196,12 @@ def test_orders_are_taken_in_turn() -> None:
 
 
 def test_a_silent_leader_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_module, "SILENCE_SECONDS", 1.5)
+    monkeypatch.setattr(world_module, "SILENCE_SECONDS", 3.0)
     store = HashStore()
     beating = threading.Event()
 
     def beat() -> None:
-        for _ in range(30):
+        for _ in range(45):
             store.add("beats", 1)
             time.sleep(0.1)
         beating.set()
