@@ -51,7 +51,7 @@ PLAIN = (
 def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
     make_folder: Callable[[str], StageFolder],
 ) -> None:
-    """With neither tokens nor a template for traces every reply is malformed: the run would sample for hours and learn nothing."""
+    """With neither tokens nor a template for traces every reply is malformed: the run would sample and learn nothing."""
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = PLAIN
     del tokenizer.special["<think>"]
