@@ -1,7 +1,7 @@
 """The stage `prefer`: train on pairs of answers, or on single answers that are good or bad.
 
     pairs.files           people's own rows (pair_file.py)
-    pairs.strong, weak    answers of two other models (model_pairs.py)
+    pairs.strong, weak    answers of two other models (model_pairs.py), which `inputs` may name too: strong, weak
     pairs.refresh         answers of the policy, sampled anew while it trains (online_pairs.py)
     none of them          answers of the input checkpoint, sampled before training (own_pairs.py)
 
@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ingot.model.transformer import Transformer
 from ingot.post.answers import sample_answers
 from ingot.post.conversations import PoolSource
@@ -27,7 +29,7 @@ from ingot.post.pair_file import FileRows, read_pairs
 from ingot.post.pair_lengths import describe_lengths
 from ingot.post.pairs import Answer, Pair, PairSource, pair_sequences, within
 from ingot.post.policy import chat_format
-from ingot.post.prefer_config import PreferConfig
+from ingot.post.prefer_config import AnswererConfig, PairsConfig, PreferConfig
 from ingot.post.reward_model import Judge, find_judge
 from ingot.post.stage import PostStage
 from ingot.post.unpaired import Rated, UnpairedSource, rated_sequences
@@ -151,4 +153,27 @@ class Prefer(PostStage[PreferConfig]):
 
 def run(config: PreferConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
     """Train the input checkpoint on preferences; makes a checkpoint."""
-    return Prefer(config, inputs, folder).run()
+    return Prefer(with_answerers(config, inputs), inputs, folder).run()
+
+
+def with_answerers(config: PreferConfig, inputs: Mapping[str, Path]) -> PreferConfig:
+    """The options with the strong and the weak model that `inputs` names: earlier stages, or paths."""
+    named = {role: AnswererConfig(model=str(inputs[role])) for role in ("strong", "weak") if role in inputs}
+    if not named and config.pairs.prompt_files and config.pairs.strong is None:
+        fix = "name both under `pairs` or under the stage's `inputs`, or leave `prompt_files` out"
+        raise RecipeError("`prompt_files` are answered by `strong` and `weak`", place="pairs.prompt_files", fix=fix)
+    if not named:
+        return config
+    twice = [role for role in named if getattr(config.pairs, role) is not None]
+    if twice:
+        raise RecipeError(
+            f"pairs.{twice[0]} and inputs.{twice[0]} both name a model", place="inputs", fix="leave one out"
+        )
+    try:
+        return PreferConfig.model_validate(
+            dict(config) | {"pairs": PairsConfig.model_validate(dict(config.pairs) | named)}
+        )
+    except ValidationError as error:
+        raise RecipeError(
+            error.errors()[0]["msg"], place="inputs", fix="leave `strong` and `weak` out there"
+        ) from error

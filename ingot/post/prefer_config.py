@@ -33,7 +33,10 @@ class AnswererConfig(Config):
 
 
 class PairsConfig(Config):
-    """Where pairs come from: files, two other models, or (if neither is given) the model's own answers to `tasks`."""
+    """Where pairs come from: files, two other models, or (if neither is given) the model's own answers to `tasks`.
+
+    Stages of the recipe can be the two models: inputs: {strong: STAGE, weak: STAGE}.
+    """
 
     files: tuple[str, ...] = Field((), description="files of pairs or of rated answers: JSONL, .jsonl.gz or Parquet")
     too_long: Literal["error", "leave_out"] = Field(
@@ -62,8 +65,6 @@ class PairsConfig(Config):
             raise ValueError("pairs of two models need both `strong` and `weak`")
         if self.files and self.strong is not None:
             raise ValueError("pairs come either from `files` or from `strong` and `weak`")
-        if self.prompt_files and self.strong is None:
-            raise ValueError("`prompt_files` are answered by `strong` and `weak`; give both")
         if self.refresh is not None and not self.own:
             raise ValueError("`refresh` samples the model's own answers; leave `files`, `strong` and `weak` out")
         return self

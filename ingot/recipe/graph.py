@@ -126,7 +126,9 @@ class _Resolver:
     def _default(self, role: str, artifact: str) -> InputSource | None:
         makers = [stage for stage in self.earlier if artifact in stage.kind.makes]
         optional = role in self.stage.kind.optional
-        if role != artifact and not optional:
+        if role != artifact and optional:
+            return None  # which one it is only the recipe can say
+        if role != artifact:
             names = ", ".join(stage.name for stage in makers) or "none yet"
             self.problems.add(
                 f"{self.stage.name}: which {artifact} is the {role}?",

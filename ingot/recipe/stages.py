@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class StageKind:
     """A kind of stage. `needs` maps a role ("checkpoint", "teacher") to the kind of artifact that fills it.
 
-    `optional` roles may stay empty. `many` roles take every earlier artifact of their kind, as a mapping by stage name; `several`
-    take one, or a mapping of names to several.
+    `optional` roles may stay empty; one that is not called as its artifact is filled only where a recipe names it. `many` roles
+    take every earlier artifact of their kind, as a mapping by stage name; `several` take one, or a mapping of names to several.
     """
 
     kind: str
@@ -116,8 +116,13 @@ STAGES: Table = {
             config_path="ingot.post.prefer_config:PreferConfig",
             run_path="ingot.post.prefer:run",
             does="Train a checkpoint on pairs of answers: people's, two models' or its own (DPO and its kin).",
-            needs={"checkpoint": "checkpoint", "reward_model": "reward_model"},
-            optional=("reward_model",),
+            needs={
+                "checkpoint": "checkpoint",
+                "reward_model": "reward_model",
+                "strong": "checkpoint",
+                "weak": "checkpoint",
+            },
+            optional=("reward_model", "strong", "weak"),
             makes=("checkpoint",),
             divides=True,
         ),

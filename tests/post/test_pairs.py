@@ -128,7 +128,6 @@ ANSWERED = [([1, 2], [10]), ([1, 2], [11]), ([3], [20, 21, 22]), ([4, 4, 4, 4], 
         ({"pairs": {"strong": {"model": "m"}, "weak": {}}}, "give either `model`"),
         ({"pairs": {"files": ("a",), "strong": {"model": "m"}, "weak": {"model": "m"}}}, "either from `files` or from"),
         ({"pairs": {"files": ("a",), "refresh": 2}}, "`refresh` samples the model's own answers"),
-        ({"pairs": {"prompt_files": ("a",)}}, "answered by `strong` and `weak`"),
         ({"pairs": {"refresh": 2}, "algorithm": "kto"}, "kto takes single answers"),
     ],
 )

@@ -18,6 +18,7 @@ from ingot.post import prefer
 from ingot.post.pair_rows import read_row
 from ingot.post.prefer_config import PreferConfig
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.data.synthesize.server import Reply, completion, serving
@@ -113,11 +114,10 @@ def test_pairs_of_a_strong_and_a_weak_model(
     """The student learns to prefer the better answers of two models to its own tasks, and asks neither twice."""
     weak = checkpoint_of(nudged(load_model(schooled.path), 0.15, seed=3), tmp_path / "weak")
     base = checkpoint_of(tiny_model(tokenizer, seed=5, std=0.05), tmp_path / "base")
-    pairs = {"strong": {"model": str(schooled.path)}, "weak": {"model": str(weak)}}
     sampling = {"tasks": SUMS, "prompts": 60, "max_new_tokens": 4, "temperature": 0.3, "pairs_per_task": 1}
-    options = {"steps": 12, "pairs": pairs, "batch_pairs": 8, "optimizer": {"lr": 1e-2}} | sampling
+    options = {"steps": 12, "batch_pairs": 8, "optimizer": {"lr": 1e-2}} | sampling
     config, folder = PreferConfig.model_validate(SHORT | options), make_folder("prefer")
-    summary = prefer.run(config, {"checkpoint": base}, folder)
+    summary = prefer.run(config, {"checkpoint": base, "strong": schooled.path, "weak": weak}, folder)
     written = read_jsonl(folder.path / "pairs.jsonl")
     assert len(written) == summary["pairs"] >= 8
     assert summary["pairs"] + summary["prompts_without_a_pair"] <= 60
@@ -126,6 +126,28 @@ def test_pairs_of_a_strong_and_a_weak_model(
     accuracy = [row["preference_accuracy"] for row in folder.metrics.read()]
     assert fmean(accuracy[-LAST:]) > 0.8
     assert read_row(written[0]).answers[0][0].content != read_row(written[0]).answers[1][0].content
+
+
+@pytest.mark.parametrize(
+    ("options", "inputs", "message"),
+    [
+        ({"pairs": {"prompt_files": ("a",)}}, {}, "answered by `strong` and `weak`"),
+        ({}, {"weak": Path("w")}, "need both `strong` and `weak`"),
+        ({"algorithm": "kto"}, {"strong": Path("s"), "weak": Path("w")}, "kto takes single answers"),
+        ({"pairs": {"files": ("a",)}}, {"strong": Path("s"), "weak": Path("w")}, "either from `files` or from"),
+        (
+            {"pairs": {"strong": {"model": "m"}, "weak": {"model": "n"}}},
+            {"strong": Path("s")},
+            r"pairs.strong and inputs.strong both name a model",
+        ),
+    ],
+)
+def test_models_that_inputs_name_are_checked_as_those_of_the_options(
+    options: dict[str, Any], inputs: dict[str, Path], message: str
+) -> None:
+    config = PreferConfig.model_validate(SHORT | {"steps": 1} | options)
+    with pytest.raises(RecipeError, match=message):
+        prefer.with_answerers(config, inputs)
 
 
 def test_a_server_as_the_strong_model_on_prompts_of_a_file(

@@ -113,6 +113,12 @@ def test_optional_input_can_be_left_empty(load: Load) -> None:
     assert "checkpoint" not in recipe.stage("b").inputs
 
 
+def test_an_optional_role_of_another_name_is_empty_unless_it_is_named(load: Load) -> None:
+    recipe = load("stages:\n  make:\n  train:\n  a: {stage: listen}\n  b: {stage: listen, inputs: {teacher: train}}\n")
+    assert recipe.stage("a").inputs.keys() == {"checkpoint"}
+    assert recipe.stage("b").inputs["teacher"] == FromStage("train", "checkpoint")
+
+
 def test_inputs_by_path(load: Load, write: Write) -> None:
     write("[]", "old/train-abc/checkpoint/content.json")
     write("{}", "old/train-abc/DONE")

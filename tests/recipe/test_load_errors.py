@@ -120,7 +120,9 @@ def test_unknown_stage_kind(problem: Problem) -> None:
         "  fix: did you mean make? A stage with a name of its own says its kind: `stage: KIND`"
     )
     assert problem("stages:\n  mkae: {}\n") == message
-    message = "recipe.yaml:3: first: there is no stage kind zzz\n  fix: stage kinds: make, train, teach, score, judge"
+    message = (
+        "recipe.yaml:3: first: there is no stage kind zzz\n  fix: stage kinds: make, train, teach, listen, score, judge"
+    )
     assert problem("stages:\n  first:\n    stage: zzz\n") == message
 
 

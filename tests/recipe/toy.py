@@ -143,6 +143,14 @@ def table(versions: Mapping[str, int] | None = None) -> Table:
             makes=("checkpoint",),
         ),
         _kind("teach", "TrainConfig", "train", needs={**checkpoint, "teacher": "checkpoint"}, makes=("checkpoint",)),
+        _kind(
+            "listen",
+            "TrainConfig",
+            "train",
+            needs={**checkpoint, "teacher": "checkpoint"},
+            optional=("teacher",),
+            makes=("checkpoint",),
+        ),
         _kind("score", "ScoreConfig", "score", needs=checkpoint, makes=("scores",)),
         _kind("judge", "ClaimsConfig", "judge", needs={"scores": "scores"}, many=("scores",), makes=("verdict",)),
     )
