@@ -53,16 +53,21 @@ def math() -> Judge:
 
 
 def reasoning_gym() -> Judge:
-    """reasoning-gym's scorer: {"family", "settings", "seed", "answer"} to {"score"}."""
+    """reasoning-gym's scorer: {"family", "settings", "seed", "reseeds", "answer"} to {"score"}.
+
+    `reseeds`: one data set of the family serves all seeds, see envs/tasks/reasoning_gym.py.
+    """
     import reasoning_gym
 
     @functools.lru_cache(maxsize=256)
-    def item(family: str, settings: str, seed: int) -> tuple[Any, dict[str, Any]]:
-        dataset = reasoning_gym.create_dataset(family, seed=seed, size=1, **json.loads(settings))
-        return dataset, dataset[0]
+    def dataset_of(family: str, settings: str, seed: int) -> Any:
+        return reasoning_gym.create_dataset(family, seed=seed, size=1, **json.loads(settings))
 
     def score(request: dict[str, Any]) -> dict[str, Any]:
-        dataset, entry = item(request["family"], json.dumps(request["settings"], sort_keys=True), request["seed"])
+        settings, seed = json.dumps(request["settings"], sort_keys=True), request["seed"]
+        dataset = dataset_of(request["family"], settings, 0 if request["reseeds"] else seed)
+        dataset.seed = seed
+        entry = dataset[0]
         try:
             return {"score": float(dataset.score_answer(request["answer"], entry))}
         except Exception:  # noqa: BLE001 - several scorers raise on an answer that they cannot read: it is wrong

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+import reasoning_gym
 
 from ingot.envs.tasks.reasoning_gym import ReasoningGym, is_calculation
 from ingot.tokens.chat import Message
@@ -52,6 +53,15 @@ FAMILIES = [
 
 def reply(content: str) -> list[Message]:
     return [Message(role="assistant", content=content, thinking="")]
+
+
+@pytest.mark.parametrize("family", ["gcd", "spell_backward", "letter_counting", "countdown", "survo", "acre"])
+def test_a_task_is_item_0_of_a_data_set_of_its_seed(family: str) -> None:
+    """Also where one data set serves all seeds, and where it cannot (survo, acre)."""
+    kind = ReasoningGym(family=family)
+    for seed in (3, 77, 10**9):
+        assert kind.item(seed) == reasoning_gym.create_dataset(family, seed=seed, size=1)[0]
+    assert kind._reseeds == (family not in ("survo", "acre"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
