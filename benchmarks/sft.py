@@ -8,10 +8,10 @@ conversation, so that none sees another, and labels on what the assistant writes
     flex        flex_attention, which skips what is masked
     +liger      with Liger's Triton kernels (norm, rotation, SwiGLU, head with loss)
 
-    python benchmarks/sft.py MODEL data/gsm8k.jsonl [--steps 40] [--length 1024] [--tokens 32768] [--peers sdpa+liger,flex+liger]
+    python benchmarks/sft.py MODEL data/gsm8k.jsonl [--steps 80] [--length 1024] [--tokens 32768] [--peers sdpa+liger,flex+liger]
 
-MODEL is a checkpoint, a Hugging Face folder or a GGUF file. The first eight steps are not timed, on either side. Losses are
-compared step by step.
+MODEL is a checkpoint, a Hugging Face folder or a GGUF file. The first half of the steps is not timed, on either side: rows differ from
+step to step, and each new number of them is compiled once. Losses are compared step by step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as a file
 
-from benchmarks.train_peers import apply_liger, clear, warm_steps
+from benchmarks.train_peers import apply_liger, clear
 from ingot.checkpoints.checkpoint import load_model, save_checkpoint
 from ingot.checkpoints.convert import export_model
 from ingot.post.sft import Sft
@@ -49,7 +49,7 @@ def run_ours(config: SftConfig, checkpoint: Path, folder: Path) -> tuple[dict[st
     stage_folder = StageFolder(folder, seed=0, progress=Progress())
     Sft(config, {"checkpoint": checkpoint}, stage_folder).run()
     lines = stage_folder.metrics.read()
-    timed = lines[warm_steps(config.steps) :]
+    timed = lines[config.steps // 2 :]
     return figures([line["seconds"] for line in timed], config), [line["loss"] for line in lines]
 
 
@@ -118,7 +118,7 @@ def run_peer(
         trainer.train()
     seconds = [after - before for before, after in itertools.pairwise(ends)]
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return figures(seconds[warm_steps(len(steps)) :], config), losses
+    return figures(seconds[len(steps) // 2 :], config), losses
 
 
 def columns(batch: Batch) -> dict[str, torch.Tensor]:
@@ -140,7 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a checkpoint, a Hugging Face folder or a GGUF file")
     parser.add_argument("files", nargs="+", help="files of conversations, as those of the sft stage")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--length", type=int, default=1024, help="positions of a row")
     parser.add_argument("--tokens", type=int, default=32_768, help="tokens of a step")
     parser.add_argument("--peers", default="sdpa,sdpa+liger,flex+liger")
