@@ -8,7 +8,7 @@ conversation, so that none sees another, and labels on what the assistant writes
     flex        flex_attention, which skips what is masked
     +liger      with Liger's Triton kernels (norm, rotation, SwiGLU, head with loss)
 
-    python benchmarks/sft.py MODEL data/gsm8k.jsonl [--steps 80] [--length 1024] [--tokens 32768] [--peers sdpa+liger,flex+liger]
+    python benchmarks/sft.py MODEL FILE.jsonl [--steps 80] [--length 1024] [--tokens 32768] [--peers sdpa,sdpa+liger]
 
 MODEL is a checkpoint, a Hugging Face folder or a GGUF file. The first half of the steps is not timed, on either side: rows differ from
 step to step, and each new number of them is compiled once. Losses are compared step by step.
