@@ -10,8 +10,8 @@ conversation, so that none sees another, and labels on what the assistant writes
 
     python benchmarks/sft.py MODEL FILE.jsonl [--steps 80] [--length 1024] [--tokens 32768] [--peers sdpa,sdpa+liger]
 
-MODEL is a checkpoint, a Hugging Face folder or a GGUF file. The first half of the steps is not timed, on either side: rows differ from
-step to step, and each new number of them is compiled once. Losses are compared step by step.
+MODEL is a checkpoint, a Hugging Face folder or a GGUF file. The first half of the steps is not timed, on either side: rows differ
+from step to step, and each new number of them is compiled once. Losses are compared step by step.
 """
 
 from __future__ import annotations
