@@ -98,7 +98,9 @@ def make_views(dialogue: Dialogue, respeller: Respeller | None) -> list[View]:
         return [View(dialogue.tokens, [Group(at, at + 1, at, at + 1) for at in places])]
     views = []
     for each in dialogue.answers:
-        prompt = respeller.other.prompt(each.before, list(dialogue.tools) or None, dialogue.thinking)
+        traces = respeller.other.syntax.thinks
+        before = [message if traces else message.without_thinking() for message in each.before]
+        prompt = respeller.other.prompt(before, list(dialogue.tools) or None, dialogue.thinking)
         opened = respeller.chat.opens_trace(dialogue.tokens[: each.start])
         written = respeller.respell(
             dialogue.tokens[each.start : each.stop], opened, respeller.other.opens_trace(prompt)

@@ -153,7 +153,7 @@ def _meanings(chat: ChatFormat, other: ChatFormat) -> tuple[dict[int, list[int]]
     special = {id: [there.special[name]] for name, id in own.special.items() if name in there.special}
     spelt = dict[bytes, list[int]]()
     for mine, theirs in ((chat.syntax.think, other.syntax.think), (chat.syntax.call, other.syntax.call)):
-        for name, meant in zip(mine or (), theirs or mine or (), strict=True):
+        for name, meant in () if mine is None else zip(mine, theirs or mine, strict=True):
             if name in own.special:
                 special[own.special[name]] = _spell_tag(there, meant)
             elif meant in there.special or meant != name:
