@@ -214,6 +214,6 @@ class DistillSource(Source):
         there, start = view > 0, start_of[view]
         sums = torch.cat((torch.zeros(1, dtype=torch.float64), logprobs.double().cumsum(0)))
         group = sums[start + last + 1] - sums[start + first]
-        rest = torch.where(there & (last > first), group - logprobs[start + read], 0.0).float()
+        rest = torch.where(there & (last > first), group - logprobs[start + read], 0.0).to(logprobs.dtype)
         found = states[torch.where(there, start + read, 0)]  # place 0 is of no token, and holds zeros
         return replace(batch, vectors={**batch.vectors, f"{STATES}/{name}": found, REST: rest})

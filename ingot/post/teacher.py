@@ -71,15 +71,15 @@ class Teacher(ABC):
             sequences.append(TokenSequence(tokens, {"place": places}))
             total += len(tokens)
         weight = self.model.embedding.weight
-        states_ND, logprobs_N = torch.zeros(total, weight.shape[1]), torch.zeros(total)
+        states_ND, logprobs_N = (torch.zeros(total, *more, dtype=weight.dtype) for more in (weight.shape[1:], ()))
         room = self.row_length(sequences, capacity)
         for batch in split_rows(make_batch(sequences, room), ROWS) if sequences else ():
             there = batch.to(weight.device)
             found = run_model(self.model, there)
             picked = Picked(there)
             at = picked.pick(there.streams["place"]).long().cpu()
-            states_ND[at] = picked.pick(found).float().cpu()
-            logprobs_N[at] = score_states(self.model, found, there, temperature).logprobs.float().cpu()
+            states_ND[at] = picked.pick(found).to(weight.dtype).cpu()
+            logprobs_N[at] = score_states(self.model, found, there, temperature).logprobs.to(weight.dtype).cpu()
         return states_ND, logprobs_N, starts
 
     def row_length(self, sequences: Sequence[TokenSequence], capacity: int) -> int:

@@ -98,7 +98,7 @@ def make_views(dialogue: Dialogue, respeller: Respeller | None) -> list[View]:
         return [View(dialogue.tokens, [Group(at, at + 1, at, at + 1) for at in places])]
     views = []
     for each in dialogue.answers:
-        traces = respeller.other.syntax.thinks
+        traces = respeller.other.syntax.thinks and dialogue.thinking
         before = [message if traces else message.without_thinking() for message in each.before]
         prompt = respeller.other.prompt(before, list(dialogue.tools) or None, dialogue.thinking)
         opened = respeller.chat.opens_trace(dialogue.tokens[: each.start])
