@@ -117,7 +117,9 @@ def test_gkd_refuses_a_teacher_with_another_vocabulary(
         "checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "student"),
         "teacher": checkpoint_of(tiny_model(other), tmp_path / "teacher"),
     }
-    with pytest.raises(RecipeError, match="teacher: student and teacher have different vocabularies.*gkd compares token by token"):
+    with pytest.raises(
+        RecipeError, match=r"teacher: student and teacher have different vocabularies.*gkd compares token by token"
+    ):
         distill.run(GKD, inputs, make_folder("distill"))
 
 
