@@ -126,7 +126,8 @@ class _Resolver:
     def _default(self, role: str, artifact: str) -> InputSource | None:
         makers = [stage for stage in self.earlier if artifact in stage.kind.makes]
         optional = role in self.stage.kind.optional
-        if self.stage.config is not None and role in self.stage.config.supplies():
+        config = self.stage.config
+        if role in config.supplies() if config is not None else role != artifact:  # its problems are reported already
             return None
         if role != artifact and not optional:
             names = ", ".join(stage.name for stage in makers) or "none yet"

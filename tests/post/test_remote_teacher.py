@@ -206,6 +206,10 @@ def test_a_recipe_needs_no_teacher_checkpoint_then(tmp_path: Path, monkeypatch: 
     recipe.write_text(f"{stage}}}\n")
     with pytest.raises(RecipeError, match="which checkpoint is the teacher"):
         load_recipe(recipe)
+    recipe.write_text(f"{stage}, endpoints: {{far: {{url: http://127.0.0.1:1/v1}}}}}}\n")
+    with pytest.raises(RecipeError, match=r"endpoints.far.model") as caught:
+        load_recipe(recipe)
+    assert "teacher?" not in str(caught.value)
 
 
 @pytest.mark.slow
