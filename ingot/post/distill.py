@@ -57,7 +57,8 @@ class Distill(PostStage[DistillConfig]):
         heads = {name: teacher.model.head for name, teacher in self.teachers.items()}
         if not isinstance(algorithm, AcrossAlgorithm):
             return [algorithm.divergence(heads)]
-        shared = {name: shared_vocabulary(self.model, teacher) for name, teacher in self.teachers.items()}
+        device = choose_device(self.config.device)
+        shared = {name: shared_vocabulary(self.model, each).to(device) for name, each in self.teachers.items()}
         for name, one in shared.items():
             self.folder.progress.say(f"{one.share:.1%} of the vocabulary of {name} is the student's too")
         return [algorithm.compare(heads, shared)]

@@ -15,6 +15,7 @@ from torch import Tensor
 from ingot.post.teacher_view import PLACES, View, with_groups
 from ingot.tokens.alignment import align
 from ingot.tokens.batch import Batch, TokenSequence
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train import logprobs
 from ingot.train.batches import lengthen, padding_like, split_rows
@@ -73,6 +74,7 @@ def cuts(last: bool, temperature: float) -> dict[str, list[Batch]]:
         "one row": [make_batch(texts, 300)],
         "three micro-batches": split_rows(make_batch(texts[::-1], 30), 2),
         "a micro-batch each": [lengthen(make_batch([text], 24), 8) for text in texts],
+        "as for a GPU": [with_metadata(batch) for batch in split_rows(make_batch(texts, 40), 2)],
         "padding too": [make_batch(texts[:4], 24), make_batch(texts[4:], 24), padding_like(make_batch(texts[:1], 24))],
     }
 
