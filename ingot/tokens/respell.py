@@ -73,8 +73,13 @@ class Respeller:
 
         Ordinary tokens are paired by their bytes, whatever letters their tokenizers write for these.
         """
-        special = set(self.other.tokenizer.special.values())
-        others = {tokens[0]: id for id, tokens in self.special.items() if len(tokens) == 1 and tokens[0] in special}
+        special, others = set(self.other.tokenizer.special.values()), dict[int, int]()
+        for id in (
+            *self.chat.turn_ends,
+            *self.special,
+        ):  # an end of turns before others that mean the same end over there
+            if len(self.special[id]) == 1 and self.special[id][0] in special:
+                others.setdefault(self.special[id][0], id)
         pairs = [(id, other) for other, id in others.items()]
         there = _by_bytes(self.other.tokenizer)
         return pairs + [(id, there[data]) for data, id in _by_bytes(self.chat.tokenizer).items() if data in there]

@@ -167,6 +167,12 @@ def test_ends_of_turns_are_shared_under_other_names(student: ChatFormat) -> None
     assert found[student.turn_end] == llama.turn_end
     assert found[student.tokenizer.end_of_text] == llama.tokenizer.end_of_text
     assert student.tokenizer.token("<think>") not in found  # it is five tokens there
+    short = chat_of(
+        TWO, ["<|im_start|>", "<|im_end|>"], template_text("chatml"), "<|im_end|>"
+    )  # one end of turns and texts
+    found = dict(Respeller(student, short).shared())
+    assert found[student.turn_end] == short.turn_end == short.tokenizer.end_of_text
+    assert student.tokenizer.end_of_text not in found
 
 
 @pytest.fixture(scope="module")
