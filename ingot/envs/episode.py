@@ -46,7 +46,8 @@ UNSCORED = Score(0.0, False, False)
 class Node:
     """Tokens that one side added: the prompt, the assistant (sampled), tools, or the environment.
 
-    `ended` says why the policy's turn ended, `rewards` what that turn earned by itself.
+    `ended` says why the policy's turn ended, `rewards` what that turn earned by itself; `messages` are what the tokens say, for
+    whoever reads them in another chat format.
     """
 
     role: str
@@ -56,6 +57,7 @@ class Node:
     versions: list[int] = field(default_factory=list)
     ended: str = ""
     rewards: dict[str, float] = field(default_factory=dict)
+    messages: tuple[Message, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         expected = len(self.tokens) if self.sampled else 0

@@ -126,9 +126,11 @@ class Game:
         segment, tokens = self.episode.segments[-1], list(written.tokens)
         opened = self.chat.opens_trace(segment.nodes[-1].tokens)
         logprobs, versions = list(written.logprobs), list(written.versions)
-        segment.nodes.append(Node("assistant", tokens, True, logprobs, versions, ended=written.finish or ""))
-        self.episode.messages.append(self.chat.parse(tokens, in_thinking=opened))
-        return self.episode.messages[-1]
+        message = self.chat.parse(tokens, in_thinking=opened)
+        ended = written.finish or ""
+        segment.nodes.append(Node("assistant", tokens, True, logprobs, versions, ended, messages=(message,)))
+        self.episode.messages.append(message)
+        return message
 
     def _reward_turn(self) -> Play[None]:
         if any(each.every_turn for each in self.environment.rewards().values()):
@@ -179,12 +181,13 @@ class Game:
         if segment.length + len(tokens) >= self.limits.max_tokens:
             return False
         episode.messages.extend(said)
-        segment.nodes.append(Node(role, tokens, False))
+        segment.nodes.append(Node(role, tokens, False, messages=tuple(said)))
         return True
 
     def _segment(self, messages: Sequence[Message], thinking: bool) -> Segment:
         offered = schemas(self.tools.values()) or None
-        return Segment([Node("prompt", self.chat.prompt(messages, tools=offered, thinking=thinking), False)])
+        tokens = self.chat.prompt(messages, tools=offered, thinking=thinking)
+        return Segment([Node("prompt", tokens, False, messages=tuple(messages))])
 
     def _tear_down(self) -> Play[None]:
         if self.has_state:

@@ -119,8 +119,8 @@ def stage_models(recipe: Recipe, *, look: bool = False) -> dict[str, ModelConfig
 
 
 def needs_teacher(config: TrainingConfig) -> bool:
-    """Whether a stage has a second model whose size must be known."""
-    return isinstance(config, DistillConfig)
+    """Whether a stage has a second model here, whose size must be known; one on a server takes no memory of this machine."""
+    return isinstance(config, DistillConfig) and len(config.endpoints) < max(1, len(config.teachers))
 
 
 def teacher_model(stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None]) -> ModelConfig | None:

@@ -19,7 +19,7 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from ingot.model.transformer import Transformer
     from ingot.train.divergence import Divergence
+    from ingot.train.gold import Shared
     from ingot.train.terms import LossTerm
 
 
@@ -44,6 +45,14 @@ class Algorithm(Kind):
     @abstractmethod
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
         """The terms of the loss (train/terms.py), which read the streams; `config` is the stage's."""
+
+
+class Graded(NamedTuple):
+    """Tokens start to stop of an episode, and the log-probability of what they spell by the teacher."""
+
+    start: int
+    stop: int
+    logprob: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ class Samples:
     """What the value head expects before every token, if the algorithm has one."""
     limit: int
     """The most tokens of a turn."""
+    graded: Callable[[], list[list[Graded]]] = list
+    """What the teacher says of every episode: of each sampled token, or of runs of them if its tokenizer is another."""
 
 
 Stamped = tuple[list[list[float]], dict[str, float]]
@@ -144,6 +155,22 @@ class DivergenceAlgorithm(DistillAlgorithm):
 
     def advantages(self, samples: Samples) -> Stamped:
         return [[0.0] * episode.length for episode in samples.episodes], {}
+
+
+class AcrossAlgorithm(DivergenceAlgorithm):
+    """One that compares groups of tokens, so that the teacher's tokenizer may be another than the student's."""
+
+    @property
+    @abstractmethod
+    def last(self) -> bool:
+        """Whose distribution stands for a group: that before its last token, else that before its first."""
+
+    @abstractmethod
+    def compare(self, heads: Mapping[str, Callable[[Tensor], Tensor]], shared: Mapping[str, Shared]) -> Divergence:
+        """The loss term; `shared` are the tokens that mean the same to the student and to each teacher."""
+
+    def divergence(self, heads: Mapping[str, Callable[[Tensor], Tensor]]) -> Divergence:
+        return self.compare(heads, {})
 
 
 class PairAlgorithm(Algorithm):

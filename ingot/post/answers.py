@@ -104,13 +104,16 @@ def fingerprint(model: Transformer, tasks: Sequence[Task], config: PreferConfig,
 def to_row(answer: Episode) -> dict[str, Any]:
     """An answer as JSON, without its task, which is known from its place."""
     return {
-        "segments": [
-            [vars(node) for node in each.nodes] for each in answer.segments
-        ],  # `asdict` would copy token by token
+        "segments": [[_node_row(node) for node in each.nodes] for each in answer.segments],
         "messages": [asdict(message) for message in answer.messages],
         "score": asdict(answer.score),
         "ended": answer.ended,
     }
+
+
+def _node_row(node: Node) -> dict[str, Any]:
+    """All but what the tokens say, which the answer's own messages have; `asdict` would copy token by token."""
+    return {name: value for name, value in vars(node).items() if name != "messages"}
 
 
 def from_row(task: Task, row: dict[str, Any]) -> Episode:

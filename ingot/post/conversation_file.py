@@ -11,7 +11,7 @@ learn it. What is wrong is an error that names the file, the row and the field.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,17 +55,29 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Rendered:
-    """A conversation as sequences, one for each mode of thinking in which it is learnt; `cut` of them lost their end."""
+    """A conversation as sequences, one for each mode of thinking in which it is learnt; `cut` of them lost their end.
+
+    `said` are the conversations as each mode renders them.
+    """
 
     sequences: list[TokenSequence]
     cut: int = 0
+    said: list[Conversation] = field(default_factory=list, compare=False)
 
 
 def file_conversations(path: Path, chat: ChatFormat, longest: int | None = None) -> list[TokenSequence]:
     """Every conversation of a file as training sequences of at most `longest` tokens: one, or one for each mode of thinking."""
+    return [sequence for sequence, _ in rendered_conversations(path, chat, longest)]
+
+
+def rendered_conversations(
+    path: Path, chat: ChatFormat, longest: int | None = None
+) -> list[tuple[TokenSequence, Conversation]]:
+    """The same, each sequence with the conversation that it says."""
     reading = Reading(longest=longest)
     made = (each for place, row in stream_rows(str(path)) for each in render_row(place, row, chat, reading))
-    return [sequence for each in made if isinstance(each, Rendered) for sequence in each.sequences]
+    whole = [each for each in made if isinstance(each, Rendered)]
+    return [pair for each in whole for pair in zip(each.sequences, each.said, strict=True)]
 
 
 def render_row(
@@ -125,13 +137,15 @@ def _render(conversation: Conversation, chat: ChatFormat, reading: Reading) -> R
             fix = "drop such rows: filters: [incomplete_thoughts]"
             raise DataError(message.problems[0], place=f"message {number}", fix=fix)
     if conversation.plain:
-        made = [_plain(conversation, chat)]
+        made, said = [_plain(conversation, chat)], [conversation]
     else:
         modes = _modes(conversation, chat)
         made = [_in_mode(conversation, messages, mode, chat, reading.learn) for mode, messages in modes.items()]
         made = made[:1] if made[0] == made[-1] else made  # a template without modes renders both alike
+        said = [replace(conversation, messages=list(listed), thinking=mode) for mode, listed in modes.items()]
     whole = [_fitted(sequence, reading) for sequence in made]
-    return Rendered(whole, sum(len(new.tokens) < len(old.tokens) for new, old in zip(whole, made, strict=True)))
+    cut = sum(len(new.tokens) < len(old.tokens) for new, old in zip(whole, made, strict=True))
+    return Rendered(whole, cut, said[: len(whole)])
 
 
 def _modes(conversation: Conversation, chat: ChatFormat) -> dict[bool, Sequence[Message]]:

@@ -1,8 +1,8 @@
 """The stage `distill`: pull a student towards a teacher, on its own samples or on given conversations.
 
-The algorithm says what is compared (algorithms/reverse_kl.py, gkd.py, top_k.py), `on_policy` whose answers they are. With several
-teachers each grades its own tasks: stages that specialise, each on one task, come together in one student (cross-stage
-distillation, GLM-5, arXiv 2602.15763).
+The algorithm says what is compared (algorithms/reverse_kl.py, gkd.py, top_k.py, gold.py), `on_policy` whose answers they are. A
+teacher is a checkpoint in this process, or a model on a server. With several each grades its own tasks: stages that specialise,
+each on one task, come together in one student (cross-stage distillation, GLM-5, arXiv 2602.15763).
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from ingot.checkpoints.checkpoint import load_model
-from ingot.model.transformer import Transformer
-from ingot.post.algorithm import DivergenceAlgorithm
-from ingot.post.conversation_file import file_conversations
+from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm
+from ingot.post.conversation_file import rendered_conversations
 from ingot.post.distill_source import DistillSource, GradedSamples
-from ingot.post.likeliest import with_likeliest
 from ingot.post.policy import chat_format
-from ingot.post.sampling_config import DistillConfig
+from ingot.post.remote_teacher import RemoteTeacher
+from ingot.post.sampling_config import DistillConfig, TeacherEndpointConfig
 from ingot.post.stage import PostStage
-from ingot.post.vocabularies import check_vocabularies
+from ingot.post.teacher import LocalTeacher, Teacher, shared_vocabulary
+from ingot.post.teacher_view import Dialogue, conversation_dialogue
+from ingot.post.vocabularies import vocabulary_difference
 from ingot.tokens.batch import TokenSequence
+from ingot.tokens.chat import ChatFormat
+from ingot.tokens.respell import Respeller
+from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.device import choose_device
 from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
@@ -32,50 +36,82 @@ class Distill(PostStage[DistillConfig]):
     """Answers of the student, or given ones, graded by frozen teachers."""
 
     def source(self) -> DistillSource:
-        config, given = self.config, self._given()
-        self.teachers = self._load_teachers()
+        config = self.config
         self.temperature = config.temperature
+        self.teachers = self._find_teachers()
+        given, dialogues = self._given()
         if config.on_policy == 0:
             given = self._without_teacher(given)
-            return DistillSource(config, self.folder.seed, self.processes, self.teachers, None, given)
+            return DistillSource(config, self.folder.seed, self.processes, self.teachers, None, given, dialogues)
         whole = self.processes.whole(self.model, self.inputs["checkpoint"])
         samples = GradedSamples(self.model, config, self.folder, self.processes, whole, self.teachers)
         self.after_step = samples.check_ratio
-        return DistillSource(config, self.folder.seed, self.processes, self.teachers, samples, given)
+        return DistillSource(config, self.folder.seed, self.processes, self.teachers, samples, given, dialogues)
 
     def terms(self) -> list[LossTerm]:
         algorithm = self.config.algorithm
-        if isinstance(algorithm, DivergenceAlgorithm):
-            return [algorithm.divergence({name: teacher.head for name, teacher in self.teachers.items()})]
-        return super().terms()
+        if not isinstance(algorithm, DivergenceAlgorithm):
+            return super().terms()
+        if algorithm.likeliest is not None:
+            return [algorithm.divergence({})]
+        heads = {name: teacher.model.head for name, teacher in self.teachers.items()}
+        if not isinstance(algorithm, AcrossAlgorithm):
+            return [algorithm.divergence(heads)]
+        device = choose_device(self.config.device)
+        shared = {name: shared_vocabulary(self.model, each).to(device) for name, each in self.teachers.items()}
+        for name, one in shared.items():
+            self.folder.progress.say(f"{one.share:.1%} of the vocabulary of {name} is the student's too")
+        return [algorithm.compare(heads, shared)]
 
-    def _load_teachers(self) -> dict[str, Transformer]:
+    def _find_teachers(self) -> dict[str, Teacher]:
         """The teachers by name; a single one has no name of its own."""
-        named: Any = self.inputs["teacher"]
+        named: Any = self.inputs.get("teacher", {})
         paths: Mapping[str, Path] = named if isinstance(named, Mapping) else {"teacher": named}
-        self.config.check_teachers(list(paths))
-        teachers = {}
-        for name, path in paths.items():
-            teacher = load_model(path, device=choose_device(self.config.device))
-            check_vocabularies(self.model, teacher, str(path))
-            teachers[name] = teacher.eval().requires_grad_(requires_grad=False)
-        return teachers
+        self.config.check_teachers([*paths, *self.config.endpoints])
+        teachers: dict[str, Teacher] = {name: self._load_teacher(name, path) for name, path in paths.items()}
+        return teachers | {name: self._reach_teacher(name, each) for name, each in self.config.endpoints.items()}
 
-    def _given(self) -> list[TokenSequence]:
+    def _load_teacher(self, name: str, path: Path) -> LocalTeacher:
+        teacher = load_model(path, device=choose_device(self.config.device))
+        problem = vocabulary_difference(self.model, teacher)
+        if problem is None:
+            return LocalTeacher(name, teacher, None)
+        algorithm = self.config.algorithm
+        if isinstance(algorithm, DivergenceAlgorithm) and not isinstance(algorithm, AcrossAlgorithm):
+            raise RecipeError(
+                f"{problem}, and {algorithm.algorithm} compares token by token",
+                place=str(path),
+                fix="use algorithm: gold or reverse_kl, or a teacher with the student's tokenizer",
+            )
+        return LocalTeacher(name, teacher, Respeller(chat_format(self.model), chat_format(teacher)))
+
+    def _reach_teacher(self, name: str, config: TeacherEndpointConfig) -> RemoteTeacher:
+        chat = chat_format(self.model)
+        respeller = None
+        if config.tokenizer is not None:
+            respeller = Respeller(chat, ChatFormat(Tokenizer.load(Path(config.tokenizer))))
+        tokenizer = chat.tokenizer if respeller is None else respeller.other.tokenizer
+        teacher = RemoteTeacher(name, config, tokenizer, respeller)
+        self.processes.once(teacher.check)
+        return teacher
+
+    def _given(self) -> tuple[list[TokenSequence], list[Dialogue]]:
         """The conversations of files and of an earlier `synthesize` stage, to be compared where the assistant writes."""
         if self.config.on_policy == 1:
-            return []
+            return [], []
         made = sorted(self.inputs["conversations"].glob("*.jsonl")) if "conversations" in self.inputs else []
         files = [*map(Path, self.config.files), *made]
         chat, longest = chat_format(self.model), self.config.sequence_length + 1
-        found = [each for path in files for each in file_conversations(path, chat, longest)]
+        found = [each for path in files for each in rendered_conversations(path, chat, longest)]
         if not found:
             raise RecipeError(
                 f"on_policy is {self.config.on_policy:g}, and there are no conversations to learn from besides samples",
                 place="distill",
                 fix="give `files`, or a `synthesize` stage before it; or leave on_policy at 1",
             )
-        return [as_given(each) for each in found]
+        across = isinstance(self.config.algorithm, AcrossAlgorithm)
+        dialogues = [conversation_dialogue(*each, chat) for each in found] if across else []
+        return [as_given(sequence) for sequence, _ in found], dialogues
 
     def _without_teacher(self, given: list[TokenSequence]) -> list[TokenSequence]:
         """Ask the teacher for its likeliest tokens once for all, and let it go: fixed texts have fixed answers."""
@@ -86,7 +122,7 @@ class Distill(PostStage[DistillConfig]):
         (teacher,) = self.teachers.values()
         self.teachers = {}
         sizes = algorithm.likeliest, self.config.sequence_length, self.config.temperature
-        return with_likeliest(teacher, given, *sizes, self.processes, self.folder)
+        return teacher.with_likeliest(given, *sizes, self.processes, self.folder)
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         names = "first_divergence", "last_divergence"

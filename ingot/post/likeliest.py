@@ -11,7 +11,7 @@ They may be saved while they are made (resumable.py): a line of FOLDER/START-STO
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +50,31 @@ def with_likeliest(
 
     With a `folder` they are saved in it, and what is there from before is not computed again.
     """
+    made_by = [] if folder is None else [weights_checksum(model), capacity, temperature]
+
+    def find(part: Sequence[TokenSequence], between: Between) -> list[Found]:
+        return _find(model, part, k, capacity, temperature, between)
+
+    return share_likeliest(find, made_by, sequences, k, processes, folder)
+
+
+def share_likeliest(
+    find: Callable[[Sequence[TokenSequence], Between], list[Found]],
+    made_by: list[Any],
+    sequences: Sequence[TokenSequence],
+    k: int,
+    processes: Processes = ALONE,
+    folder: StageFolder | None = None,
+) -> list[TokenSequence]:
+    """The sequences with the likeliest tokens that `find` finds for some of them at a time; `made_by` names the teacher."""
     saved = None
     if folder is not None:
         texts = [[each.tokens, list(each.streams["response_mask"])] for each in sequences]
-        made_from = content_hash([weights_checksum(model), capacity, temperature, k, texts], digits=24)
+        made_from = content_hash([*made_by, k, texts], digits=24)
         saved = _saved(folder.path / "teacher", made_from, k, folder)
 
     def find_run(run: slice, between: Between) -> list[Found]:
-        parts = countable(sequences[run])
-        return [each for part in parts for each in _find(model, part, k, capacity, temperature, between)]
+        return [each for part in countable(sequences[run]) for each in find(part, between)]
 
     found = processes.share(len(sequences), find_run, saved)
     return [_with_vectors(sequence, *each) for sequence, each in zip(sequences, found, strict=True)]
@@ -72,11 +88,11 @@ def _find(
     numbered, counts, total = list[TokenSequence](), list[int](), 0
     for sequence in sequences:
         places = []
-        for compared in _scored(sequence):
+        for compared in scored_places(sequence):
             total += compared
             places.append(float(total * compared))
         numbered.append(TokenSequence(sequence.tokens, {"place": places}))
-        counts.append(sum(_scored(sequence)))
+        counts.append(sum(scored_places(sequence)))
 
     def likeliest(tokens: Distributions) -> dict[str, Tensor]:
         values, ids = tokens.logits.log_softmax(dim=-1).topk(k)
@@ -92,13 +108,13 @@ def _find(
     return list(zip(ids[1:].split(counts), values[1:].split(counts), strict=True))
 
 
-def _scored(sequence: TokenSequence) -> list[bool]:
+def scored_places(sequence: TokenSequence) -> list[bool]:
     """Which tokens are compared; the first one of a sequence is never predicted."""
     return [place > 0 and value != 0 for place, value in enumerate(sequence.streams["response_mask"])]
 
 
 def _with_vectors(sequence: TokenSequence, ids: Tensor, values: Tensor) -> TokenSequence:
-    places = torch.tensor(_scored(sequence))
+    places = torch.tensor(scored_places(sequence))
     shape = len(sequence.tokens), ids.shape[1]
     vectors = {"teacher_tokens": torch.zeros(shape, dtype=torch.int32), "teacher_logprobs": torch.zeros(shape)}
     vectors["teacher_tokens"][places], vectors["teacher_logprobs"][places] = ids, values

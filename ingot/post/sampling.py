@@ -28,7 +28,7 @@ from ingot.envs.tools.find import find_tools
 from ingot.inference.engine import Engine
 from ingot.model.lora import adapters_off
 from ingot.model.transformer import VALUE_HEAD, Transformer
-from ingot.post.algorithm import SampledAlgorithm, Samples
+from ingot.post.algorithm import Graded, SampledAlgorithm, Samples
 from ingot.post.barrier import Between
 from ingot.post.conversations import pack_groups
 from ingot.post.policy import chat_format, head_values, sequence_logprobs
@@ -159,6 +159,7 @@ class SampledSource(Source):
             old_logprobs=lambda: old or [each.logprobs() for each in episodes],
             values=lambda: self.values(episodes),
             limit=self.limit,
+            graded=lambda: self.graded(episodes),
         )
         streams, metrics = self.algorithm.streams(samples)
         if old is not None:
@@ -180,6 +181,11 @@ class SampledSource(Source):
         with adapters_off(self.whole):
             return self.logprobs_by(self.whole, episodes)
 
+    def graded(self, episodes: Sequence[Episode]) -> list[list[Graded]]:
+        """What the teacher says of every sampled token."""
+        rows = zip(episodes, self.frozen_logprobs(episodes), strict=True)
+        return [token_grades(each.sampled(), row) for each, row in rows]
+
     def old_logprobs(self, episodes: Sequence[Episode]) -> Rows:
         """The log-probability of every token by the policy as it is, in the trainer's precision."""
         with precision_context(self.device, self.dtype):
@@ -188,13 +194,13 @@ class SampledSource(Source):
     def logprobs_by(self, model: Transformer, episodes: Sequence[Episode]) -> Rows:
         """The log-probability of every token of every episode by a whole model."""
         options = self.config.sequence_length, self.sampling_temperature, self.processes
-        return _by_episode(episodes, sequence_logprobs(model, _plain(episodes), *options))
+        return by_episode(episodes, sequence_logprobs(model, plain_sequences(episodes), *options))
 
     def values(self, episodes: Sequence[Episode]) -> Rows:
         """What the value head says before every token."""
         with precision_context(self.device, self.dtype):
             options = self.config.sequence_length, self.processes
-            return _by_episode(episodes, head_values(self.whole, VALUE_HEAD, _plain(episodes), *options))
+            return by_episode(episodes, head_values(self.whole, VALUE_HEAD, plain_sequences(episodes), *options))
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
         """After a step: the trainer must have seen the probabilities that the sampler reported."""
@@ -217,11 +223,17 @@ class SampledSource(Source):
         return {}
 
 
-def _plain(episodes: Sequence[Episode]) -> list[TokenSequence]:
+def token_grades(sampled: Sequence[int], row: Sequence[float]) -> list[Graded]:
+    """Each sampled token by itself."""
+    return [Graded(at, at + 1, row[at]) for at, one in enumerate(sampled) if one]
+
+
+def plain_sequences(episodes: Sequence[Episode]) -> list[TokenSequence]:
+    """Every segment as a sequence without streams."""
     return [TokenSequence(segment.tokens()) for each in episodes for segment in each.segments]
 
 
-def _by_episode(episodes: Sequence[Episode], rows: Rows) -> Rows:
+def by_episode(episodes: Sequence[Episode], rows: Rows) -> Rows:
     """Rows of segments as rows of whole episodes."""
     waiting = iter(rows)
     return [[value for _ in each.segments for value in next(waiting)] for each in episodes]

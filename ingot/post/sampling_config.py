@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
@@ -15,6 +16,8 @@ from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import fingerprint
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 class SamplingConfig(TrainingConfig):
@@ -138,6 +141,15 @@ class RlConfig(SamplingConfig):
         return self
 
 
+class TeacherEndpointConfig(EndpointConfig):
+    """A teacher on a server with OpenAI's completions API that scores the token ids of a prompt: `ingot serve`, or vLLM."""
+
+    tokenizer: str | None = Field(
+        None,
+        description="folder with the tokenizer and the chat template of the server's model; null: it has the student's tokenizer",
+    )
+
+
 class DistillConfig(SamplingConfig):
     """Distillation: a teacher grades every token of the student's own samples, or of given conversations."""
 
@@ -159,6 +171,30 @@ class DistillConfig(SamplingConfig):
         description="several teachers: the kinds of tasks that each of them grades, by its name in inputs: "
         "{teacher: {NAME: STAGE}}",
     )
+
+    endpoints: dict[str, TeacherEndpointConfig] = Field(
+        {},
+        description="teachers on servers by name, beside or in place of those in inputs; reverse_kl and top_k learn from them",
+    )
+
+    @model_validator(mode="after")
+    def _servers_can_answer(self) -> DistillConfig:
+        if not self.endpoints or not isinstance(self.algorithm, DivergenceAlgorithm):
+            return self
+        name = self.algorithm.algorithm
+        if self.algorithm.likeliest is None:
+            raise ValueError(
+                f"endpoints: {name} compares whole distributions, which no server gives: use top_k or reverse_kl"
+            )
+        if self.temperature != 1.0:
+            raise ValueError("endpoints: a server gives probabilities at temperature 1; leave temperature at 1")
+        if any(each.tokenizer is not None for each in self.endpoints.values()):
+            raise ValueError(f"endpoints: {name} compares token by token; with another tokenizer use reverse_kl")
+        return self
+
+    def supplies(self) -> frozenset[str]:
+        """A server stands in for the input teacher."""
+        return frozenset({"teacher"} if self.endpoints else ())
 
     @model_validator(mode="after")
     def _fits_its_algorithm(self) -> DistillConfig:
@@ -187,7 +223,13 @@ class DistillConfig(SamplingConfig):
         )
 
     def check_teachers(self, names: Sequence[str]) -> None:
-        """Fail unless the inputs are the teachers that the options speak of."""
+        """Fail unless the inputs and endpoints are the teachers that the options speak of."""
+        if not names or len(set(names)) < len(names):
+            raise RecipeError(
+                "there is no teacher" if not names else f"two teachers have one name: {', '.join(sorted(names))}",
+                place="distill",
+                fix="give each a name of its own: inputs: {teacher: {NAME: STAGE}}, endpoints: {NAME: {url: URL, model: MODEL}}",
+            )
         if (len(names) > 1 or self.teachers) and sorted(names) != sorted(self.teachers):
             raise RecipeError(
                 f"the inputs have the teachers {', '.join(names)}; `teachers` has {', '.join(self.teachers) or 'none'}",
@@ -196,5 +238,7 @@ class DistillConfig(SamplingConfig):
             )
 
     def outside(self) -> dict[str, str]:
-        """The files of its tasks, and those of conversations."""
-        return super().outside() | {name: fingerprint(Path(name)) for name in self.files if Path(name).is_file()}
+        """The files of its tasks, those of conversations, and the tokenizers of servers."""
+        folders = [Path(each.tokenizer) for each in self.endpoints.values() if each.tokenizer is not None]
+        named = [*map(Path, self.files), *(folder / name for folder in folders for name in TOKENIZER_FILES)]
+        return super().outside() | {str(path): fingerprint(path) for path in named if path.is_file()}

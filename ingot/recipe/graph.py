@@ -3,7 +3,7 @@
 A role of a stage is filled by what the stage says under `inputs` (the name of an earlier stage, or a path), else by
 the latest earlier stage that makes the kind of artifact, else by the path that the recipe itself gives under `inputs`.
 A role that is not called after its artifact (a `teacher` is a checkpoint) must be named: the latest checkpoint as
-teacher of itself would be a silent no-op.
+teacher of itself would be a silent no-op. Options may stand in for it (`Config.supplies`: a teacher on a server).
 
     hash(stage) = sha256(kind, version of the kind, config, outside, seed, {role: hash of the input})
 
@@ -128,6 +128,10 @@ class _Resolver:
         optional = role in self.stage.kind.optional
         if role != artifact and optional:
             return None  # which one it is only the recipe can say
+        if self.stage.config is None and role != artifact:
+            return None  # its options have problems, which are reported already
+        if self.stage.config is not None and role in self.stage.config.supplies():
+            return None
         if role != artifact:
             names = ", ".join(stage.name for stage in makers) or "none yet"
             self.problems.add(

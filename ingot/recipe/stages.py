@@ -149,7 +149,7 @@ STAGES: Table = {
             "distill",
             config_path="ingot.post.sampling_config:DistillConfig",
             run_path="ingot.post.distill:run",
-            does="Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint.",
+            does="Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint or server.",
             needs={"checkpoint": "checkpoint", "teacher": "checkpoint", "conversations": "conversations"},
             optional=("conversations",),
             several=("teacher",),

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -59,6 +60,7 @@ class Divergence(LossTerm):
     name: str = "teacher_divergence"
     coefficient: float = 1.0
     needs: tuple[str, ...] = ("response_mask", "sampled_logprob")
+    counted: ClassVar[str] = "response_mask"  # the stream that is 1 where a divergence counts
 
     @abstractmethod
     def pair(self, tokens: Distributions) -> tuple[Tensor, Tensor]:
@@ -68,10 +70,10 @@ class Divergence(LossTerm):
         return {self.name: generalised_jsd(*self.pair(tokens), self.beta)}
 
     def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
-        return streams["response_mask"].sum()
+        return streams[self.counted].sum()
 
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
-        mask, sampled = scored.streams["response_mask"], scored.streams["sampled_logprob"]
+        mask, sampled = scored.streams[self.counted], scored.streams["sampled_logprob"]
         log_ratio = torch.where(sampled != 0, scored.logprobs.detach() - sampled, 0) * mask
         ratio = log_ratio.exp()
         logged = {  # as PolicyGradient does: the trainer must see the sampler's probabilities

@@ -113,6 +113,9 @@ def score_states(
     rows = None if batch.sources is None else picked.rows(targets)
     if token_factors is None:
         vectors = {name: picked.pick(vector) for name, vector in batch.vectors.items()}
+        if wants.neighbours:
+            alone = _head(model, chosen, targets, temperature)["logprobs"]
+            vectors |= {name: more for gather in wants.neighbours for name, more in gather(alone, streams).items()}
         found = _head(model, chosen, targets, temperature, wants, streams, vectors)
         logprobs, normalisers = found.pop("logprobs"), found.pop("log_normalisers", None)
         steps = tuple(Ahead(_head(model, s, t)["logprobs"], w) for s, t, w in ahead)

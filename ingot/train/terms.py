@@ -14,11 +14,13 @@ What a term can read of a scored token:
     ahead               log p of tokens further ahead (multi-token prediction)                          `wants`
     heads               one number from each head on the hidden state (model config: `heads`)           `heads`
     measured            any function of the token's whole distribution: entropy, KL to a teacher        `measure`
+                        … and of the log-probabilities of its neighbours                                `neighbours`
 
 `measure` gets the logits of a chunk of tokens at a time, and again in the backward pass: no [tokens, vocabulary] tensor is
 kept. It must treat every token by itself, so that chunks, packing and micro-batches cannot change it, and context parallelism
-may cut a row anywhere. A numerator that is no sum over single tokens (a preference compares two answers) says
-`by_token = False`: context parallelism refuses it, and whoever packs keeps together what belongs together.
+may cut a row anywhere; what it needs of other tokens' log-probabilities, `neighbours` gathers first. A numerator that is no sum
+over single tokens (a preference compares two answers) says `by_token = False`: context parallelism refuses it, and whoever packs
+keeps together what belongs together.
 """
 
 from __future__ import annotations
@@ -105,6 +107,13 @@ class LossTerm(ABC):
         """
         return {}
 
+    def neighbours(self, logprobs: Tensor, streams: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Numbers [n] made of the log-probabilities of all scored tokens, which `measure` finds in `tokens.vectors`.
+
+        Gradients flow through them. The head is run once more for this; a term with it says `by_token = False`.
+        """
+        return {}
+
 
 @dataclass(frozen=True)
 class Wants:
@@ -114,6 +123,7 @@ class Wants:
     ahead: bool = False
     heads: tuple[str, ...] = ()
     measures: tuple[Callable[[Distributions], dict[str, Tensor]], ...] = ()
+    neighbours: tuple[Callable[[Tensor, Mapping[str, Tensor]], dict[str, Tensor]], ...] = ()
 
     @classmethod
     def of(cls, terms: Sequence[LossTerm]) -> Wants:
@@ -121,7 +131,8 @@ class Wants:
         wants = {want for term in terms for want in term.wants}
         heads = tuple(dict.fromkeys(head for term in terms for head in term.heads))
         measures = tuple(term.measure for term in terms if type(term).measure is not LossTerm.measure)
-        return cls("log_normalisers" in wants, "ahead" in wants, heads, measures)
+        neighbours = tuple(term.neighbours for term in terms if type(term).neighbours is not LossTerm.neighbours)
+        return cls("log_normalisers" in wants, "ahead" in wants, heads, measures, neighbours)
 
 
 NOTHING_MORE = Wants()

@@ -37,6 +37,10 @@ class Config(BaseModel):
         """
         return {}
 
+    def supplies(self) -> frozenset[str]:
+        """Inputs of the stage that these options stand in for, so that a recipe need not name them."""
+        return frozenset()
+
 
 def content_hash(value: Any, digits: int = 12) -> str:
     """A short stable hash of any JSON-like value or config: the same content gives the same name on every machine."""

@@ -23,7 +23,9 @@ from ingot.post import barrier
 from ingot.post.prefer_config import PreferConfig
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.recipe.stages import StageKind
+from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.parallel import layout
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.errors import ArtifactError, Interrupted, RecipeError
@@ -70,6 +72,7 @@ STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
     "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
     "gkd": (KINDS["distill"], SAMPLING | {"group": 2, "algorithm": {"algorithm": "gkd", "beta": 0.5}}),
     "top_k": (KINDS["distill"], SAMPLING | {"group": 2, "algorithm": {"algorithm": "top_k", "k": 5}}),
+    "gold": (KINDS["distill"], SAMPLING | {"group": 2, "algorithm": "gold"}),
 }
 Inputs = dict[str, dict[str, Path]]  # of every stage
 Case = tuple[str, dict[str, int]]  # a stage and its mesh
@@ -83,6 +86,7 @@ CASES: list[Case] = [
     ("distill", {"shard": 2}),
     ("gkd", {"shard": 2}),
     ("top_k", {"shard": 2}),
+    ("gold", {"shard": 2}),
 ]
 MORE: list[Case] = [
     ("rl", {"context": 2}),
@@ -98,6 +102,8 @@ MORE: list[Case] = [
     ("gkd", {"tensor": 2}),
     ("gkd", {"pipeline": 2}),
     ("top_k", {"context": 2}),
+    ("gold", {"tensor": 2}),
+    ("gold", {"pipeline": 2}),
     ("sft", {"context": 2}),
 ]
 
@@ -147,7 +153,9 @@ def inputs(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> I
     start = {"checkpoint": schooled.path}
     taught = {"checkpoint": student, "teacher": schooled.path}
     starts = dict.fromkeys(("sft", "prefer", "online", "rated", "rl", "updates"), start)
-    return starts | dict.fromkeys(("distill", "gkd", "top_k"), taught)
+    other = tiny_model(train_tokenizer(["10 11 the numbers"] * 40, TokenizerConfig(vocabulary_size=292)), seed=4)
+    across = {"checkpoint": checkpoint_of(other, tmp_path_factory.mktemp("other") / "model"), "teacher": schooled.path}
+    return starts | dict.fromkeys(("distill", "gkd", "top_k"), taught) | {"gold": across}
 
 
 @pytest.fixture(scope="module")

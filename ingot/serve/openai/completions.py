@@ -2,6 +2,7 @@
 
 The prompt is a text, several, or token ids. Choice j of prompt i has the number i·n + j. With `echo` the prompt comes
 before the answer, and with `logprobs` too its own tokens are scored; `max_tokens: 0` then asks for the scores alone.
+`prompt_logprobs` (vLLM's) gives the likeliest tokens by their ids: pieces of text cannot tell all tokens apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ingot.inference.sampling import Sampling
 from ingot.inference.text import TextStream
 from ingot.serve.openai.errors import ApiError, JsonAnswer, as_api_error
 from ingot.serve.openai.generation import EventStream, Generation, check_count, collect, unless_gone
-from ingot.serve.openai.logprobs import TextLogprobs
+from ingot.serve.openai.logprobs import TextLogprobs, prompt_entries
 from ingot.serve.openai.options import constrained, make_samplings
 from ingot.serve.openai.replies import DONE, Heading, event, usage
 from ingot.serve.openai.requests import CompletionRequest
@@ -53,6 +54,8 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
     """Read the request; runs in a thread, outside of the event loop."""
     if body.stream_options is not None and not body.stream:
         raise ApiError(400, "stream_options needs stream: true", param="stream_options", code="invalid_value")
+    if body.stream and body.prompt_logprobs is not None:
+        raise ApiError(400, "prompt_logprobs needs stream: false", param="prompt_logprobs", code="invalid_value")
     scores_only = body.max_tokens == 0
     if scores_only and not body.echo:
         raise ApiError(400, "max_tokens is 0: nothing to do without echo", param="max_tokens", code="invalid_value")
@@ -78,10 +81,11 @@ def make_plan(service: Service, body: CompletionRequest) -> Plan:
 async def add_scores(service: Service, plan: Plan) -> None:
     """Score the prompts, one between two steps, so that other requests go on meanwhile."""
     runner, each = service.runner, plan.body.n or 1
+    likeliest = max(plan.body.logprobs or 0, plan.body.prompt_logprobs or 0)
     try:
         with runner.visit():
             for tokens in plan.asked:
-                score = partial(prompt_scores, runner.engine.model, tokens, plan.body.logprobs or 0)
+                score = partial(prompt_scores, runner.engine.model, tokens, likeliest)
                 scores = await asyncio.wait_for(asyncio.wrap_future(runner.begin(score)), LONGEST_SCORING)
                 plan.scores += [scores] * each
     except (IngotError, RuntimeError, TimeoutError) as error:
@@ -111,7 +115,7 @@ class TextChoice:
     """One text as it comes."""
 
     def __init__(self, service: Service, plan: Plan, index: int) -> None:
-        self.plan, self.index = plan, index
+        self.plan, self.index, self._tokenizer = plan, index, service.tokenizer
         self.tokens = 0
         self.finish: str | None = None
         self._text = TextStream(service.tokenizer, plan.body.stops)
@@ -124,7 +128,7 @@ class TextChoice:
         if plan.body.logprobs is not None:
             self._logprobs = TextLogprobs(service.tokenizer, plan.body.logprobs)
             before = TextStream(service.tokenizer)
-            for token, score in zip(prompt, plan.scores[index], strict=True) if plan.scores else ():
+            for token, score in zip(prompt, plan.scores[index], strict=True) if plan.body.echo else ():
                 before.push(token)
                 self._logprobs.add(token, before.start, *score)
 
@@ -157,7 +161,11 @@ class TextChoice:
 
     def whole(self) -> dict[str, Any]:
         """The choice with all of its text."""
-        return self.entry("".join(self._pieces))
+        entry = self.entry("".join(self._pieces))
+        if self.plan.body.prompt_logprobs is None:
+            return entry
+        prompt, scores = self.plan.prompts[self.index], self.plan.scores[self.index]
+        return entry | {"prompt_logprobs": prompt_entries(self._tokenizer, prompt, scores)}
 
 
 async def completion(service: Service, body: CompletionRequest, request: Request) -> Response:
@@ -166,7 +174,7 @@ async def completion(service: Service, body: CompletionRequest, request: Request
     plan = await asyncio.to_thread(make_plan, service, body)
     if plan.structure is not None:
         plan.samplings = constrained(plan.samplings, await service.constraint(plan.structure))
-    if body.echo and body.logprobs is not None:
+    if (body.echo and body.logprobs is not None) or body.prompt_logprobs is not None:
         await unless_gone(request, add_scores(service, plan))
     heading = Heading(service, "cmpl", "text_completion")
     choices = [TextChoice(service, plan, index) for index in range(len(plan.prompts))]

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from ingot.serve.openai.scores import Score
 from ingot.tokens.tokenizer import Tokenizer
 
 COLUMNS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -28,6 +29,27 @@ def chat_entry(
 def _chat_token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     data = tokenizer.decode_bytes((token,))
     return {"token": data.decode("utf-8", "replace"), "logprob": max(logprob, LOWEST), "bytes": list(data)}
+
+
+def prompt_entries(tokenizer: Tokenizer, tokens: Sequence[int], scores: Sequence[Score]) -> list[dict[str, Any] | None]:
+    """For each token of a prompt: the likeliest tokens and itself, by id, as vLLM's `prompt_logprobs`; the first has none.
+
+    A token that is not among the likeliest has no rank here.
+    """
+    entries: list[dict[str, Any] | None] = []
+    for token, (logprob, top) in zip(tokens, scores, strict=True):
+        if logprob is None:
+            entries.append(None)
+            continue
+        found: dict[int, tuple[float, int | None]] = {id: (value, rank) for rank, (id, value) in enumerate(top, 1)}
+        found.setdefault(token, (logprob, None))
+        entries.append(
+            {
+                str(id): {"logprob": max(value, LOWEST), "rank": rank, "decoded_token": tokenizer.piece(id)}
+                for id, (value, rank) in found.items()
+            }
+        )
+    return entries
 
 
 class Pending:

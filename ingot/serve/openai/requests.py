@@ -24,6 +24,7 @@ ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 Integer64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Schema = dict[str, Any] | bool
 MOST_STOPS, MOST_CHOICES, MOST_LOGPROBS = 64, 128, 20
+MOST_PROMPT_LOGPROBS = 256  # what teaches a student by its likeliest tokens gives 64 of them or more
 MOST_BIASES = 1 << 16
 LONGEST_NAME = 80  # characters of an unknown field that are looked at
 
@@ -285,6 +286,12 @@ class CompletionRequest(Generating):
     )
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    prompt_logprobs: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_PROMPT_LOGPROBS,
+        description="score the prompt's own tokens, and give so many likeliest, by their ids",
+    )
     suffix: str | None = Field(None, max_length=0, description="not supported")
     best_of: int | None = Field(None, ge=1, le=1, description="1 at most; ask for n choices instead")
     response_format: ResponseFormat | None = None

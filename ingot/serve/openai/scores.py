@@ -1,4 +1,4 @@
-"""Scores a given text: log-probabilities of a prompt's own tokens, for `echo` with `logprobs`.
+"""Scores a given text: log-probabilities of a prompt's own tokens, for `echo` with `logprobs` and for `prompt_logprobs`.
 
     log p(t_i | t_0 … t_{i-1}) = log softmax(logits_{i-1})[t_i],   none for the first token
 
@@ -29,7 +29,7 @@ def prompt_scores(model: Transformer, tokens: Sequence[int], likeliest: int) -> 
     for start in range(0, len(tokens) - 1, STRIP):
         logprobs_SV = model.head(states_TD[start : start + STRIP]).float().log_softmax(-1)
         own_S = logprobs_SV.gather(-1, tokens_1T[0, start + 1 : start + 1 + STRIP, None])[:, 0].tolist()
-        values_SK, ids_SK = logprobs_SV.topk(likeliest, dim=-1)
+        values_SK, ids_SK = logprobs_SV.topk(min(likeliest, logprobs_SV.shape[-1]), dim=-1)
         for logprob, ids, values in zip(own_S, ids_SK.tolist(), values_SK.tolist(), strict=True):
             scores.append((logprob, list(zip(ids, values, strict=True))))
     return scores

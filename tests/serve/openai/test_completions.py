@@ -13,7 +13,7 @@ from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.conftest import reference_logprobs
-from tests.serve.openai.harness import Running
+from tests.serve.openai.harness import Running, http
 
 PROMPT = "the sum of the"
 
@@ -88,6 +88,29 @@ def test_echo_scores_the_prompt(client: OpenAI, speaker: Transformer, tokenizer:
         assert choice.text.startswith("the numbers is")
         for start, piece in zip(choice.logprobs.text_offset, choice.logprobs.tokens, strict=True):
             assert choice.text[start : start + len(piece)] == piece
+
+
+def test_likeliest_tokens_of_a_prompt_come_by_their_ids(
+    server: Running, speaker: Transformer, tokenizer: Tokenizer
+) -> None:
+    """As vLLM's `prompt_logprobs`: what a distilled student learns from. Two tokens may have one text, but not one id."""
+    tokens = [*tokenizer.encode("the numbers é")[:-1], tokenizer.token("<|im_end|>")]
+    body = {"prompt": tokens, "max_tokens": 0, "echo": True, "prompt_logprobs": 40}
+    answer = http.post(f"{server.url}/v1/completions", json=body).json()["choices"][0]
+    first, *rest = answer["prompt_logprobs"]
+    assert first is None and answer["logprobs"] is None
+    with torch.no_grad():
+        logprobs = speaker(torch.tensor([tokens]))[0].float().log_softmax(-1)
+    for place, entry in enumerate(rest):
+        values, ids = logprobs[place].topk(40)
+        expected = dict(zip(ids.tolist(), values.tolist(), strict=True)) | {
+            tokens[place + 1]: float(logprobs[place, tokens[place + 1]])
+        }
+        assert {int(id): one["logprob"] for id, one in entry.items()} == pytest.approx(expected, abs=1e-4)
+        assert [one["rank"] for one in entry.values()][:40] == list(range(1, 41))
+        assert all(one["decoded_token"] == tokenizer.piece(int(id)) for id, one in entry.items())
+    refused = http.post(f"{server.url}/v1/completions", json={**body, "stream": True})
+    assert refused.status_code == 400 and "prompt_logprobs" in refused.text
 
 
 def test_stop_strings_and_their_logprobs(client: OpenAI, speaker: Transformer, tokenizer: Tokenizer) -> None:
