@@ -124,7 +124,7 @@ def notes(comparison: Comparison) -> list[str]:
             lines.append(f"within one standard error of the best: {'; '.join(s.trial.label for s in comparison.close)}")
         else:
             lines.append("no other setting is within one standard error of the best")
-    lines += [text for axis in comparison.axes if (text := _edge(axis, best)) is not None]
+    lines += [text for axis in comparison.axes if (text := _edge(axis, comparison)) is not None]
     if len(measured) > 2:
         lines.append(
             f"it is the best of {len(measured)} by this metric, so its value is likely too good: measure it again"
@@ -142,10 +142,15 @@ def _shown(setting: Setting) -> str:
     return f"{found.value:.4g} ± {found.standard_error:.2g} (standard error over {over})"
 
 
-def _edge(axis: Axis, best: Setting) -> str | None:
-    """Advice if the best value is the smallest or the largest that was tried."""
+def _edge(axis: Axis, comparison: Comparison) -> str | None:
+    """Advice if the best value is the smallest or the largest that was tried, and none inside is as good."""
+    best = comparison.best
+    if best is None or not axis.numeric:
+        return None
     value = dict(best.trial.values)[axis.key]
-    if not axis.numeric or value not in (min(axis.values), max(axis.values)):
+    ends = (min(axis.values), max(axis.values))
+    known = [each for each in comparison.close if math.isfinite(best.minus(each).standard_error)]
+    if any(dict(each.trial.values)[axis.key] not in ends for each in (best, *known)):
         return None
     side, beyond = ("largest", max(axis.values)) if value == max(axis.values) else ("smallest", min(axis.values))
     nearest = sorted(axis.values, key=lambda other: abs(other - beyond))[1]

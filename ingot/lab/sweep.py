@@ -128,7 +128,8 @@ def run_sweep(
     for number, (trial, recipe) in enumerate(zip(sweep.trials, sweep.recipes, strict=True), start=1):
         folder = sweep.folder(runs) / trial.folder
         folder.mkdir(parents=True, exist_ok=True)
-        progress.say(f"trial {number} of {len(sweep.trials)}: {trial.folder}")
+        progress.stage("sweep", number, len(sweep.trials))
+        progress.say(f"trial {trial.folder}")
         try:
             result = run_recipe(
                 recipe,

@@ -105,8 +105,9 @@ class Chart {
     this.svg.addEventListener("blur", () => handlers.cursor(null, this));
   }
 
-  // `whole` is what the x axis spans without a zoom; the values' own range if it is not given. `names` are what 0, 1, 2 … mean.
-  draw(width, height, series, { logX, logY, zoom, whole, xLabel, xUnit, names = null }) {
+  // `whole` is what the x axis spans without a zoom; the values' own range if it is not given. `ticks` are
+  // [x, text] where the axis is not marked by itself.
+  draw(width, height, series, { logX, logY, zoom, whole, xLabel, xUnit, ticks = null }) {
     Object.assign(this, { width, height, series });
     const inside = (x) => (!zoom || (x >= zoom[0] && x <= zoom[1])) && (!logX || x > 0);
     const xs = series.flatMap((each) => [...each.x, ...each.bad]).filter(inside);
@@ -138,8 +139,8 @@ class Chart {
     const { left, right, top, bottom } = this.plot;
     this.x = scale(xLow, xHigh, left, right, logX);
     this.y = scale(yLow, yHigh, bottom, top, logY);
-    const xTicks = names
-      ? names.map((_, index) => index)
+    const xTicks = ticks
+      ? ticks.map(([at]) => at)
       : (logX ? logTicks : niceTicks)(Math.max(xLow, logX ? 1e-9 : xLow), xHigh, width / 75);
     const clip = `clip-${(Chart.clips = (Chart.clips || 0) + 1)}`;
     this.cursor = s("g", { class: "cursor" });
@@ -170,7 +171,7 @@ class Chart {
             y: bottom + 17,
             "text-anchor": this.x(tick) > right - 16 ? "end" : "middle",
           },
-          names ? names[tick] : short(tick) + xUnit,
+          ticks ? ticks.find(([at]) => at === tick)[1] : short(tick) + xUnit,
         ),
       ),
       s("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),

@@ -8,13 +8,14 @@ function places() {
     name: axis.name,
     key: axis.key,
     log: axis.log,
-    names: axis.numeric ? null : axis.values.map(String),
+    named: !axis.numeric,
+    ticks: axis.values.map((value, index) => (axis.numeric ? [value, short(value)] : [index, String(value)])),
     at: (each) => (axis.numeric ? each.values[axis.key] : axis.values.map(String).indexOf(String(each.values[axis.key]))),
   }));
   for (const name of ["tokens", "conversations", "pairs", "documents"]) {
     const sizes = measured.map((each) => each.sizes[name]);
     if (sizes.length > 1 && sizes.every(isNumber) && new Set(sizes).size > 1)
-      found.push({ name, key: null, log: Math.max(...sizes) > 5 * Math.min(...sizes), names: null, at: (each) => each.sizes[name] });
+      found.push({ name, key: null, log: Math.max(...sizes) > 5 * Math.min(...sizes), named: false, ticks: null, at: (each) => each.sizes[name] });
   }
   return found;
 }
@@ -46,7 +47,7 @@ function renderMetric() {
   const body = byId("metric-body"),
     options = places();
   if (!measured.length || !options.length) return body.append(empty("There is nothing to draw yet."));
-  const first = Math.max(0, options.findIndex((each) => !each.names)); // numbers before names
+  const first = Math.max(0, options.findIndex((each) => !each.named)); // numbers before names
   const state = { place: options[first], log: options[first].log };
   const card = h("figure", { class: "card chart-card wide", "data-metric": DATA.metric });
   const legend = h("p", { class: "legend" });
@@ -71,13 +72,13 @@ function renderMetric() {
     const { place } = state,
       series = seriesAlong(place);
     chart.draw(Math.max(260, card.clientWidth - 26), 340, series, {
-      logX: state.log && !place.names,
+      logX: state.log && !place.named,
       logY: false,
       zoom: null,
-      whole: place.names ? [-0.3, place.names.length - 0.7] : null,
+      whole: place.named ? [-0.3, place.ticks.length - 0.7] : null,
       xLabel: place.name,
       xUnit: "",
-      names: place.names,
+      ticks: place.ticks,
     });
     legend.replaceChildren(
       h("span", {}, `along: ${place.key || place.name}`),
@@ -95,6 +96,7 @@ function renderMetric() {
     log.querySelector("input").checked = state.log;
     draw();
   };
+  body.classList.add("stack");
   body.append(
     h(
       "div",
