@@ -42,7 +42,7 @@ def episode(chat: ChatFormat, written: list[int]) -> Episode:
     messages = [Message("user", "How much?")]
     prompt = Node("prompt", chat.prompt(messages, [], thinking=True), sampled=False)
     said = Node("assistant", written, True, [0.0] * len(written), [0] * len(written))
-    return Episode(Task("id", "sums", messages, "1"), [Segment([prompt, said])])
+    return Episode(Task("id", "sums", tuple(messages), "1"), [Segment([prompt, said])])
 
 
 def test_a_long_thought_is_cut_at_the_limit_and_closed() -> None:
@@ -66,7 +66,8 @@ def test_a_long_thought_is_cut_at_the_limit_and_closed() -> None:
 
 
 def test_own_thoughts_become_conversations_of_which_the_end_is_learnt(tmp_path: Path) -> None:
-    model = tiny_model(tiny_tokenizer())
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer)
     first = folder_at(tmp_path / "first")
     run_sft(SftConfig.model_validate(LEARNS), {"checkpoint": checkpoint_of(model, tmp_path / "model")}, first)
     checkpoint = first.artifact("checkpoint")
@@ -92,7 +93,7 @@ def test_own_thoughts_become_conversations_of_which_the_end_is_learnt(tmp_path: 
         {"checkpoint": checkpoint, "conversations": folder.artifact("conversations")},
         folder_at(tmp_path / "sft"),
     )
-    chat = ChatFormat(model.tokenizer)
+    chat = ChatFormat(tokenizer)
     wanted = [chat.tokenizer.token("</think>"), chat.turn_end]
     store = stage._store()
     assert len(store) == len(rows)
