@@ -1,4 +1,4 @@
-"""What hermes-4-14b-mini.yaml measures: whether an answer ended by itself, right or wrong (the report's overlong rate, the other way round)."""
+"""What hermes-4-14b-mini.yaml measures: whether an answer ended by itself, right or wrong; the report has the overlong rate."""
 
 from __future__ import annotations
 
