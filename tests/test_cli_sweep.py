@@ -30,7 +30,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "160")
     Path("recipe.yaml").write_text(RECIPE)
     Path("texts").mkdir()
-    Path("texts/a.txt").write_text(WORDS * 20)
+    for number in range(30):
+        Path(f"texts/{number}.txt").write_text(f"{number} {WORDS * 2}")
     return tmp_path
 
 
@@ -70,6 +71,15 @@ def test_a_sweep_prints_a_table_and_writes_a_page() -> None:
     assert "3 trials, 4 different stages, 0 to do" in ingot(*SWEEP, *METRIC, "--dry-run").stdout
     again = json.loads(ingot(*SWEEP, *METRIC, "--json").stdout)
     assert [setting["value"] for setting in again["settings"]] == [280, 274, 272]
+
+
+def test_trials_that_fail_are_named_and_the_exit_code_says_so() -> None:
+    for path in list(Path("texts").iterdir())[1:]:
+        path.unlink()  # one document is too few for a tokenizer
+    done = ingot(*SWEEP, *METRIC)
+    assert done.exit_code == 1
+    assert "nothing was measured" in done.stdout
+    assert done.output.count("cannot train on some and validate on others") >= 3
 
 
 def test_a_bad_value_is_an_error_before_anything_runs() -> None:

@@ -143,14 +143,14 @@ def _shown(setting: Setting) -> str:
 
 
 def _edge(axis: Axis, comparison: Comparison) -> str | None:
-    """Advice if the best value is the smallest or the largest that was tried, and none inside is as good."""
+    """Advice if the best value is the smallest or the largest that was tried, and no other is as good."""
     best = comparison.best
     if best is None or not axis.numeric:
         return None
     value = dict(best.trial.values)[axis.key]
-    ends = (min(axis.values), max(axis.values))
     known = [each for each in comparison.close if math.isfinite(best.minus(each).standard_error)]
-    if any(dict(each.trial.values)[axis.key] not in ends for each in (best, *known)):
+    as_good = any(dict(each.trial.values)[axis.key] != value for each in known)
+    if as_good or value not in (min(axis.values), max(axis.values)):
         return None
     side, beyond = ("largest", max(axis.values)) if value == max(axis.values) else ("smallest", min(axis.values))
     nearest = sorted(axis.values, key=lambda other: abs(other - beyond))[1]

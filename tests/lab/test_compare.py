@@ -111,7 +111,7 @@ def test_the_edge_of_the_range(values: tuple[float, ...], best: int, said: str |
     assert len(lines) == (said is not None) and all(said in line for line in lines if said)
 
 
-def test_the_edge_is_no_advice_where_a_value_inside_is_as_good() -> None:
+def test_the_edge_is_no_advice_where_another_value_is_as_good() -> None:
     assert not any(
         "widen" in line for line in notes(compared([measured(0.9, 0.05), measured(0.89, 0.05), measured(0.1, 0.05)]))
     )
