@@ -20,6 +20,7 @@ from ingot.cli.new import new_command
 from ingot.cli.run_stages import run_stages
 from ingot.cli.serve import serve_command
 from ingot.cli.show import command_line, print_json, show_checks, show_curation_plans
+from ingot.cli.sweep import sweep_command
 from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
@@ -117,6 +118,9 @@ def run(
     if processes > 1 and not dry_run and not is_ours():
         raise typer.Exit(start_processes(processes, say=lambda text: typer.echo(text, err=True)))
     run_stages(loaded, runs, as_json=as_json, report=True, from_stage=from_stage, to_stage=to_stage, dry_run=dry_run)
+
+
+app.command("sweep")(sweep_command)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Conversations as training sequences: through the chat template, with weight 1 on what the assistant writes."""
+"""Conversations as training sequences: through the chat template, with weight 1 on what is learnt."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
 from ingot.envs.tools.tool import schemas
+from ingot.post.conversation import Conversation
+from ingot.post.learn import Learn, token_weights
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.packing import make_batch
@@ -32,6 +34,7 @@ def task_conversations(
     longest: int | None = None,
     follow_ups: float = 0.0,
     spare_tools: float = 0.0,
+    learn: Learn = "assistant",
 ) -> list[TokenSequence]:
     """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
 
@@ -49,14 +52,14 @@ def task_conversations(
         before = newest.get(task.thinking)
         if before is not None and rng.random() < follow_ups:
             asked = [*before.asked, task]
-            longer = _solved(tasks, chat, asked, _tools(asked) or before.spare)
+            longer = _solved(tasks, chat, asked, _tools(asked) or before.spare, learn)
             if longest is None or len(longer.tokens) <= longest:
                 conversations[before.index] = longer
                 before.asked.append(task)
                 continue
         spare = every if rng.random() < spare_tools else []
         newest[task.thinking] = Opened(len(conversations), [task], spare)
-        conversations.append(_solved(tasks, chat, [task], _tools([task]) or spare, longest))
+        conversations.append(_solved(tasks, chat, [task], _tools([task]) or spare, learn, longest))
     return conversations
 
 
@@ -75,7 +78,12 @@ def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
 
 
 def _solved(
-    tasks: TaskMix, chat: ChatFormat, asked: Sequence[Task], tools: list[dict[str, object]], longest: int | None = None
+    tasks: TaskMix,
+    chat: ChatFormat,
+    asked: Sequence[Task],
+    tools: list[dict[str, object]],
+    learn: Learn,
+    longest: int | None = None,
 ) -> TokenSequence:
     """One conversation: each task's question and worked solution in turn."""
     messages = list[Message]()
@@ -89,7 +97,7 @@ def _solved(
             )
         messages += [*task.messages, *solution]
     try:
-        return as_sequence(chat, messages, tools, asked[0].thinking, longest)
+        return as_sequence(chat, messages, tools, asked[0].thinking, longest, learn)
     except DataError as error:
         raise DataError(error.problem, place=", ".join(task.id for task in asked), fix=error.fix) from error
 
@@ -100,15 +108,17 @@ def as_sequence(
     tools: list[dict[str, object]],
     thinking: bool,
     longest: int | None = None,
+    learn: Learn = "assistant",
 ) -> TokenSequence:
-    """One conversation with the stream `weight`: 1 on the assistant's tokens. Longer than `longest` tokens is an error."""
+    """One conversation with the stream `weight`: 1 on what is learnt. Longer than `longest` tokens is an error."""
     tokens, mask = chat.conversation(messages, tools, thinking)
     if longest is not None and len(tokens) > longest:
         raise DataError(
             f"the conversation has {len(tokens)} tokens, a row of this stage takes {longest}",
             fix="raise the stage's sequence_length, or leave the conversation out",
         )
-    return TokenSequence(tokens, {"weight": [float(one) for one in mask]})
+    conversation = Conversation(messages, tools, thinking)
+    return TokenSequence(tokens, {"weight": token_weights(chat, tokens, mask, conversation, learn)})
 
 
 def repeats(own: int, others: int, share: float) -> int:

@@ -7,7 +7,8 @@ With one attempt a task this is a round of STaR without its hints (Zelikman et a
 
 Attempts are episodes of the rollouts (envs/rollout.py), saved as they are made (resumable.py). One whose environment failed is no
 attempt: it counts neither for nor against a task. One that a limit cut off is refused whatever it earned, because a model would
-learn to break off; so is one in several contexts, which is no single conversation.
+learn to break off; so is one in several contexts, which is no single conversation. With `cut_thoughts` it is the other way round:
+kept are thoughts that went on for too long, cut there (cut_thoughts.py), whatever they would have earned.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ingot.envs.task import Task
 from ingot.inference.engine import Engine
 from ingot.post.answers import from_row, to_row
 from ingot.post.barrier import Between
+from ingot.post.cut_thoughts import cut_thought
 from ingot.post.maker import Maker
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
@@ -85,7 +87,7 @@ def attempt(
     for number in range(config.again + 1):
         seeded = replace(drawing, seed=drawing.seed + number * ROUND)
         episodes += _attempt_round(config, writer, seeded, max_new_tokens, folder, missing, number)
-        kept = {row["task_id"] for row in select(config, _by_task(episodes, tasks), writer.name).rows}
+        kept = {row["task_id"] for row in select(config, _by_task(episodes, tasks), writer).rows}
         missing = [task for task in tasks if task.id not in kept]
         if not missing:
             break
@@ -152,9 +154,11 @@ def train_tasks(config: EnvironmentConfig, seed: int) -> list[Task]:
     return list({task.id: task for task in config.environment.generate(seed, config.count, "train")}.values())
 
 
-def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: str) -> Kept:
+def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: AttemptWriter) -> Kept:
     """The conversations among the attempts; `episodes` has those of a task together."""
     kept = Kept()
+    if config.cut_thoughts is not None:
+        episodes = [_with_cut_thought(each, writer.chat, config.cut_thoughts) for each in episodes]
     for _, group in groupby(episodes, key=lambda each: each.task.id):
         attempts = list(group)
         counted = [each for each in attempts if not each.failed]
@@ -171,7 +175,7 @@ def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: str) 
                 "rewards": dict(episode.score.rewards),
                 "attempts": len(counted),
                 "pass_rate": rate,
-                "writer": writer,
+                "writer": writer.name,
             }
             if reason:
                 row |= {"reason": reason, "error": episode.score.error, "answer": episode.answer}
@@ -189,8 +193,8 @@ def _reasons(config: EnvironmentConfig, attempts: Sequence[Episode]) -> Iterator
         if each.failed:
             yield "environment failed"
         elif each.ended not in WHOLE:
-            yield f"ended by {each.ended}"
-        elif each.score.reward < config.min_reward:
+            yield f"ended by {each.ended}" if config.cut_thoughts is None else "thought not too long"
+        elif config.cut_thoughts is None and each.score.reward < config.min_reward:
             yield "reward too low"
         elif len(each.segments) > 1:
             yield "several contexts"
@@ -201,6 +205,12 @@ def _reasons(config: EnvironmentConfig, attempts: Sequence[Episode]) -> Iterator
         else:
             seen.add(said)
             yield ""
+
+
+def _with_cut_thought(episode: Episode, chat: ChatFormat, limit: int) -> Episode:
+    """The attempt as far as it is kept: `stopped` after so many tokens of thinking; otherwise it is none."""
+    cut = None if episode.failed else cut_thought(episode, chat, limit)
+    return replace(episode, messages=[cut], ended="stopped") if cut is not None else replace(episode, ended="")
 
 
 def _conversation_row(config: EnvironmentConfig, episode: Episode) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Sft(PostStage[SftConfig]):
         generated = {}
         if config.tasks is not None:
             sizes = config.task_conversations, self.folder.seed, longest
-            generated[TASKS] = task_conversations(config.tasks, chat, *sizes, config.follow_ups, config.spare_tools)
+            options = config.follow_ups, config.spare_tools, config.learn
+            generated[TASKS] = task_conversations(config.tasks, chat, *sizes, *options)
         size = sum(Path(file.file).stat().st_size for file in self._files if Path(file.file).is_file())
         workers = None if size > MUCH or any(not Path(file.file).is_file() for file in self._files) else 1
         write_store(folder, sources, chat.tokenizer, generated, dropped, workers=workers, between=between)

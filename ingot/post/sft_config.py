@@ -77,7 +77,7 @@ class SftConfig(LanguageConfig):
         lt=1,
         description="smallest share of all conversations that those of the files have: fewer are repeated; 0: each once",
     )
-    learn: Learnt = Field("assistant", description=f"what of a file's conversations is learnt. {LEARN}")
+    learn: Learnt = Field("assistant", description=f"what of the conversations is learnt. {LEARN}")
     filters: tuple[Annotated[ConversationFilter, FILTERS], ...] = Field(
         (), description="what drops conversations of the files, in order: names, {filter: NAME, …} or file.py:Name"
     )

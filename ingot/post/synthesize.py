@@ -71,7 +71,7 @@ def _conversations(
     drawing = Drawing(config.temperature, config.top_p, seed=folder.seed)
     with attempt_writer(each, config, inputs) as writer:
         episodes = attempt(each, writer, drawing, config.max_tokens, folder)
-    kept = select(each, episodes, writer.name)
+    kept = select(each, episodes, writer)
     name = each.environment.kind
     write_pass_rates(folder.path / f"pass_rates-{name}.jsonl", episodes)
     write_text(folder.path / f"rejected_attempts-{name}.jsonl", _lines(kept.rejected))

@@ -29,6 +29,12 @@ class EnvironmentConfig(Config):
     most_kept: int | None = Field(
         None, ge=1, description="kept attempts of one task at most (null: all); equal ones are kept once"
     )
+    cut_thoughts: int | None = Field(
+        None,
+        ge=1,
+        description="keep only attempts that think for more tokens than this, cut there and closed, whatever they earn: what "
+        "`sft` with `learn: [</think>]` learns to stop from (Hermes 4: 30000)",
+    )
     max_turns: int = Field(8, ge=1, description="turns of the writer in an attempt at most")
     max_length: int = Field(4096, ge=2, description="tokens of a checkpoint's attempt with its prompt at most")
 

@@ -78,6 +78,7 @@ def run_recipe(
     table: Table = STAGES,
     world: World | None = None,
     expected: ExpectedSpeed | None = None,
+    record: Path | None = None,
 ) -> RunResult:
     """Run the stages of `recipe` that are not finished below `runs`.
 
@@ -86,6 +87,7 @@ def run_recipe(
     `expected` (planner/expected.py) estimates the speed that a training stage should reach here; the stage says it at its start.
     Without a `stop`, Ctrl-C and SIGTERM stop at the next step; a caller that gives one handles the signals itself.
     In a `world` of several processes the first calls this, the others `follow_recipe`.
+    `record` is the folder of run.json and the report, if not that of the run: a sweep's runs share one folder of stages.
     """
     first = 0 if from_stage is None else recipe.index(from_stage, place=f"--from {from_stage}")
     last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True, place=f"--to {to_stage}")
@@ -108,8 +110,9 @@ def run_recipe(
             if work.stage.name in redo:
                 discard(work.folder)
         works = [_as_undone(work) if work.stage.name in redo else work for work in works]
-        results = _Run(recipe, works, chosen, run_folder, progress or Progress(), table, world, expected).run(stop)
-        report = finish(run_folder) if finish is not None else None
+        recorded = record or run_folder
+        results = _Run(recipe, works, chosen, recorded, progress or Progress(), table, world, expected).run(stop)
+        report = finish(recorded) if finish is not None else None
     return RunResult(recipe.name, run_folder, tuple(results), report)
 
 

@@ -3,11 +3,13 @@
     {"name", "seed", "recipe", "ingot", "started", "stages": [{"name", "kind", "folder", "inputs": {role: stage | path},
      "status": done | reused | running | failed | pending, "seconds", "summary", "error"}]}
 
-It is written whole and atomically at every change of a status.
+It is written whole and atomically at every change of a status. `folder` is relative to the file: a name where the stages lie
+beside it; in a trial of a sweep (lab/sweep.py) a path to the run folder that all trials share.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,7 +46,7 @@ class StageResult:
         self.status, self.seconds, self.summary, self.error = status, done.seconds, done.summary, None
 
     def as_json(self) -> dict[str, Any]:
-        """For run.json and `--json`; the folder by its name, so that a run folder can be moved."""
+        """For `--json` and, with the folder relative to it, run.json: a run folder can be moved."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -97,7 +99,10 @@ class RunRecord:
             "recipe": str(self.recipe.path),
             "ingot": __version__,
             "started": self.started,
-            "stages": [result.as_json() for result in self.results],
+            "stages": [
+                result.as_json() | {"folder": Path(os.path.relpath(result.folder, self.path.parent)).as_posix()}
+                for result in self.results
+            ],
         }
         write_json(self.path, content)
 
@@ -107,7 +112,7 @@ def _unfinished_seconds(path: Path) -> dict[str, float]:
     try:
         stages = read_json(path)["stages"]
         return {
-            stage["folder"]: float(stage["seconds"])
+            Path(stage["folder"]).name: float(stage["seconds"])
             for stage in stages
             if stage["seconds"] and stage["status"] not in ("done", "reused")
         }

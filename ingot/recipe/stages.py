@@ -110,6 +110,7 @@ STAGES: Table = {
             optional=("conversations",),
             makes=("checkpoint",),
             divides=True,
+            version=2,
         ),
         StageKind(
             "prefer",

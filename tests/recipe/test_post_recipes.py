@@ -1,23 +1,27 @@
-"""The recipes of published post-training: their numbers against the sources', their plans, and a miniature to its end.
+"""The recipes of published post-training: their numbers against the sources', their plans, and the miniatures to their ends.
 
 The facts are copied from the scripts and reports that the recipes name, not from the recipes.
 """
 
 from __future__ import annotations
 
+import json
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import ingot
+from ingot.evals.config import VerdictConfig
 from ingot.planner.cost import stage_models
 from ingot.planner.plan import make_plan
 from ingot.post.algorithms.apo_zero import ApoZero
 from ingot.post.algorithms.dpo import Dpo
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.sampling_config import RlConfig
+from ingot.post.sampling_config import DistillConfig, RlConfig
 from ingot.post.sft_config import SftConfig
+from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.train.config import TrainingConfig
 
@@ -102,7 +106,111 @@ def test_published_losses() -> None:
     assert isinstance(dpo.algorithm, Dpo) and (dpo.algorithm.beta, dpo.algorithm.length_normalised) == (5, True)
 
 
+STAGES = {  # in their order, of what is published
+    "olmo3-7b-think": ["sft", "prefer", "rl"],
+    "olmo3-7b-instruct": ["think", "sft", "prefer", "rl"],
+    "smollm3-3b": ["reason", "sft", "prefer", "soup"],
+    "tulu3-8b": ["sft", "prefer", "rl"],
+    "r1-distill-7b": ["sft"],
+    "hermes-4-14b": ["sft", "cut", "stop"],
+    "glm-5-distill": ["reasoning", "chat", "distill"],
+}
+KEPT = {  # options of the full-size recipe that its miniature has too: stage and names, of nested ones with dots
+    "olmo3-7b-think": {
+        "sft": ["schedule"],
+        "prefer": ["algorithm", "schedule"],
+        "rl": ["algorithm", "group", "schedule"],
+    },
+    "olmo3-7b-instruct": {"sft": ["schedule"], "prefer": ["algorithm", "schedule"], "rl": ["algorithm", "group"]},
+    "smollm3-3b": {
+        "reason": ["learn", "schedule", "optimizer.clip"],
+        "sft": ["schedule", "optimizer.clip"],
+        "prefer": ["algorithm", "schedule", "optimizer.clip"],
+        "soup": ["method", "weights"],
+    },
+    "tulu3-8b": {"sft": ["schedule"], "prefer": ["algorithm", "schedule"], "rl": ["algorithm", "group", "schedule"]},
+    "r1-distill-7b": {"sft": ["schedule", "optimizer.clip"]},
+    "hermes-4-14b": {"sft": ["schedule.kind", "schedule.final"], "stop": ["learn", "schedule"]},
+    "glm-5-distill": {"distill": ["algorithm", "group", "schedule.kind"]},
+}
+BASE = ["curate", "tokenizer", "tokenize", "pretrain"]
+
+
+def test_every_recipe_has_a_miniature() -> None:
+    minis = {path.stem.removesuffix("-mini") for path in ROOT.glob("*-mini.yaml")}
+    assert sorted(minis) == FULL == sorted(STAGES) == sorted(KEPT)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_miniature_has_the_published_shape(name: str) -> None:
+    """The stages in their order, the options that its header says are kept, and a claim about every stage that trains."""
+    full, mini = load_recipe(ROOT / f"{name}.yaml", absent=True), load_recipe(ROOT / f"{name}-mini.yaml")
+    names = [stage.name for stage in mini.stages if stage.kind not in ("eval", "verdict")]
+    assert names == [*BASE, *STAGES[name]]
+    for stage, options in KEPT[name].items():
+        for option in options:
+            values = [attrgetter(option)(recipe.stage(stage).config) for recipe in (full, mini)]
+            assert values[0] == values[1], f"{stage}.{option}"
+    verdict = mini.stages[-1].config
+    assert isinstance(verdict, VerdictConfig)
+    trained = [stage.name for stage in mini.stages[len(BASE) :] if isinstance(stage.config, TrainingConfig)]
+    last = trained[-1] if "soup" not in names else "soup"
+    assert last in {claim.stage for claim in verdict.claims}
+    assert all(claim.reference_stage is not None or claim.sigmas for claim in verdict.claims)
+    make_plan(mini, Path("runs"))
+
+
+SMALL: dict[str, object] = {"curate.max_bytes": 100_000, "pretrain.steps": 2, "pretrain.batch_tokens": 512}
+PAIR = {
+    "prompt": [{"role": "user", "content": "Last letter: abc"}],
+    "chosen": [{"role": "assistant", "content": "c", "thinking": "abc"}],
+    "rejected": [{"role": "assistant", "content": "b", "thinking": "abc"}],
+}
+TEXT = {"messages": [*PAIR["prompt"], *PAIR["chosen"]]}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder in which all miniatures find the same small beginning; pairs and conversations beside it."""
+    runs = tmp_path_factory.mktemp("runs")
+    (runs / "pairs.jsonl").write_text(f"{json.dumps(PAIR)}\n" * 4)
+    (runs / "texts.jsonl").write_text(f"{json.dumps(TEXT)}\n" * 4)
+    run_recipe(load_recipe(ROOT / "mini-base.yaml", {"name": "minis", **SMALL}), runs)
+    return runs
+
+
+def few_steps(name: str, runs: Path) -> dict[str, object]:
+    """Two steps of everything; files where a model that has learnt nothing has neither right answers nor thoughts of its own."""
+    changes: dict[str, object] = {"name": "minis", **SMALL}
+    for stage in load_recipe(ROOT / f"{name}-mini.yaml").stages[len(BASE) :]:
+        few: dict[str, object] = {}
+        match stage.config:
+            case SftConfig(tasks=None):
+                few = {"steps": 2, "files": [str(runs / "texts.jsonl")], "inputs.conversations": None}
+            case SftConfig():
+                few = {"steps": 2, "task_conversations": 32, "batch_conversations": 4}
+            case PreferConfig():
+                few = {"steps": 2, "pairs": {"files": [str(runs / "pairs.jsonl")]}, "batch_pairs": 2}
+            case RlConfig() | DistillConfig():
+                few = {"steps": 2, "prompts_per_step": 2}
+        changes |= {f"{stage.name}.{key}": value for key, value in few.items()}
+    return changes
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_stages_of_a_miniature_run(name: str, runs: Path) -> None:
+    """All that train or merge, with two steps each: the options fit together and the stages fit each other."""
+    wanted = [stage for stage in STAGES[name] if stage != "cut"]
+    recipe = load_recipe(ROOT / f"{name}-mini.yaml", few_steps(name, runs))
+    result = run_recipe(recipe, runs, only=[*BASE, *wanted])
+    assert [stage.name for stage in result.stages if stage.status in ("done", "reused")] == [*BASE, *wanted]
+    assert all((stage.folder / "checkpoint").exists() for stage in result.stages if stage.name in wanted)
+
+
 @pytest.mark.slow
-def test_the_miniature_runs(tmp_path: Path) -> None:
-    result = ingot.run(ROOT / "olmo3-7b-think-mini.yaml", runs=tmp_path)
-    assert [stage.name for stage in result.stages][-1] == "verdict"
+@pytest.mark.parametrize("name", FULL)
+def test_the_miniature_runs(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """To its verdict, which raises where a claim does not hold. All share one folder, and so one pre-training."""
+    runs = tmp_path_factory.getbasetemp() / "minis"
+    result = ingot.run(ROOT / f"{name}-mini.yaml", runs=runs, set={"name": "minis"}, report=False)
+    assert result.stages[-1].name == "verdict" and result.stages[-1].summary["held"] >= 1

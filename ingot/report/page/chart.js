@@ -1,5 +1,6 @@
 // One line chart: scales, ticks, lines, crosshair. It knows nothing of runs.
-// A series is { label, colour, dash, x: [], y: [], smooth: [] | null, bad: [x of values that are not finite] }.
+// A series is { label, colour, dash, x: [], y: [], smooth: [] | null, bad: [x of values that are not finite] }, and perhaps
+// error: [], one for each y (null: not known), drawn as a bar to both sides.
 
 function niceTicks(low, high, most) {
   const raw = (high - low) / Math.max(most, 1),
@@ -79,6 +80,14 @@ function valueRange(values, log) {
   return [low >= 0 ? Math.max(0, low - room) : low - room, high <= 0 ? Math.min(0, high + room) : high + room];
 }
 
+// The values of a series with their x; of a value with an error both of its ends.
+function reaches(series) {
+  return series.y.flatMap((y, index) => {
+    const error = series.error && isNumber(series.error[index]) ? series.error[index] : 0;
+    return error ? [[series.x[index], y - error], [series.x[index], y + error]] : [[series.x[index], y]];
+  });
+}
+
 class Chart {
   // handlers: cursor(x, chart, event) when the crosshair moves (x null: gone), zoom(from, to).
   constructor(name, handlers) {
@@ -96,12 +105,13 @@ class Chart {
     this.svg.addEventListener("blur", () => handlers.cursor(null, this));
   }
 
-  // `whole` is what the x axis spans without a zoom; the values' own range if it is not given.
-  draw(width, height, series, { logX, logY, zoom, whole, xLabel, xUnit }) {
+  // `whole` is what the x axis spans without a zoom; the values' own range if it is not given. `ticks` are
+  // [x, text] where the axis is not marked by itself.
+  draw(width, height, series, { logX, logY, zoom, whole, xLabel, xUnit, ticks = null }) {
     Object.assign(this, { width, height, series });
     const inside = (x) => (!zoom || (x >= zoom[0] && x <= zoom[1])) && (!logX || x > 0);
     const xs = series.flatMap((each) => [...each.x, ...each.bad]).filter(inside);
-    const ys = series.flatMap((each) => each.y.filter((y, index) => inside(each.x[index]) && (!logY || y > 0)));
+    const ys = series.flatMap((each) => reaches(each).filter(([x, y]) => inside(x) && (!logY || y > 0)).map(([, y]) => y));
     if (!xs.length || !ys.length) {
       this.x = null;
       this.svg.replaceChildren(
@@ -129,7 +139,9 @@ class Chart {
     const { left, right, top, bottom } = this.plot;
     this.x = scale(xLow, xHigh, left, right, logX);
     this.y = scale(yLow, yHigh, bottom, top, logY);
-    const xTicks = (logX ? logTicks : niceTicks)(Math.max(xLow, logX ? 1e-9 : xLow), xHigh, width / 75);
+    const xTicks = ticks
+      ? ticks.map(([at]) => at)
+      : (logX ? logTicks : niceTicks)(Math.max(xLow, logX ? 1e-9 : xLow), xHigh, width / 75);
     const clip = `clip-${(Chart.clips = (Chart.clips || 0) + 1)}`;
     this.cursor = s("g", { class: "cursor" });
     this.svg.replaceChildren(
@@ -159,7 +171,7 @@ class Chart {
             y: bottom + 17,
             "text-anchor": this.x(tick) > right - 16 ? "end" : "middle",
           },
-          short(tick) + xUnit,
+          ticks ? ticks.find(([at]) => at === tick)[1] : short(tick) + xUnit,
         ),
       ),
       s("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }),
@@ -203,6 +215,8 @@ class Chart {
     const style = { stroke: series.colour, "stroke-dasharray": series.dash };
     parts.push(s("path", { class: series.smooth ? "line raw" : "line", style, d: path(series.x, series.y) }));
     if (series.smooth) parts.push(s("path", { class: "line", style, d: path(series.smooth.x, series.smooth.y) }));
+    for (const [index, error] of (series.error || []).entries())
+      if (isNumber(error) && (!logX || series.x[index] > 0)) parts.push(this.bar(series, index, error, logY));
     if (series.x.length <= 40)
       parts.push(
         series.x.map((x, index) =>
@@ -234,6 +248,17 @@ class Chart {
           ),
         );
     return parts;
+  }
+
+  // The error of one value: a line from one end to the other, and a short one across each.
+  bar(series, index, error, logY) {
+    const x = this.x(series.x[index]),
+      [from, to] = [series.y[index] - error, series.y[index] + error].map((y) => this.y(logY ? Math.max(y, 1e-12) : y));
+    return s("path", {
+      class: "line error-bar",
+      style: { stroke: series.colour },
+      d: `M${x} ${from}V${to}M${x - 4} ${from}h8M${x - 4} ${to}h8`,
+    });
   }
 
   // Draw the crosshair at x (or take it away); says which point of each series it stands on.

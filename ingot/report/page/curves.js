@@ -165,7 +165,7 @@ function renderCurves() {
       {
         class: "series-chip",
         style: { "--colour": seriesColour(index) },
-        title: "Double-click shows this stage alone",
+        title: "Double-click shows this one alone",
         on: { dblclick: () => only(index) },
       },
       h("input", {
@@ -198,7 +198,7 @@ function renderCurves() {
     h(
       "div",
       { class: "controls card pad" },
-      h("fieldset", { class: "chip-row" }, h("legend", {}, "Stages"), chips),
+      h("fieldset", { class: "chip-row" }, h("legend", {}, DATA.lines || "Stages"), chips),
       choice(
         "X axis",
         [["step", "step"], ...(withTokens ? [["tokens", "tokens"]] : []), ["share", "share of stage"]],

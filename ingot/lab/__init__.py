@@ -1,0 +1,1 @@
+"""Experiments over recipes: the same recipe with other values, run, measured and compared."""
