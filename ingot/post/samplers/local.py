@@ -29,6 +29,7 @@ from ingot.workspace.errors import CheckFailed
 
 END_SECONDS = 5.0  # what a sampler that was told to end gets before it is killed
 LOOK_SECONDS = 0.2  # between two looks at the clock while nothing is said
+START_SECONDS = 900.0  # what a sampler gets until it is ready
 STARTS = 3  # of a sampler in a row, without a finished group between them
 
 
@@ -121,8 +122,9 @@ class LocalTransport(Transport):
                 said += self._note(*self.inbox.get_nowait())
         now = time.monotonic()
         for number, worker in enumerate(self.workers):
-            if now - worker.heard > self.silence:
-                said.append((number, self._replace(number, Lost(f"it was silent for {self.silence:g} seconds"))))
+            allowed = self.silence if worker.ready else START_SECONDS
+            if now - worker.heard > allowed:
+                said.append((number, self._replace(number, Lost(f"it was silent for {allowed:g} seconds"))))
         return said
 
     def _note(self, worker: Worker, event: Event) -> list[tuple[int, Event]]:
