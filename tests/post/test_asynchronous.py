@@ -20,13 +20,15 @@ from ingot.post.asynchronous_source import AsynchronousSource
 from ingot.post.policy_optimization import ImportanceConfig
 from ingot.post.samplers.local import LocalTransport
 from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.transport import Transport
 from ingot.post.sampling_config import RlConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.errors import CheckFailed
+from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, tiny_model
+from tests.post.samplers.test_dispatcher import Played
 from tests.post.test_rl_source import EvenLast
 from tests.train.parallel.test_launch import start
 
@@ -98,6 +100,38 @@ def test_a_ratio_is_asked_of_present_tokens_only(
     assert source.check_ratio(3, drifted | {"present_share": 0.0, "staleness/0": 0.0}) == {}
     with pytest.raises(CheckFailed, match=r"their mean ratio is 1\.2500"):
         source.check_ratio(3, drifted | right | {"present_ratio_mean": 0.5})
+
+
+class PlayedSource(AsynchronousSource):
+    """With samplers that the test plays."""
+
+    def make_transport(self, wanted: int) -> Transport:
+        return Played(1)
+
+
+def test_a_stop_while_a_batch_is_taken_loses_nothing(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """Groups that were taken for a batch that never came are in the checkpoint, and come first after it."""
+    folder = make_folder("rl")
+    options: dict[str, Any] = {"group": 2, "exclude_solved": 1.0, "algorithm": Grpo()}
+    source = PlayedSource(tiny_model(tokenizer), make_config(**options), folder)
+    transport = source.transport
+    assert isinstance(transport, Played)
+    source.dispatcher.dispatch()
+    for _ in range(3):  # one fewer than a batch
+        transport.finish(0, 0)
+    folder.stop.request()
+    with pytest.raises(Interrupted):
+        source.draw(0)
+    state = json.loads(json.dumps(source.state()))
+    other = PlayedSource(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
+    other.restore(state)
+    assert [group.number for group in other.dispatcher.finished] == [0, 1, 2]
+    assert sorted(other.dispatcher.again) == [3, 4, 5, 6, 7] and other.dispatcher.position == 8
+    episodes, _ = other.draw(0)
+    stream = other.dispatcher.stream
+    assert [each.task.id for each in episodes] == [stream[number].id for number in range(4)]
 
 
 def trained_tasks(folder: Path, steps: int) -> list[str]:
@@ -179,7 +213,9 @@ def test_a_learner_that_is_killed_goes_on(tokenizer: Tokenizer, tmp_path: Path) 
     deadline = time.monotonic() + DEADLINE
 
     def rows() -> list[str]:
-        return [line for path in tmp_path.glob("runs/kill/rl-*/metrics.jsonl") for line in path.read_text().splitlines()]
+        return [
+            line for path in tmp_path.glob("runs/kill/rl-*/metrics.jsonl") for line in path.read_text().splitlines()
+        ]
 
     while len(rows()) < 13:
         assert process.poll() is None, process.communicate()

@@ -21,7 +21,7 @@ import torch.multiprocessing
 from torch import Tensor
 
 from ingot.data.engine.local_pool import hidden_main_module
-from ingot.post.samplers.messages import Event, Failed, Finished, Job, Lost, NewWeights, Ready, Taken
+from ingot.post.samplers.messages import Event, Failed, Finished, Job, Lost, NewWeights, Ready, Stop, Taken
 from ingot.post.samplers.transport import Transport
 from ingot.post.samplers.weights_buffer import SLOTS, WeightsBuffer
 from ingot.post.samplers.worker import SamplerConfig, serve
@@ -47,6 +47,7 @@ class Worker:
         far_end.close()
         self.ready, self.waiting = False, list[Job]()  # jobs for a sampler that is still starting
         self.taken = -1  # the version that it samples with
+        self.told = False  # to stop
         self.heard = time.monotonic()
         threading.Thread(target=self._listen, args=(inbox,), name="ingot-sampler", daemon=True).start()
 
@@ -57,15 +58,16 @@ class Worker:
         except (EOFError, OSError, TypeError):  # TypeError: the pipe was closed on this side while it was read
             inbox.put((self, Lost("its process has ended")))
 
-    def say(self, message: Job | NewWeights) -> None:
+    def say(self, message: Job | NewWeights | Stop) -> None:
         """Send; one that is gone is found by its closed pipe."""
+        self.told = isinstance(message, Stop)
         with suppress(BrokenPipeError, OSError):
             self.pipe.send(message)
 
     def end(self) -> None:
-        """End the process, whatever it is doing."""
-        self.process.terminate()
-        self.process.join(END_SECONDS)
+        """End the process, whatever it is doing; one that was told to stop gets a while for that."""
+        if self.told:
+            self.process.join(END_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join(END_SECONDS)
@@ -108,7 +110,8 @@ class LocalTransport(Transport):
 
     def close(self) -> None:
         for worker in self.workers:
-            worker.process.terminate()
+            if worker.ready:
+                worker.say(Stop())
         for worker in self.workers:
             worker.end()
         self.workers, self.newest = [], None

@@ -1,6 +1,6 @@
 """What learner and samplers say to each other: plain data, so that any transport can carry it.
 
-    learner → sampler    Job, NewWeights
+    learner → sampler    Job, NewWeights, Stop
     sampler → learner    Ready, Taken, Beat, Finished, Failed; and Lost, which the transport says of a sampler that is gone
 
 A task does not travel: it is a function of its number in the stream of tasks (task_stream.py), which both sides have. Episodes
@@ -33,6 +33,11 @@ class NewWeights:
     version: int
     slot: int
     checksum: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Cancel what is under way, tear its states down, and end."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ New weights are taken in flight, between two decoding steps (PipelineRL, arXiv 2
 that are under way go on with them and keep the keys and values that older weights have computed. So one answer may come from
 several versions; every token is stamped with the one that drew it. Of several versions that have come in, the newest is taken.
 
-It ends when the pipe to the learner closes, or when the learner's process is gone.
+It ends when the learner says so or has closed the pipe, and at once when the learner's process is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
-from ingot.post.samplers.messages import Beat, Event, Failed, Finished, Job, NewWeights, Ready, Taken, to_plain
+from ingot.post.samplers.messages import Beat, Event, Failed, Finished, Job, NewWeights, Ready, Stop, Taken, to_plain
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.tokens.chat import ChatFormat
@@ -62,7 +62,7 @@ class SamplerConfig:
 
 
 class Gone(Exception):
-    """The learner has closed the pipe."""
+    """The learner needs this sampler no longer."""
 
 
 class Sampler:
@@ -116,6 +116,8 @@ class Sampler:
             while self.pipe.poll(IDLE_SECONDS if idle else 0.0):
                 message = self.pipe.recv()
                 idle = False
+                if isinstance(message, Stop):
+                    raise Gone
                 if isinstance(message, NewWeights):
                     newest = message
                 else:
@@ -151,6 +153,8 @@ def serve(pipe: Connection, config: SamplerConfig, weights: WeightsBuffer) -> No
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(config.threads)
+    if config.device.startswith("cuda"):
+        torch.cuda.set_device(config.device)  # kernels are launched on the current device
     with suppress(Gone):
         try:
             Sampler(pipe, config, weights).run()
