@@ -173,6 +173,7 @@ class RlSource(SampledSource):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        self.saved.forget()
         number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
         self.solved = set(state.get("solved", ()))
         self.held = None if number is None else self.saved.read_batch(number)

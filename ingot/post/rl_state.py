@@ -40,6 +40,7 @@ class RlState:
 
     def __init__(self, folder: Path, processes: Processes) -> None:
         self.folder, self.processes = folder, processes
+        self.known: set[str] = set()  # files that hold what this run has; one of a run before it may hold other samples
 
     def write(self, batch: HeldBatch | None, reference: Transformer | None, step: int) -> None:
         """Save what is not there yet."""
@@ -64,12 +65,13 @@ class RlState:
 
     def _write(self, name: str, save: Callable[[Path], object]) -> None:
         path = self.folder / name
-        if path.exists() and not name.startswith("queue"):  # a queue of the same step, after a rewind, is another one
+        if name in self.known:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"partial-{name}")
         save(partial)
         partial.replace(path)
+        self.known.add(name)
         for old in sorted(self.folder.glob(f"{name.partition('-')[0]}-*"))[:-KEPT]:
             old.unlink()
 
@@ -90,7 +92,12 @@ class RlState:
                 place=str(path),
                 fix="begin the stage again: delete its folder",
             )
+        self.known.add(name)
         return path
+
+    def forget(self) -> None:
+        """The run goes back to a checkpoint: what it has from now on may be other than what is on disk."""
+        self.known.clear()
 
 
 def write_batch(path: Path, batch: HeldBatch) -> None:

@@ -114,7 +114,8 @@ class LocalTransport(Transport):
                 worker.say(Stop())
         for worker in self.workers:
             worker.end()
-        self.workers, self.newest = [], None
+        self.workers, self.newest, self.held = [], None, []
+        self.starts = [0] * self.count
 
     def _hear(self, seconds: float) -> list[tuple[int, Event]]:
         """What was said; starts again who is gone or silent."""
