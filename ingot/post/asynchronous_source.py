@@ -10,12 +10,15 @@ truncated importance sampling.
 Dynamic sampling takes group after group until the batch is full of tasks whose answers differ (OLMo 3's active sampling); as many
 as `rounds` batches are looked at. A run does not repeat to the bit, because what ends first depends on the clock. No task is lost
 or used twice: the position in the stream of tasks, unfinished numbers and the queue are part of the checkpoint.
+
+Of several learner processes the first one has the samplers; all get the groups and train on their share (processes.py).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +26,7 @@ import torch
 from ingot.envs.episode import Episode
 from ingot.model.lora import merged_state
 from ingot.model.transformer import Transformer
+from ingot.post.barrier import Between
 from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import ALONE, Processes
 from ingot.post.reward_model import Judge
@@ -38,7 +42,6 @@ from ingot.post.staleness import present_tokens
 from ingot.post.stamping import Rows
 from ingot.post.trajectories import describe
 from ingot.tokens.batch import TokenSequence
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -58,12 +61,6 @@ class AsynchronousSource(RlSource):
     ) -> None:
         super().__init__(model, config, folder, processes, whole, judge)
         assert config.asynchronous is not None
-        if processes.size > 1:
-            raise RecipeError(
-                f"asynchronous: the learner has {processes.size} processes, and can have one",
-                place="rl.asynchronous",
-                fix="train in one process (no mesh), or leave `asynchronous` out",
-            )
         self.asynchronous = config.asynchronous
         self.bound = self.asynchronous.staleness
         chosen = "bfloat16" if self.asynchronous.precision == "auto" else self.asynchronous.precision
@@ -79,7 +76,6 @@ class AsynchronousSource(RlSource):
             self.bound,
             config.updates_per_batch,
             skip=lambda number: stream[number].id in self.solved,
-            check_stop=folder.stop.check,
         )
         self.sent: int | None = None  # the version that samplers have, or are about to
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
@@ -104,7 +100,8 @@ class AsynchronousSource(RlSource):
             temperature=options.temperature,
             episode_seconds=options.episode_seconds,
         )
-        return LocalTransport(config, samplers, self.device, self.asynchronous.silence_seconds)
+        first = self.processes.size  # the GPU after those of the learner
+        return LocalTransport(config, samplers, self.device, self.asynchronous.silence_seconds, first)
 
     def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
         self.renew(step)  # after every update, not only where a batch begins
@@ -112,16 +109,17 @@ class AsynchronousSource(RlSource):
 
     def renew(self, step: int) -> None:
         if self.sent != step:
-            self.transport.send_weights(merged_state(self.whole), step)
+            self.processes.renew(self.whole, self.model)
+            self.processes.once(lambda: self.transport.send_weights(merged_state(self.whole), step))
             self.sent = step
 
     def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
         episodes, metrics = self.draw(step)
         last, self.drawn_at = self.drawn_at, time.monotonic()
-        counts = self.dispatcher.take_counts()
+        counts = self.processes.once(self.dispatcher.take_counts)
         metrics |= {
             "learner_idle_share": counts.waited / (self.drawn_at - last),
-            "queue_length": float(len(self.dispatcher.finished)),
+            "queue_length": float(counts.queued),
             "dropped_groups": float(counts.dropped),
             "lost_samplers": float(counts.lost),
         }
@@ -132,27 +130,37 @@ class AsynchronousSource(RlSource):
         return episodes, metrics
 
     def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
+        def take_run(run: slice, between: Between) -> list[Group]:
+            return self.take_groups(step, between) if run.start == 0 else []  # the first process does it for all
+
+        taken = self.processes.share(self.processes.size, take_run)
+        if self.options.refill is not None:  # those without a difference only fill the batch up
+            taken.sort(key=lambda group: not self._differ(group.episodes))
+        self.taken = taken[: self.dispatcher.stream.size]
+        everything = [each for group in taken for each in group.episodes]
+        self._note_solved(everything)
+        metrics = describe(everything) | {"sampled_groups": float(len(taken))}
+        return [each for group in self.taken for each in group.episodes], metrics
+
+    def take_groups(self, step: int, between: Between) -> list[Group]:
+        """Groups out of the queue until enough of them differ, or `rounds` batches have been looked at; with judged episodes."""
         wanted, refill = self.dispatcher.stream.size, self.options.refill
         most = wanted * (1 if refill is None else refill.rounds)
         self.dispatcher.limit = self.limit
-        taken, useful, others = list[Group](), list[Group](), list[Group]()
-        judged: dict[int, list[Episode]] = {}
+        taken, judged, useful = list[Group](), list[Group](), 0
         try:
-            while len(useful) < wanted and len(taken) < most:
-                group = self.dispatcher.take(step)
+            while useful < wanted and len(taken) < most:
+                group = self.dispatcher.take(step, between)
                 taken.append(group)
-                episodes = list(group.episodes)
-                judged[group.number] = episodes if self.judge is None else self.judge(episodes)
-                (useful if refill is None or self._differ(judged[group.number]) else others).append(group)
+                if self.judge is not None:
+                    group = replace(group, episodes=self.judge(list(group.episodes)))
+                judged.append(group)
+                useful += refill is None or self._differ(group.episodes)
+            self.dispatcher.dispatch()
         except BaseException:  # also a stop: the checkpoint that follows must have them
             self.dispatcher.give_back(taken)
             raise
-        self.dispatcher.dispatch()
-        self.taken = [*useful, *others][:wanted]
-        everything = [each for group in taken for each in judged[group.number]]
-        self._note_solved(everything)
-        metrics = describe(everything) | {"sampled_groups": float(len(taken))}
-        return [each for group in self.taken for each in judged[group.number]], metrics
+        return judged
 
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         streams, metrics = super().streams(episodes)
@@ -167,10 +175,14 @@ class AsynchronousSource(RlSource):
         return self.old_logprobs(episodes)  # the samplers' weights may be older
 
     def state(self) -> dict[str, Any]:
-        stored = self.dispatcher.state()
         name = f"queue-{self.next_step:08d}.json"
-        self.saved.write_queue(name, stored.pop("finished"))
-        return super().state() | {"dispatcher": stored, "queue": name}
+
+        def save() -> dict[str, Any]:
+            stored = self.dispatcher.state()
+            self.saved.write_queue(name, stored.pop("finished"))
+            return stored
+
+        return super().state() | {"dispatcher": self.processes.once(save), "queue": name}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)

@@ -62,6 +62,7 @@ class Counts:
     sampler_seconds: float = 0.0
     idle_seconds: float = 0.0
     tokens: int = 0
+    queued: int = 0  # groups in the queue, now
 
 
 class Dispatcher:
@@ -74,10 +75,9 @@ class Dispatcher:
         staleness: int,
         updates: int,
         skip: Callable[[int], bool] = lambda number: False,
-        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self.transport, self.stream, self.staleness = transport, stream, staleness
-        self.skip, self.check_stop = skip, check_stop
+        self.skip = skip
         self.capacity = max(1, staleness // updates) * stream.size
         self.limit = 1
         self.position = 0  # in the stream: the first number that was never dispatched
@@ -88,8 +88,8 @@ class Dispatcher:
 
     # ---- the learner's side
 
-    def take(self, version: int) -> Group:
-        """The next finished group that is not too old for the learner's version; waits for it."""
+    def take(self, version: int, between: Callable[[], None] = lambda: None) -> Group:
+        """The next finished group that is not too old for the learner's version; waits for it, and calls `between` meanwhile."""
         began = time.monotonic()
         while True:
             self.dispatch()
@@ -101,7 +101,7 @@ class Dispatcher:
                 self.again.append(group.number)
                 self.counts.dropped += 1
             self.dispatch()
-            self.check_stop()
+            between()
             self.receive(WAIT_SECONDS)
 
     def give_back(self, groups: Sequence[Group]) -> None:
@@ -182,4 +182,5 @@ class Dispatcher:
     def take_counts(self) -> Counts:
         """What happened since the last call."""
         counts, self.counts = self.counts, Counts()
+        counts.queued = len(self.finished)
         return counts

@@ -3,7 +3,7 @@
 On a CPU the processes share the cores. On GPUs a sampler has the next device after the learner's, and with one device they share
 it. A thread for each sampler empties its pipe, so that a sampler never waits for a learner that is training.
 
-A sampler whose process ends, or that was silent for `silence` seconds (it beats twice a second), is killed and started again.
+A sampler whose process ends, or that was silent for `silence` seconds (it beats ten times a second), is killed and started again.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ class Worker:
 class LocalTransport(Transport):
     """`count` processes, started by the first weights."""
 
-    def __init__(self, config: SamplerConfig, count: int, device: torch.device, silence: float) -> None:
-        self.config, self.count, self.device, self.silence = config, count, device, silence
-        self.weights = WeightsBuffer.of(config.model, config.dtype, device)
+    def __init__(
+        self, config: SamplerConfig, count: int, device: torch.device, silence: float, first_gpu: int = 1
+    ) -> None:
+        self.config, self.count, self.device, self.silence, self.first_gpu = config, count, device, silence, first_gpu
         self.newest: NewWeights | None = None
         self.inbox: queue.SimpleQueue[tuple[Worker, Event]] = queue.SimpleQueue()
         self.workers: list[Worker] = []
@@ -88,6 +89,8 @@ class LocalTransport(Transport):
 
     def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
         slot = 0 if self.newest is None else (self.newest.slot + 1) % SLOTS
+        if not self.workers:
+            self.weights = WeightsBuffer.of(self.config.model, self.config.dtype, self.device)
         while self.newest is not None and any(each.ready and each.taken < self.newest.version for each in self.workers):
             self.held += self._hear(LOOK_SECONDS)  # until nobody reads the slot that is written to
         self.newest = NewWeights(version, slot, self.weights.write(slot, state))
@@ -172,5 +175,5 @@ class LocalTransport(Transport):
         self.starts[number] += 1
         device = self.config.device
         if self.device.type == "cuda":
-            device = f"cuda:{(number + 1) % torch.cuda.device_count()}"
+            device = f"cuda:{(self.first_gpu + number) % torch.cuda.device_count()}"
         return Worker(self.inbox, replace(self.config, device=device), self.weights)

@@ -36,7 +36,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, IngotError
 
-BEAT_SECONDS = 0.5
+BEAT_SECONDS = 0.1
 IDLE_SECONDS = 0.1  # at most, that an idle sampler waits for a message before it beats again
 
 
