@@ -44,8 +44,6 @@ from ingot.post.trajectories import describe
 from ingot.tokens.batch import TokenSequence
 from ingot.workspace.stage import StageFolder
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 class AsynchronousSource(RlSource):
     """Takes the groups of a batch from a dispatcher, and lets samplers have the weights of every update."""
@@ -63,9 +61,8 @@ class AsynchronousSource(RlSource):
         assert config.asynchronous is not None
         self.asynchronous = config.asynchronous
         self.bound = self.asynchronous.staleness
-        chosen = "bfloat16" if self.asynchronous.precision == "auto" else self.asynchronous.precision
-        on_gpu = self.device.type == "cuda"
-        self.sampling_dtype = DTYPES[chosen] if on_gpu or self.asynchronous.precision != "auto" else torch.float32
+        narrow = {"auto": self.device.type == "cuda", "bfloat16": True, "float32": False}[self.asynchronous.precision]
+        self.sampling_dtype = torch.bfloat16 if narrow else torch.float32
         self.tolerance = max(DIVERGENCE_TOLERANCE[self.dtype], DIVERGENCE_TOLERANCE[self.sampling_dtype])
         wanted = config.prompts_per_step * config.mini_batches
         stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch)
@@ -105,7 +102,9 @@ class AsynchronousSource(RlSource):
 
     def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
         self.renew(step)  # after every update, not only where a batch begins
-        return super().update(step)
+        made = super().update(step)
+        self.dispatcher.commit()  # a stop before this, also while a batch is stamped, leaves its groups in the queue
+        return made
 
     def renew(self, step: int) -> None:
         if self.sent != step:
@@ -147,19 +146,15 @@ class AsynchronousSource(RlSource):
         wanted, refill = self.dispatcher.stream.size, self.options.refill
         most = wanted * (1 if refill is None else refill.rounds)
         self.dispatcher.limit = self.limit
-        taken, judged, useful = list[Group](), list[Group](), 0
-        try:
-            while useful < wanted and len(taken) < most:
-                group = self.dispatcher.take(step, between)
-                taken.append(group)
-                if self.judge is not None:
-                    group = replace(group, episodes=self.judge(list(group.episodes)))
-                judged.append(group)
-                useful += refill is None or self._differ(group.episodes)
-            self.dispatcher.dispatch()
-        except BaseException:  # also a stop: the checkpoint that follows must have them
-            self.dispatcher.give_back(taken)
-            raise
+        self.dispatcher.give_back()
+        judged, useful = list[Group](), 0
+        while useful < wanted and len(judged) < most:
+            group = self.dispatcher.take(step, between)
+            if self.judge is not None:
+                group = replace(group, episodes=self.judge(list(group.episodes)))
+            judged.append(group)
+            useful += refill is None or self._differ(group.episodes)
+        self.dispatcher.dispatch()
         return judged
 
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:

@@ -136,6 +136,10 @@ def test_a_stop_while_a_batch_is_taken_loses_nothing(
     episodes, _ = other.draw(0)
     stream = other.dispatcher.stream
     assert [each.task.id for each in episodes] == [stream[number].id for number in range(4)]
+    stored = [group["number"] for group in other.dispatcher.state()["finished"]]
+    assert stored[:4] == [0, 1, 2, 3], "until they are stamped, too"
+    other.dispatcher.commit()
+    assert not {0, 1, 2, 3} & {group["number"] for group in other.dispatcher.state()["finished"]}
 
 
 def trained_tasks(folder: Path, steps: int) -> list[str]:

@@ -1,10 +1,11 @@
 """Hands the tasks of a stream to samplers, and their finished groups to the learner, each exactly once.
 
-A number of the stream is in one place only, from the moment it is dispatched until the learner has taken it:
+A number of the stream is in one place only, from the moment it is dispatched until the learner has its batch together:
 
     again      must be dispatched once more, before new ones
     running    at a sampler
     finished   in the queue, in the order of arrival
+    taken      by the learner for a batch that is not complete yet; a checkpoint counts it as finished
 
 A sampler that is lost sends its running numbers back to `again`; so does a group that is too old when the learner would take it:
 
@@ -17,7 +18,7 @@ Dispatch stops while `again`, running and finished groups are enough for the bat
 A group that takes longer than its bound would be dropped for ever while others are trained on; it is not, because dropped ones
 come back, and when nothing else is left the learner waits for them and its version stands still.
 
-All three lists, the position in the stream and the queue's episodes are part of the checkpoint (`state`).
+These lists, the position in the stream and the queue's episodes are part of the checkpoint (`state`).
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Dispatcher:
         self.again: deque[int] = deque()
         self.running: dict[int, int] = {}  # number -> sampler
         self.finished: deque[Group] = deque()
+        self.taken: list[Group] = []
         self.counts = Counts()
 
     # ---- the learner's side
@@ -97,6 +99,7 @@ class Dispatcher:
                 group = self.finished.popleft()
                 if version - group.oldest <= self.staleness:
                     self.counts.waited += time.monotonic() - began
+                    self.taken.append(group)
                     return group
                 self.again.append(group.number)
                 self.counts.dropped += 1
@@ -104,9 +107,14 @@ class Dispatcher:
             between()
             self.receive(WAIT_SECONDS)
 
-    def give_back(self, groups: Sequence[Group]) -> None:
-        """The learner did not use them after all."""
-        self.finished.extendleft(reversed(groups))
+    def commit(self) -> None:
+        """What was taken is a batch that will be trained on."""
+        self.taken.clear()
+
+    def give_back(self) -> None:
+        """What was taken was not used after all: it comes first again."""
+        self.finished.extendleft(reversed(self.taken))
+        self.taken.clear()
 
     def dispatch(self) -> None:
         """Ask for groups, each of the sampler with the fewest, while there is room for them."""
@@ -162,7 +170,7 @@ class Dispatcher:
             "again": [*self.again, *sorted(self.running)],
             "finished": [
                 {"number": each.number, "began": each.began, "episodes": [to_plain(one) for one in each.episodes]}
-                for each in self.finished
+                for each in (*self.taken, *self.finished)
             ],
         }
 
@@ -177,7 +185,7 @@ class Dispatcher:
             )
             for each in state["finished"]
         )
-        self.counts = Counts()
+        self.taken, self.counts = [], Counts()
 
     def take_counts(self) -> Counts:
         """What happened since the last call."""
