@@ -227,23 +227,22 @@ class SampledSource(Source):
             return _by_episode(episodes, head_values(self.whole, VALUE_HEAD, _plain(episodes), *options))
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
-        """After a step: the trainer must have seen the probabilities that the sampler reported."""
+        """After a step: the trainer must have seen the probabilities that the sampler reported, where versions say so."""
         if "ratio_mean" not in metrics or "sampler_divergence" not in metrics:
             raise CheckFailed(
                 f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
                 place=str(self.folder.path),
                 fix="let a term derive from PolicyGradient (train/policy_gradient.py), which logs them",
             )
-        if not metrics.get("staleness/0", metrics.get("staleness", 0.0) == 0):
-            return {}  # the policy has been updated since any of these tokens was sampled
         ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
-        measured: dict[str, float] = {}
+        share, measured = 1.0, dict[str, float]()
         if "present_share" in metrics:  # of tokens of several versions, those of the present one
-            if metrics["present_share"] < FEW:
-                return {}
-            ratio = metrics["present_ratio_mean"] / metrics["present_share"]
-            divergence = metrics["present_divergence"] / metrics["present_share"]
+            share = metrics["present_share"]
+            ratio = metrics.pop("present_ratio_mean") / max(share, FEW)
+            divergence = metrics.pop("present_divergence") / max(share, FEW)
             measured = {"present_ratio_mean": ratio, "present_divergence": divergence}
+        if share < FEW or not metrics.get("staleness/0", metrics.get("staleness", 0.0) == 0):
+            return {}  # the policy has been updated since these tokens were sampled
         if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
             raise CheckFailed(
                 f"step {step}: the trainer does not see the probabilities that the sampler reported: their mean ratio is "

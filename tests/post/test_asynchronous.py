@@ -101,7 +101,10 @@ def test_a_ratio_is_asked_of_present_tokens_only(
     drifted = {"ratio_mean": 1.3, "sampler_divergence": 0.2, "staleness": 0.8, "staleness/0": 0.5}
     right = {"present_share": 0.4, "present_ratio_mean": 0.4, "present_divergence": 0.0}
     assert source.check_ratio(3, drifted | right) == {"present_ratio_mean": 1.0, "present_divergence": 0.0}
-    assert source.check_ratio(3, drifted | {"present_share": 0.0, "staleness/0": 0.0}) == {}
+    few = drifted | right | {"present_share": 0.01}
+    assert source.check_ratio(3, few) == {} and "present_ratio_mean" not in few, "no mean of a few tokens is logged"
+    later = {name: value for name, value in (drifted | right).items() if name != "staleness/0"}
+    assert source.check_ratio(3, later | {"present_ratio_mean": 0.5}) == {}, "a later update on the batch"
     with pytest.raises(CheckFailed, match=r"their mean ratio is 1\.2500"):
         source.check_ratio(3, drifted | right | {"present_ratio_mean": 0.5})
 
