@@ -33,7 +33,7 @@ class Limits:
     tool_characters: int = 2000  # of a tool's answer that reach the model
     hook_seconds: float = 60.0  # for each call of `setup`, `reply`, `done`, `teardown` and of the rewards of a turn
     judge_seconds: float = 120.0  # for all rewards at the end together
-    episode_seconds: float = 3600.0  # for the whole episode, before it is judged
+    episode_seconds: float = 3600.0  # for the whole episode from its setup on, before it is judged
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ class Game:
         self.tools = {**more_tools, **{tool.name: tool for tool in task.tools}}
         self.episode = Episode(task, [self._segment(task.messages, task.thinking)])
         self.setting_up = self.has_state = self.tearing_down = False
+        self.began = time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline of the episode."""
+        return self.began + self.limits.episode_seconds - time.monotonic()
 
     def take_state(self, state: Any) -> None:
         """The state is there; from now on it must be torn down."""
@@ -94,7 +100,6 @@ class Game:
     def _turns(self) -> Play[EndedBy]:
         """Turn after turn; why it ended."""
         limits, episode = self.limits, self.episode
-        began = time.monotonic()
         while episode.turns < limits.max_turns:
             room = min(limits.max_new_tokens, limits.max_tokens - episode.segments[-1].length)
             if room <= 0:
@@ -112,7 +117,7 @@ class Game:
                 return "answer"
             if episode.turns == limits.max_turns:
                 return "turns" if message.tool_calls else "answer"
-            if time.monotonic() - began > limits.episode_seconds:
+            if self.seconds_left <= 0:
                 return "time"
             said = (yield from self._answers(message.tool_calls)) if message.tool_calls else (yield from self._reply())
             if not said:
@@ -144,8 +149,8 @@ class Game:
         if all(tool.here for tool in called):
             texts = [self._answer_here(each) for each in calls]
         else:
-            seconds = self.limits.episode_seconds  # each tool keeps its own deadline
-            texts = yield from self._timed("tools", Aside(lambda: self._answer_all(calls), seconds, "the tools"))
+            work = lambda: self._answer_all(calls)  # noqa: E731 - each tool keeps its own deadline
+            texts = yield from self._timed("tools", Aside(work, self.seconds_left, "the tools"))
         return [Message("tool", cut(text, self.limits.tool_characters)) for text in texts]
 
     def _answer_here(self, each: ToolCall) -> str:

@@ -10,8 +10,9 @@ malformed (nothing after it could earn the reward), or at a limit; a tool's resu
 out. The seed of each request is a hash of (seed, task id, which sample of that task, turn): an episode does not depend on which
 other tasks share the batch, nor on the order in which things end.
 
-`rollouts` gives finished groups as they come, `rollout` all episodes in the order of the tasks. Every episode that was begun is
-given back once, or is cancelled when the caller stops: nothing stays behind in the policy, and every state is torn down.
+`rollouts` gives finished groups as they come, `rollout` all episodes in the order of the tasks, `play_orders` groups of a stream
+that may pause and whose seeds and limits change. Every episode that was begun is given back once, or is cancelled when the caller
+stops: nothing stays behind in the policy, and every state is torn down.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ingot.envs.beside import Beside, call
@@ -36,6 +37,7 @@ from ingot.tokens.chat import ChatFormat
 
 WAIT_SECONDS = 0.05  # between two looks at the clock while nothing is sampled
 CLOSE_SECONDS = 30.0  # for states to be torn down when the caller stops
+END = object()  # after the last entry
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,41 @@ def rollouts(
     Tasks are taken one by one as episodes end, so there may be endlessly many; `at_once` episodes are in progress. A caller that
     has enough closes the iterator: what is unfinished is cancelled.
     """
-    entries = (_Entry(task, place, sample) for place, task in enumerate(tasks) for sample in range(group))
-    runs = _Player(policy, chat, environments, drawing, limits, tools, between).play(entries, at_once)
+    orders = (Order(place, task, drawing.seed, limits) for place, task in enumerate(tasks))
+    options: dict[str, Any] = {"group": group, "at_once": at_once, "drawing": drawing, "tools": tools}
+    for _, episodes in play_orders(orders, policy, chat, environments, **options, between=between):
+        yield episodes
+
+
+@dataclass(frozen=True)
+class Order:
+    """A group to be played: its number, its task, the seed of its samples, and its limits."""
+
+    number: int
+    task: Task
+    seed: int
+    limits: Limits
+
+
+def play_orders(
+    orders: Iterable[Order | None],
+    policy: Policy | Speaker,
+    chat: ChatFormat,
+    environments: Mapping[str, Environment] | None = None,
+    *,
+    group: int = 1,
+    at_once: int = 256,
+    drawing: Drawing = PLAIN,
+    tools: Mapping[str, Tool] | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> Generator[tuple[Order, list[Episode]], None, None]:
+    """Every order with its `group` episodes, as soon as all of them have ended. None in place of an order: none at present."""
+    entries = (
+        None if order is None else _Entry(order.task, order.number, sample, order)
+        for order in orders
+        for sample in range(1 if order is None else group)
+    )
+    runs = _Player(policy, chat, environments, drawing, USUAL, tools, between).play(entries, at_once)
     groups: dict[int, list[_Run]] = {}
     try:
         for run in runs:
@@ -103,7 +138,8 @@ def rollouts(
             members.append(run)
             if len(members) == group:
                 done = sorted(groups.pop(run.entry.group), key=lambda each: each.entry.sample)
-                yield [each.game.episode for each in done]
+                assert run.entry.order is not None
+                yield run.entry.order, [each.game.episode for each in done]
     finally:
         runs.close()
 
@@ -115,6 +151,7 @@ class _Entry:
     task: Task
     group: int
     sample: int
+    order: Order | None = None  # with a seed and limits of its own
 
 
 @dataclass(eq=False)
@@ -125,7 +162,6 @@ class _Run:
     game: Game
     play: Play[None]
     writing: Writing | None = None  # the turn that was asked for last
-    began: float = field(default_factory=time.monotonic)
 
 
 class _Player:
@@ -148,17 +184,20 @@ class _Player:
         self.open: set[_Run] = set()
         self.ended: list[_Run] = []
 
-    def play(self, entries: Iterable[_Entry], at_once: int) -> Generator[_Run, None, None]:
-        """Runs that have ended, as they come."""
-        waiting: Iterator[_Entry | None] = iter(entries)
-        entry = next(waiting, None)
+    def play(self, entries: Iterable[_Entry | None], at_once: int) -> Generator[_Run, None, None]:
+        """Runs that have ended, as they come. None among the entries: there is none at present."""
+        waiting = iter(entries)
+        more = True
         with self.beside:
             try:
-                while entry is not None or self.open:
-                    while entry is not None and len(self.open) < at_once:
+                while more or self.open:
+                    while more and len(self.open) < at_once:
                         self.between()
+                        entry = next(waiting, END)
+                        more = entry is not END
+                        if not isinstance(entry, _Entry):
+                            break
                         self._begin(entry)
-                        entry = next(waiting, None)
                     self._move()
                     for run in self.ended:
                         self.open.remove(run)
@@ -176,9 +215,8 @@ class _Player:
             self._advance(self.writing.pop(turn), turn, getattr(turn, "failure", None))  # a server that gave no answer
         for run, result, failure in self.beside.ended(0.0 if self.writing or self.ended else WAIT_SECONDS):
             self._advance(run, result, failure)
-        now = time.monotonic()
         for turn, run in list(self.writing.items()):
-            if now - run.began > self.limits.episode_seconds:
+            if run.game.seconds_left <= 0:
                 del self.writing[turn]
                 self.policy.cancel(turn)
                 self._advance(run, None)
@@ -187,7 +225,8 @@ class _Player:
         kind = entry.task.kind
         if kind not in self.environments:
             self.environments[kind] = TASKS.find(kind)()
-        game = Game(entry.task, self.environments[kind], self.chat, self.limits, self.tools)
+        limits = self.limits if entry.order is None else entry.order.limits
+        game = Game(entry.task, self.environments[kind], self.chat, limits, self.tools)
         run = _Run(entry, game, game.play())
         self.open.add(run)
         self._advance(run, None)
@@ -198,20 +237,21 @@ class _Player:
         try:
             request = run.play.send(value) if failure is None else run.play.throw(failure)
         except StopIteration:
-            run.game.episode.seconds["all"] = time.monotonic() - run.began
+            run.game.episode.seconds["all"] = time.monotonic() - run.game.began
             self.ended.append(run)
             return
         if isinstance(request, Aside):
             self.beside.begin(run, request.work, request.seconds, request.what)
             return
         episode = run.game.episode
+        seed = self.drawing.seed if run.entry.order is None else run.entry.order.seed
         sampling = Sampling(
             max_new_tokens=request.room,
             temperature=self.drawing.temperature,
             top_p=self.drawing.top_p,
             top_k=self.drawing.top_k,
             stop_tokens=self.chat.stop_tokens,
-            seed=request_seed(self.drawing.seed, episode.task.id, run.entry.sample, episode.turns),
+            seed=request_seed(seed, episode.task.id, run.entry.sample, episode.turns),
         )
         if isinstance(self.policy, Speaker):
             run.writing = self.policy.submit_episode(episode, schemas(run.game.tools.values()), sampling)
@@ -231,7 +271,7 @@ class _Player:
             run.game.episode.ended = "cancelled"
             if run.game.has_state:
                 teardown, state = run.game.environment.teardown, run.game.episode.state
-                self.beside.begin(run, lambda t=teardown, s=state: call(t, s), self.limits.hook_seconds, "teardown")  # type: ignore[misc]
+                self.beside.begin(run, lambda t=teardown, s=state: call(t, s), run.game.limits.hook_seconds, "teardown")  # type: ignore[misc]
         self._wait(())
 
     def _wait(self, setting_up: Collection[_Run]) -> None:

@@ -2,7 +2,9 @@
 
 It is whole in every process, never divided:
 
-    sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py)
+    sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py);
+                asynchronous: 2 B on a GPU, 4 B on a CPU, for each sampler and for two slots of weights on their way to them, all
+                counted on one device (post/samplers/)
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
                 with adapters in one process)
     teacher     4 B · parameters of the teacher (distill)
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from ingot.model.config import ModelConfig
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.sampling_config import DistillConfig, RlConfig, SamplingConfig
+from ingot.post.sampling_config import AsynchronousConfig, DistillConfig, RlConfig, SamplingConfig
 from ingot.train.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ def sampler_memory(
         return _prefer_memory(model, config, weights, sampler, device)
     grading = weight_bytes(teacher) if teacher is not None else 0
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
+    if isinstance(config, RlConfig) and config.asynchronous is not None:
+        return _asynchronous_memory(model, config, config.asynchronous, weights, device)
     slots = -(-config.prompts_per_step * group // processes)
     free = None if device is None else device - weights - grading
     wants = isinstance(config, RlConfig) and config.algorithm.wants_reference
@@ -82,6 +86,19 @@ def sampler_memory(
         weights if wants and (config.lora is None or processes > 1) else 0
     )  # else the model without its adapters
     return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
+
+
+def _asynchronous_memory(
+    model: ModelConfig, config: RlConfig, options: AsynchronousConfig, weights: int, device: int | None
+) -> SamplerMemory:
+    narrow = options.precision == "bfloat16" or (options.precision == "auto" and device is not None)
+    width = 2 if narrow else MASTER
+    copies = (options.samplers + 2) * weights * width // MASTER
+    batch = config.prompts_per_step * config.mini_batches * config.group
+    slots = options.samplers * (options.slots or -(-batch // options.samplers))
+    reference = weights if config.algorithm.wants_reference and config.lora is None else 0
+    free = None if device is None else device - weights - copies
+    return SamplerMemory(copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
 
 
 def _prefer_memory(
@@ -113,7 +130,7 @@ def weight_bytes(model: ModelConfig) -> int:
     return _bytes((*built.parameters(), *built.buffers()))
 
 
-def _cache(model: ModelConfig, slots: int, length: int, free: int | None) -> int:
+def _cache(model: ModelConfig, slots: int, length: int, free: int | None, width: int = MASTER) -> int:
     """The engine's caches, of which pages take at most a share of what is free; without a number, of what a CPU gives them."""
     from ingot.inference.memory import CPU_BYTES, GPU_SHARE, simple_caches, size_caches, size_chunk
 
@@ -121,8 +138,8 @@ def _cache(model: ModelConfig, slots: int, length: int, free: int | None) -> int
     piece = min(size_chunk(built, "cpu" if free is None else "cuda"), length)
     cache_shape = size_caches(built, slots, length, piece=piece, cache_bytes=1 << 62)
     caches = [one for each in built.make_caches(cache_shape) for one in simple_caches(each)]
-    pages = sum(_bytes(cache.tensors()) for cache in caches if cache.in_pages)
-    owned = sum(_bytes(cache.tensors()) for cache in caches if not cache.in_pages)
+    pages = sum(_bytes(cache.tensors()) for cache in caches if cache.in_pages) * width // MASTER
+    owned = sum(_bytes(cache.tensors()) for cache in caches if not cache.in_pages) * width // MASTER
     return owned + min(pages, CPU_BYTES if free is None else int(GPU_SHARE * max(0, free)))
 
 

@@ -28,7 +28,7 @@ from ingot.post.policy import chat_format
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import ALONE, Processes
 from ingot.post.reward_model import Judge
-from ingot.post.sampling import step_seed
+from ingot.post.samplers.task_stream import step_seed
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
 from ingot.train.source import Source

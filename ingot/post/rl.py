@@ -8,6 +8,7 @@ from typing import Any
 
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.post.asynchronous_source import AsynchronousSource
 from ingot.post.reward_model import find_judge
 from ingot.post.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
@@ -28,7 +29,8 @@ class Rl(PostStage[RlConfig]):
     def source(self) -> RlSource:
         whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change)
         judge = find_judge(self.inputs, self.model, choose_device(self.config.device), self.config.reward_model_weight)
-        source = RlSource(self.model, self.config, self.folder, self.processes, whole, judge)
+        kind = RlSource if self.config.asynchronous is None else AsynchronousSource
+        source = kind(self.model, self.config, self.folder, self.processes, whole, judge)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
         return source
 

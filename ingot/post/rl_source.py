@@ -30,8 +30,10 @@ from ingot.post.policy_optimization import PolicyOptimization
 from ingot.post.processes import ALONE, Processes
 from ingot.post.reward_model import Judge
 from ingot.post.rl_state import HeldBatch, RlState
-from ingot.post.sampling import SampledSource, step_seed
+from ingot.post.samplers.task_stream import step_seed
+from ingot.post.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
+from ingot.post.staleness import count_ages, staleness_metrics
 from ingot.post.trajectories import describe
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
@@ -43,6 +45,8 @@ KINDS_SEQUENCE = 10_000  # places at which a further round may enter the sequenc
 
 class RlSource(SampledSource):
     """Samples a batch when its first step is asked for, and serves it mini-batch by mini-batch."""
+
+    bound: int | None = None  # on the age of samples, where they may be older than the policy (asynchronous_source.py)
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class RlSource(SampledSource):
                 [sequence for listed in made.sequences[start : start + self.group] for sequence in listed]
                 for start in range(0, len(made.sequences), self.group)
             ]
-            self.held = HeldBatch(number, step, groups, made.metrics)
+            self.held = HeldBatch(number, step, groups, made.metrics, count_ages(made.episodes, step))
         self.next_step = step + 1
         epoch, part = divmod(update, self.options.mini_batches)
         order = list(range(len(self.held.groups)))
@@ -99,7 +103,7 @@ class RlSource(SampledSource):
             random.Random(f"epoch/{self.folder.seed}/{number}/{epoch}").shuffle(order)
         prompts = self.options.prompts_per_step
         chosen = [self.held.groups[place] for place in order[part * prompts : (part + 1) * prompts]]
-        metrics = {**self.held.metrics, "staleness": float(step - self.held.version)}
+        metrics = self.held.metrics | staleness_metrics(self.held.ages, step - self.held.version, self.bound)
         return [sequence for group in chosen for sequence in group], metrics
 
     def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
@@ -169,6 +173,7 @@ class RlSource(SampledSource):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
+        self.saved.forget()
         number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
         self.solved = set(state.get("solved", ()))
         self.held = None if number is None else self.saved.read_batch(number)

@@ -1,4 +1,4 @@
-"""What RL saves beside a checkpoint: the samples of a batch in use, and a reference that the policy has replaced.
+"""What RL saves beside a checkpoint: samples of a batch in use, finished groups in the queue, a reference that was replaced.
 
 Samples cannot be made again: the weights that drew them are gone. They are written when a checkpoint is, and only if it falls
 into the middle of a batch. Files of the newest checkpoints stay, since a damaged one sends a run back to one before it.
@@ -7,7 +7,7 @@ into the middle of a batch. Files of the newest checkpoints stay, since a damage
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 
 from ingot.model.transformer import Transformer
 from ingot.post.processes import Processes
+from ingot.post.staleness import Ages
 from ingot.tokens.batch import TokenSequence
 from ingot.workspace.errors import ArtifactError
 
@@ -25,12 +26,13 @@ KEPT = 4  # files of each kind: those of the newest checkpoints
 
 @dataclass(frozen=True)
 class HeldBatch:
-    """Stamped samples: the sequences of each task, and the step whose weights drew them."""
+    """Stamped samples: the sequences of each task, the step of the policy they were stamped with, and the tokens' ages then."""
 
     number: int
     version: int
     groups: Sequence[Sequence[TokenSequence]]
     metrics: dict[str, float]
+    ages: Ages
 
 
 class RlState:
@@ -38,6 +40,7 @@ class RlState:
 
     def __init__(self, folder: Path, processes: Processes) -> None:
         self.folder, self.processes = folder, processes
+        self.known: set[str] = set()  # files that hold what this run has; one of a run before it may hold other samples
 
     def write(self, batch: HeldBatch | None, reference: Transformer | None, step: int) -> None:
         """Save what is not there yet."""
@@ -51,14 +54,24 @@ class RlState:
 
         self.processes.once(save)
 
-    def _write(self, name: str, save: Any) -> None:
+    def write_queue(self, name: str, groups: Sequence[dict[str, Any]]) -> None:
+        """Save the finished groups that wait for the learner."""
+        self._write(name, lambda path: path.write_text(json.dumps(groups), encoding="utf-8"))
+
+    def read_queue(self, name: str) -> list[dict[str, Any]]:
+        """The inverse of `write_queue`."""
+        groups: list[dict[str, Any]] = json.loads(self._find(name).read_text(encoding="utf-8"))
+        return groups
+
+    def _write(self, name: str, save: Callable[[Path], object]) -> None:
         path = self.folder / name
-        if path.exists():
+        if name in self.known:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"partial-{name}")
         save(partial)
         partial.replace(path)
+        self.known.add(name)
         for old in sorted(self.folder.glob(f"{name.partition('-')[0]}-*"))[:-KEPT]:
             old.unlink()
 
@@ -79,7 +92,12 @@ class RlState:
                 place=str(path),
                 fix="begin the stage again: delete its folder",
             )
+        self.known.add(name)
         return path
+
+    def forget(self) -> None:
+        """The run goes back to a checkpoint: what it has from now on may be other than what is on disk."""
+        self.known.clear()
 
 
 def write_batch(path: Path, batch: HeldBatch) -> None:
@@ -87,6 +105,7 @@ def write_batch(path: Path, batch: HeldBatch) -> None:
     sequences = [each for group in batch.groups for each in group]
     names = sorted(sequences[0].streams)
     about = {"number": batch.number, "version": batch.version, "metrics": batch.metrics, "streams": names}
+    about |= {"ages": list(batch.ages.items())}
     arrays = {
         f"stream_{place}": np.concatenate([np.array(each.streams[name], np.float32) for each in sequences])
         for place, name in enumerate(names)
@@ -118,4 +137,4 @@ def read_batch(path: Path) -> HeldBatch:
         TokenSequence(own, {name: rows[place] for name, rows in streams.items()}) for place, own in enumerate(tokens)
     )
     groups = [[next(sequences) for _ in range(size)] for size in sizes]
-    return HeldBatch(about["number"], about["version"], groups, about["metrics"])
+    return HeldBatch(about["number"], about["version"], groups, about["metrics"], dict(about["ages"]))

@@ -13,8 +13,10 @@ Several processes share the sampling (processes.py); each makes the batches of t
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ from ingot.post.conversations import pack_groups
 from ingot.post.policy import chat_format, head_values, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.post.reward_model import Judge
+from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import DistillConfig, RlConfig
 from ingot.post.stamping import Rows, training_sequences
 from ingot.post.trajectories import Trajectories, describe
@@ -48,6 +51,7 @@ from ingot.workspace.stage import StageFolder
 
 RATIO_TOLERANCE = 0.02
 DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by the trainer's precision
+FEW = 0.05  # the share of tokens below which their mean ratio is not checked
 ATTEMPT = 1_000_000_007  # between the seeds of two attempts of a step
 
 
@@ -82,8 +86,6 @@ class SampledSource(Source):
         self.processes, self.whole, self.judge = processes, whole or model, judge
         self.chat = chat_format(model)
         self.mix, self.tools = TaskMix(config.tasks), find_tools(config.tools)
-        slots = -(-config.prompts_per_step * self.group // processes.size)
-        self.engine = Engine(self.whole, slots=slots, length=config.sequence_length)
         self.trajectories = Trajectories(folder.path / "trajectories.jsonl", self.chat.tokenizer)
         self.frozen = frozen
         if frozen is None and self.algorithm.wants_reference:
@@ -95,6 +97,14 @@ class SampledSource(Source):
         self.tolerance = DIVERGENCE_TOLERANCE[self.dtype]
         self.sampling_temperature = config.temperature
         self.limit = config.max_new_tokens
+        self.drawn_at = time.monotonic()  # when samples were drawn last
+        self.sampled_tokens = 0
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What is sampled with, where sampling and training alternate."""
+        slots = -(-self.config.prompts_per_step * self.group // self.processes.size)
+        return Engine(self.whole, slots=slots, length=self.config.sequence_length)
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         sequences, metrics = self.sequences(step)
@@ -109,15 +119,29 @@ class SampledSource(Source):
 
     def collect(self, step: int) -> Collected:
         """Sample, and stamp what was sampled."""
-        self.processes.renew(self.whole, self.model)
-        self.engine.update(None, version=step)
-        episodes, metrics = self.draw(step)
+        self.renew(step)
+        episodes, metrics = self.timed_draw(step)
         _check_room(episodes, self.config.sequence_length)
         streams, found = self.streams(episodes)
         if -step % self.config.record_every < self.config.updates_per_batch:
             self.processes.once(lambda: self.trajectories.record(step, episodes, streams["advantage"]))
         sequences = training_sequences(episodes, streams, self.group, self.algorithm)
         return Collected(episodes, sequences, metrics | found)
+
+    def renew(self, step: int) -> None:
+        """Let the sampler have the weights of the policy as it is, which are those of `step`."""
+        self.processes.renew(self.whole, self.model)
+        self.engine.update(None, version=step)
+
+    def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
+        """`draw`, and how long learner and sampler stood still since the samples before: here one waits for the other."""
+        before, began = self.sampled_tokens, time.monotonic()
+        episodes, metrics = self.draw(step)
+        last, self.drawn_at = self.drawn_at, time.monotonic()
+        share = (self.drawn_at - began) / (self.drawn_at - last)
+        made = (self.sampled_tokens - before) / (self.drawn_at - began)
+        times = {"learner_idle_share": share, "sampler_idle_share": 1 - share, "sampler_tokens_per_second": made}
+        return episodes, metrics | times
 
     def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
         """The episodes of a step, `group` of each task after each other, and metrics of them."""
@@ -137,14 +161,16 @@ class SampledSource(Source):
                 self.chat,
                 self.mix.kinds,
                 drawing=Drawing(self.sampling_temperature, seed=seed),
-                limits=Limits(self.limit, self.config.sequence_length),
+                limits=Limits(self.limit, self.config.sequence_length, episode_seconds=self.config.episode_seconds),
                 tools=self.tools,
                 only=run,
                 between=between,
             )
             return episodes if self.judge is None else self.judge(episodes)
 
-        return self.processes.share(len(tasks), sample_run)
+        episodes = self.processes.share(len(tasks), sample_run)
+        self.sampled_tokens += sum(each.sampled_count for each in episodes)
+        return episodes
 
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         """What is stamped on every token, by stream, and metrics of the algorithm."""
@@ -156,7 +182,7 @@ class SampledSource(Source):
             episodes,
             self.group,
             frozen_logprobs=lambda: self.frozen_logprobs(episodes),
-            old_logprobs=lambda: old or [each.logprobs() for each in episodes],
+            old_logprobs=lambda: old or self.policy_logprobs(episodes),
             values=lambda: self.values(episodes),
             limit=self.limit,
             graded=lambda: self.graded(episodes),
@@ -186,6 +212,10 @@ class SampledSource(Source):
         rows = zip(episodes, self.frozen_logprobs(episodes), strict=True)
         return [token_grades(each.sampled(), row) for each, row in rows]
 
+    def policy_logprobs(self, episodes: Sequence[Episode]) -> Rows:
+        """log π_old where a batch has one update: the sampler's own, which has the same weights."""
+        return [each.logprobs() for each in episodes]
+
     def old_logprobs(self, episodes: Sequence[Episode]) -> Rows:
         """The log-probability of every token by the policy as it is, in the trainer's precision."""
         with precision_context(self.device, self.dtype):
@@ -203,16 +233,22 @@ class SampledSource(Source):
             return by_episode(episodes, head_values(self.whole, VALUE_HEAD, plain_sequences(episodes), *options))
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
-        """After a step: the trainer must have seen the probabilities that the sampler reported."""
+        """After a step: the trainer must have seen the probabilities that the sampler reported, where versions say so."""
         if "ratio_mean" not in metrics or "sampler_divergence" not in metrics:
             raise CheckFailed(
                 f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
                 place=str(self.folder.path),
                 fix="let a term derive from PolicyGradient (train/policy_gradient.py), which logs them",
             )
-        if metrics.get("staleness", 0.0) > 0:  # the policy has been updated since these tokens were sampled
-            return {}
         ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
+        share, measured = 1.0, dict[str, float]()
+        if "present_share" in metrics:  # of tokens of several versions, those of the present one
+            share = metrics["present_share"]
+            ratio = metrics.pop("present_ratio_mean") / max(share, FEW)
+            divergence = metrics.pop("present_divergence") / max(share, FEW)
+            measured = {"present_ratio_mean": ratio, "present_divergence": divergence}
+        if share < FEW or not metrics.get("staleness/0", metrics.get("staleness", 0.0) == 0):
+            return {}  # the policy has been updated since these tokens were sampled
         if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
             raise CheckFailed(
                 f"step {step}: the trainer does not see the probabilities that the sampler reported: their mean ratio is "
@@ -220,7 +256,7 @@ class SampledSource(Source):
                 place=str(self.folder.path),
                 fix="the sampler runs other weights, another temperature or another mask than the trainer",
             )
-        return {}
+        return measured
 
 
 def token_grades(sampled: Sequence[int], row: Sequence[float]) -> list[Graded]:
@@ -260,8 +296,3 @@ def _check_room(episodes: Sequence[Episode], length: int) -> None:
                 place=each.task.id,
                 fix="raise the stage's sequence_length, or leave such tasks out",
             )
-
-
-def step_seed(seed: int, step: int) -> int:
-    """The seed of a step's tasks and samples."""
-    return seed * 1_000_003 + step

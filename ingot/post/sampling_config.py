@@ -12,6 +12,7 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.post.policy_optimization import ImportanceConfig, PolicyOptimization
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
@@ -32,6 +33,9 @@ class SamplingConfig(TrainingConfig):
     max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
     record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
     group: int = Field(1, gt=0, description="samples of each task")
+    episode_seconds: float = Field(
+        3600.0, gt=0, description="deadline of an episode, its tools included; it then ends and counts as it stands"
+    )
 
     @property
     def updates_per_batch(self) -> int:
@@ -55,6 +59,29 @@ class DynamicSamplingConfig(Config):
     ask: Literal["batch", "missing"] = Field(
         "batch",
         description="for how many tasks in a further round: a whole batch (DAPO), or those still missing (OLMo 3)",
+    )
+
+
+class AsynchronousConfig(Config):
+    """Samplers in processes of their own, which never wait for training (post/samplers/)."""
+
+    staleness: int = Field(
+        4,
+        gt=0,
+        description="most updates between the weights that drew a token and those that learn from it; groups with an older "
+        "token are dropped, and their tasks come again",
+    )
+    samplers: int = Field(1, gt=0, description="processes that sample, each with its own copy of the model")
+    slots: int | None = Field(
+        None,
+        gt=0,
+        description="answers that a sampler works on at once; null: those of a batch, divided by the samplers",
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the samplers' weights; auto: bfloat16 on a GPU, float32 on a CPU"
+    )
+    silence_seconds: float = Field(
+        300.0, gt=0, description="a sampler that gave no sign of life for so long is killed and started again"
     )
 
 
@@ -98,6 +125,11 @@ class RlConfig(SamplingConfig):
         gt=0,
         description="temperature of the last step, to which it falls in a straight line (Kimi K2); null: constant",
     )
+    asynchronous: AsynchronousConfig | None = Field(
+        None,
+        description="sample and train at the same time; null: by turns, which repeats to the bit. With it `importance` of the "
+        "algorithm is on unless it is given: truncated importance sampling",
+    )
     longer_from: dict[int, int] = Field({}, description="max_new_tokens from a step on: {8200: 65536} (R1)")
     ptx: PtxConfig | None = Field(
         None, description="a loss on kept conversations beside that of RL (Kimi K2); null: none"
@@ -133,6 +165,24 @@ class RlConfig(SamplingConfig):
         """The files of its tasks, and those of kept conversations."""
         kept = () if self.ptx is None else self.ptx.files
         return super().outside() | {name: fingerprint(Path(name)) for name in kept if Path(name).is_file()}
+
+    @model_validator(mode="after")
+    def _can_be_asynchronous(self) -> RlConfig:
+        if self.asynchronous is None:
+            return self
+        if self.temperature_end is not None:
+            raise ValueError(
+                "temperature_end: the samples of an asynchronous batch have several temperatures; leave it out"
+            )
+        if self.asynchronous.staleness < self.updates_per_batch:
+            raise ValueError(
+                f"asynchronous.staleness: the samples of a batch are drawn during the {self.updates_per_batch} updates on the "
+                f"one before; give at least {self.updates_per_batch}"
+            )
+        if "importance" not in self.algorithm.model_fields_set and isinstance(self.algorithm, PolicyOptimization):
+            corrected = self.algorithm.model_copy(update={"importance": ImportanceConfig()})
+            self.__dict__["algorithm"] = corrected  # frozen, but it is still being made
+        return self
 
     @model_validator(mode="after")
     def _ptx_has_its_own_probabilities(self) -> RlConfig:

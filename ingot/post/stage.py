@@ -73,7 +73,11 @@ class PostStage(ABC, Generic[Options]):
             fill=self.fill,
             layout=self.layout,
         )
-        return self.summary(trainer.run())
+        try:
+            last = trainer.run()
+        finally:
+            source.close()
+        return self.summary(last)
 
     def first_and_last(self, metric: str) -> tuple[float, float]:
         """A metric over the first and over the last fifth of the steps."""

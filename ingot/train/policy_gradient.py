@@ -15,6 +15,7 @@ Three probabilities of a sampled token:
 
 Further streams: `response_mask` (1 on sampled tokens that are learnt from), `advantage`, `sequence` (the number of the token's
 sequence in the step, from 1), `episode_tokens` and `group_tokens` (the tokens of its answer, and of all answers to its task).
+Where samples may be older than the policy, `present` is 1 on tokens that the present weights have drawn (post/staleness.py).
 """
 
 from __future__ import annotations
@@ -109,6 +110,11 @@ class PolicyGradient(LossTerm):
             "clip_share": (beyond * shares).sum(),
             "sampler_divergence": ((drift - 1 - log_drift) * shares).sum(),  # k3 estimate of KL(μ ‖ π)
         }
+        if "present" in streams:  # only there the sampler had the weights that are trained
+            present = shares * streams["present"]
+            logged["present_share"] = present.sum()
+            logged["present_ratio_mean"] = (drift * present).sum()
+            logged["present_divergence"] = ((drift - 1 - log_drift) * present).sum()
         if self.corrections:
             factors = torch.stack([one.weights(logs, streams) for one in self.corrections]).prod(dim=0)
             logged["correction_mean"] = (factors * shares).sum()

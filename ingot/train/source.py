@@ -31,5 +31,8 @@ class Source(ABC):
         """The state for a checkpoint besides the step's number, as plain JSON; usually empty."""
         return {}
 
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing
+        """Training has ended, however it did: let go of processes and the like."""
+
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most sources have nothing to restore
         """Go on as if `state` had been reached."""

@@ -53,6 +53,16 @@ def test_rl_by_hand() -> None:
     assert sampler_memory(llama(), held, processes=5) == SamplerMemory(LLAMA_BYTES, reference=LLAMA_BYTES, cache=uneven)
 
 
+def test_asynchronous_rl_by_hand() -> None:
+    """Two samplers and two slots of weights on their way; on a GPU in bfloat16, with half the cache."""
+    config = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2}})
+    pages = 1 + 48 * 64
+    assert sampler_memory(llama(), config) == SamplerMemory(4 * LLAMA_BYTES, cache=pages * PAGE_BYTES)
+    assert sampler_memory(llama(), config, device=80 * GIB) == SamplerMemory(
+        2 * LLAMA_BYTES, cache=pages * PAGE_BYTES // 2
+    )
+
+
 def test_a_cache_takes_what_is_free_and_no_more() -> None:
     large = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 100})
     assert sampler_memory(llama(), large).cache == 4 * GIB

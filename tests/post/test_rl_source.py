@@ -110,6 +110,22 @@ def test_held_samples_come_back_from_disk(
                 assert torch.tensor(values, dtype=torch.float32).tolist() == other.streams[name]
 
 
+def test_samples_of_an_earlier_run_are_not_taken_for_those_of_this_one(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """A batch that is collected again, after a kill, may hold other samples: what is saved is what is trained on."""
+    first = make_source(tokenizer, make_folder("rl"), mini_batches=2)
+    first.update(0)
+    first.state()
+    again = RlSource(nudged(tiny_model(tokenizer), 0.5, seed=3), make_config(mini_batches=2), make_folder("rl"))
+    again.restore({})
+    trained = texts(again, 0)
+    assert again.held is not None and first.held is not None and trained != texts(first, 0)
+    other = make_source(tokenizer, make_folder("rl"), mini_batches=2)
+    other.restore(json.loads(json.dumps(again.state())))
+    assert other.held is not None and texts(other, 0) == trained
+
+
 class Scripted(RlSource):
     """Answers of given worth: which tasks are mixed, solved or hopeless is decided by their order of appearance."""
 

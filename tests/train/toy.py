@@ -34,6 +34,9 @@ TIMES = (
     "checkpoint_stall",
     "compute_seconds",
     "memory_gib",
+    "learner_idle_share",
+    "sampler_idle_share",
+    "sampler_tokens_per_second",
 )
 """What differs between two runs that do the same."""
 

@@ -20,6 +20,12 @@ const METRICS = {
   reward_std: "Reward standard deviation",
   ratio_mean: "Policy ratio, mean",
   clip_share: "Clipped share",
+  staleness: "Staleness of tokens, updates", // and the share of each age after it: staleness/AGE
+  learner_idle_share: "Learner idle, share of time",
+  sampler_idle_share: "Sampler idle, share of time",
+  sampler_tokens_per_second: "Sampler tokens per second",
+  queue_length: "Finished groups in the queue",
+  dropped_groups: "Groups dropped for age",
   preference_accuracy: "Preference accuracy",
   margin: "Preference margin",
   cross_entropy: "Cross-entropy, nats per token",

@@ -1,0 +1,194 @@
+"""Hands the tasks of a stream to samplers, and their finished groups to the learner, each exactly once.
+
+A number of the stream is in one place only, from the moment it is dispatched until the learner has its batch together:
+
+    again      must be dispatched once more, before new ones
+    running    at a sampler
+    finished   in the queue, in the order of arrival
+    taken      by the learner for a batch that is not complete yet; a checkpoint counts it as finished
+
+A sampler that is lost sends its running numbers back to `again`; so does a group that is too old when the learner would take it:
+
+    age = version of the learner − version of the group's oldest token        dropped if age > staleness
+
+Dispatch stops while `again`, running and finished groups are enough for the batches that may still use them:
+
+    capacity = staleness div updates · groups of a batch            SkyRL's rule; `updates`: optimizer steps on a batch
+
+A group that takes longer than its bound would be dropped for ever while others are trained on; it is not, because dropped ones
+come back, and when nothing else is left the learner waits for them and its version stands still.
+
+These lists, the position in the stream and the queue's episodes are part of the checkpoint (`state`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.envs.episode import Episode
+from ingot.post.samplers.messages import Beat, Event, Finished, Job, Lost, from_plain, to_plain
+from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.transport import Transport
+from ingot.workspace.errors import CheckFailed
+
+WAIT_SECONDS = 0.2  # between two looks at the stop signal
+
+
+@dataclass(frozen=True)
+class Group:
+    """The episodes of one task. `began`: the version its sampler had when it began."""
+
+    number: int
+    began: int
+    episodes: Sequence[Episode]
+
+    @property
+    def oldest(self) -> int:
+        """The version of its oldest token."""
+        versions = [version for each in self.episodes for node in each.nodes for version in node.versions]
+        return min(versions, default=self.began)
+
+
+@dataclass
+class Counts:
+    """What happened since the last batch."""
+
+    dropped: int = 0
+    lost: int = 0
+    waited: float = 0.0  # seconds that the learner stood still
+    sampler_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    tokens: int = 0
+    queued: int = 0  # groups in the queue, now
+
+
+class Dispatcher:
+    """`skip` says which numbers are not asked, because their tasks are solved; `limit` is the longest turn."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        stream: TaskStream,
+        staleness: int,
+        updates: int,
+        skip: Callable[[int], bool] = lambda number: False,
+    ) -> None:
+        self.transport, self.stream, self.staleness = transport, stream, staleness
+        self.skip = skip
+        self.capacity = max(1, staleness // updates) * stream.size
+        self.limit = 1
+        self.position = 0  # in the stream: the first number that was never dispatched
+        self.again: deque[int] = deque()
+        self.running: dict[int, int] = {}  # number -> sampler
+        self.finished: deque[Group] = deque()
+        self.taken: list[Group] = []
+        self.counts = Counts()
+
+    # ---- the learner's side
+
+    def take(self, version: int, between: Callable[[], None] = lambda: None) -> Group:
+        """The next finished group that is not too old for the learner's version; waits for it, and calls `between` meanwhile."""
+        began = time.monotonic()
+        while True:
+            self.dispatch()
+            while self.finished:
+                group = self.finished.popleft()
+                if version - group.oldest <= self.staleness:
+                    self.counts.waited += time.monotonic() - began
+                    self.taken.append(group)
+                    return group
+                self.again.append(group.number)
+                self.counts.dropped += 1
+            self.dispatch()
+            between()
+            self.receive(WAIT_SECONDS)
+
+    def commit(self) -> None:
+        """What was taken is a batch that will be trained on."""
+        self.taken.clear()
+
+    def give_back(self) -> None:
+        """What was taken was not used after all: it comes first again."""
+        self.finished.extendleft(reversed(self.taken))
+        self.taken.clear()
+
+    def dispatch(self) -> None:
+        """Ask for groups, each of the sampler with the fewest, while there is room for them."""
+        self.receive(0.0)
+        while len(self.running) + len(self.finished) < self.capacity:
+            number = self.again.popleft() if self.again else self._next()
+            loads = [0] * self.transport.count
+            for sampler in self.running.values():
+                loads[sampler] += 1
+            self.running[number] = loads.index(min(loads))
+            self.transport.send(self.running[number], Job(number, self.limit))
+
+    def _next(self) -> int:
+        """The next number; one that is to be skipped only if many in a row are."""
+        first = self.position
+        while self.skip(self.position) and self.position - first < self.capacity:
+            self.position += 1
+        self.position += 1
+        return self.position - 1
+
+    def receive(self, seconds: float) -> None:
+        """Sort in what samplers have said; waits so long for the first."""
+        for sampler, event in self.transport.receive(seconds):
+            self._sort_in(sampler, event)
+
+    def _sort_in(self, sampler: int, event: Event) -> None:
+        match event:
+            case Finished():
+                if self.running.pop(event.number, None) != sampler:
+                    problem = f"sampler {sampler} returned group {event.number}, which it was not asked for"
+                    raise CheckFailed(problem, place="dispatcher")
+                task = self.stream[event.number]
+                episodes = [from_plain(each, task) for each in event.episodes]
+                self.finished.append(Group(event.number, event.began, episodes))
+            case Lost():
+                lost = sorted(number for number, where in self.running.items() if where == sampler)
+                for number in lost:
+                    del self.running[number]
+                self.again.extend(lost)
+                self.counts.lost += 1
+            case Beat():
+                self.counts.sampler_seconds += event.seconds
+                self.counts.idle_seconds += event.idle_seconds
+                self.counts.tokens += event.tokens
+
+    # ---- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """The position, the numbers that are unfinished, and the finished groups, as plain JSON."""
+        self.receive(0.0)
+        return {
+            "position": self.position,
+            "again": [*self.again, *sorted(self.running)],
+            "finished": [
+                {"number": each.number, "began": each.began, "episodes": [to_plain(one) for one in each.episodes]}
+                for each in (*self.taken, *self.finished)
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`; samplers must have been closed, or not have been started."""
+        self.position, self.again, self.running = state["position"], deque(state["again"]), {}
+        self.finished = deque(
+            Group(
+                each["number"],
+                each["began"],
+                [from_plain(one, self.stream[each["number"]]) for one in each["episodes"]],
+            )
+            for each in state["finished"]
+        )
+        self.taken, self.counts = [], Counts()
+
+    def take_counts(self) -> Counts:
+        """What happened since the last call."""
+        counts, self.counts = self.counts, Counts()
+        counts.queued = len(self.finished)
+        return counts

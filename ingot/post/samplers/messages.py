@@ -1,0 +1,108 @@
+"""What learner and samplers say to each other: plain data, so that any transport can carry it.
+
+    learner → sampler    Job, NewWeights, Stop
+    sampler → learner    Ready, Taken, Beat, Finished, Failed; and Lost, which the transport says of a sampler that is gone
+
+A task does not travel: it is a function of its number in the stream of tasks (task_stream.py), which both sides have. Episodes
+travel, and are saved, as JSON-like mappings without their task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ingot.envs.episode import Episode, Node, Score, Segment
+from ingot.envs.task import Task
+from ingot.tokens.message import Message, ToolCall
+
+
+@dataclass(frozen=True)
+class Job:
+    """Play a group: the number of its task in the stream, and the longest turn."""
+
+    number: int
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class NewWeights:
+    """Weights of a version lie in a slot of the shared buffer; `checksum` is what they must have when they have been copied."""
+
+    version: int
+    slot: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Cancel what is under way, tear its states down, and end."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The sampler waits for weights and jobs."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The sampler samples with this version from now on."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The sampler is alive; what it did since its last beat."""
+
+    seconds: float
+    idle_seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A group has ended. `began` is the version that the sampler had when it began: caches hold nothing older."""
+
+    number: int
+    began: int
+    episodes: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The sampler cannot go on, and why."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The sampler is gone with all that it was playing; another one is being started in its place."""
+
+    reason: str
+
+
+Event = Ready | Taken | Beat | Finished | Failed | Lost
+
+
+def to_plain(episode: Episode) -> dict[str, Any]:
+    """An episode without its task and state."""
+    return {
+        "segments": [[dict(vars(node)) for node in segment.nodes] for segment in episode.segments],
+        "messages": [asdict(message) for message in episode.messages],
+        "score": {**vars(episode.score), "detail": dict(episode.score.detail), "rewards": dict(episode.score.rewards)},
+        "ended": episode.ended,
+        "seconds": dict(episode.seconds),
+    }
+
+
+def from_plain(plain: Mapping[str, Any], task: Task) -> Episode:
+    """The inverse of `to_plain`."""
+    messages = [
+        Message(**{**each, "tool_calls": [ToolCall(**call) for call in each["tool_calls"]]})
+        for each in plain["messages"]
+    ]
+    segments = [Segment([Node(**node) for node in nodes]) for nodes in plain["segments"]]
+    return Episode(task, segments, messages, Score(**plain["score"]), plain["ended"], dict(plain["seconds"]))

@@ -1,0 +1,36 @@
+"""How a learner reaches its samplers: the seam at which processes of this machine (local.py) or actors elsewhere stand.
+
+Samplers are numbered from 0. A sampler that dies is `Lost`, and the transport starts another one under its number, with the
+newest weights; what it was playing is the dispatcher's to ask for again (dispatcher.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from ingot.post.samplers.messages import Event, Job
+
+
+class Transport(ABC):
+    """Samplers, weights to them, jobs to each, and what they say."""
+
+    count: int
+
+    @abstractmethod
+    def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
+        """Let all samplers go on with these weights; they are copied before this returns."""
+
+    @abstractmethod
+    def send(self, sampler: int, job: Job) -> None:
+        """Ask a sampler for a group."""
+
+    @abstractmethod
+    def receive(self, seconds: float) -> list[tuple[int, Event]]:
+        """What samplers have said since the last call, each with its number; waits so long for the first."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the samplers."""

@@ -1,0 +1,177 @@
+"""The dispatcher over samplers that a test plays: exactly once, within the bound, whatever is finished, lost or restored when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ingot.envs.episode import Episode, Node, Score, Segment
+from ingot.post.samplers.dispatcher import Dispatcher
+from ingot.post.samplers.messages import Beat, Event, Finished, Job, Lost, from_plain, to_plain
+from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.transport import Transport
+from ingot.tokens.message import Message, ToolCall
+from ingot.workspace.errors import CheckFailed
+from tests.post.making import SUMS
+
+BATCH, BOUND = 3, 2
+
+
+class Played(Transport):
+    """Samplers by hand: jobs stay with them until the test ends or loses them."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.version = count, 0
+        self.jobs: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # (number, version when it came)
+        self.events: list[tuple[int, Event]] = []
+        self.starved = 0
+
+    def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
+        self.version = version
+
+    def send(self, sampler: int, job: Job) -> None:
+        self.jobs[sampler].append((job.number, self.version))
+
+    def receive(self, seconds: float) -> list[tuple[int, Event]]:
+        if seconds and not self.events:  # the learner waits: somebody finishes
+            self.starved += 1
+            assert self.starved < 1000, "the learner waits for ever"
+            self.finish(next(sampler for sampler, jobs in enumerate(self.jobs) if jobs), 0)
+        events, self.events = self.events, []
+        return events
+
+    def finish(self, sampler: int, place: int) -> None:
+        number, version = self.jobs[sampler].pop(place % len(self.jobs[sampler]))
+        node = Node("assistant", [7, 8], True, [-1.0, -1.0], [version, self.version])
+        done = {"segments": [[vars(node)]], "messages": [], "score": vars(Score(0.0, False, True)), "ended": "answer"}
+        self.events.append((sampler, Finished(number, version, (done | {"seconds": {}},))))
+
+    def lose(self, sampler: int) -> None:
+        self.jobs[sampler].clear()
+        self.events.append((sampler, Lost("killed")))
+
+    def close(self) -> None:
+        self.jobs = [[] for _ in range(self.count)]
+
+
+def make(count: int = 2, **options: Any) -> tuple[Dispatcher, Played]:
+    transport = Played(count)
+    return Dispatcher(transport, TaskStream(SUMS, 1, BATCH), BOUND, 1, **options), transport
+
+
+MOVES = st.lists(
+    st.tuples(st.sampled_from(["finish", "lose", "take", "restore", "finish", "take"]), st.integers(0, 20)), max_size=60
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(moves=MOVES)
+def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]]) -> None:
+    """At any moment the tasks so far are those that were taken and those that are somewhere, each in one place."""
+    dispatcher, transport = make()
+    version, taken = 0, list[int]()
+    dispatcher.dispatch()
+    for move, number in moves:
+        sampler = number % 2
+        if move == "finish" and transport.jobs[sampler]:
+            transport.finish(sampler, number)
+        elif move == "lose":
+            transport.lose(sampler)
+            dispatcher.receive(0.0)
+        elif move == "restore":  # the learner is killed just after its checkpoint
+            state = json.loads(json.dumps(dispatcher.state()))
+            dispatcher, transport = make()
+            dispatcher.restore(state)
+            transport.version = version
+        elif move == "take":
+            groups = [dispatcher.take(version) for _ in range(BATCH)]
+            assert all(version - group.oldest <= BOUND for group in groups)
+            if number % 3 == 0:  # stopped before the batch was stamped
+                dispatcher.give_back()
+                continue
+            dispatcher.commit()
+            taken += [group.number for group in groups]
+            version += 1
+            transport.version = version
+        dispatcher.receive(0.0)
+        assert len(dispatcher.running) <= dispatcher.capacity
+        assert sorted(number for jobs in transport.jobs for number, _ in jobs) == sorted(dispatcher.running)
+        somewhere = [*dispatcher.again, *dispatcher.running, *(group.number for group in dispatcher.finished)]
+        assert sorted([*taken, *somewhere]) == list(range(dispatcher.position))
+
+
+def test_old_groups_are_dropped_and_asked_again() -> None:
+    dispatcher, transport = make(1)
+    dispatcher.dispatch()
+    for _ in range(dispatcher.capacity):
+        transport.finish(0, 0)
+    dispatcher.receive(0.0)
+    transport.version = BOUND + 1
+    first = dispatcher.take(BOUND + 1)
+    assert dispatcher.take_counts().dropped == dispatcher.capacity == 6
+    assert first.number == 0 and first.oldest == BOUND + 1, "the same task, answered by present weights"
+
+
+def test_the_sampler_with_the_fewest_groups_gets_the_next() -> None:
+    dispatcher, transport = make(3)
+    dispatcher.dispatch()
+    assert [len(jobs) for jobs in transport.jobs] == [2, 2, 2]
+    transport.finish(1, 0)
+    transport.finish(1, 0)
+    dispatcher.receive(0.0)
+    dispatcher.finished.clear()
+    dispatcher.dispatch()
+    assert [len(jobs) for jobs in transport.jobs] == [2, 2, 2]
+
+
+def test_solved_tasks_are_passed_over_until_nothing_else_is_left() -> None:
+    dispatcher, transport = make(1, skip=lambda number: number % 2 == 0)
+    dispatcher.dispatch()
+    assert [number for number, _ in transport.jobs[0]] == [1, 3, 5, 7, 9, 11]
+    dispatcher, transport = make(1, skip=lambda number: True)
+    dispatcher.dispatch()
+    assert len(transport.jobs[0]) == dispatcher.capacity
+
+
+def test_a_group_that_nobody_asked_for_is_an_error() -> None:
+    dispatcher, transport = make()
+    dispatcher.dispatch()
+    transport.jobs[0], transport.jobs[1] = transport.jobs[1], transport.jobs[0]
+    transport.finish(0, 0)
+    with pytest.raises(CheckFailed, match=r"sampler 0 returned group \d, which it was not asked for"):
+        dispatcher.receive(0.0)
+
+
+def test_beats_are_added_up() -> None:
+    dispatcher, transport = make()
+    transport.events = [(0, Beat(2.0, 1.0, 30)), (1, Beat(2.0, 0.0, 50))]
+    dispatcher.receive(0.0)
+    counts = dispatcher.take_counts()
+    assert (counts.sampler_seconds, counts.idle_seconds, counts.tokens) == (4.0, 1.0, 80)
+    assert dispatcher.take_counts().tokens == 0
+
+
+def test_episodes_come_back_from_json() -> None:
+    """All that a verifier or an algorithm may read: tool calls, rewards by turn, several segments, failures."""
+    task = TaskStream(SUMS, 1, BATCH)[0]
+    nodes = [
+        Node("prompt", [1, 2], False),
+        Node("assistant", [3], True, [-0.5], [4], ended="stop", rewards={"neat": 1.0}),
+    ]
+    messages = [Message("assistant", "a", "b", [ToolCall("f", {"x": [1]})], ["odd"]), Message("tool", "c")]
+    score = Score(0.5, True, False, {"d": 1.0}, {"e": 2.0}, "failed")
+    made = Episode(task, [Segment(nodes), Segment(nodes[:1])], messages, score, "error", {"all": 1.5})
+    assert from_plain(json.loads(json.dumps(to_plain(made))), task) == made
+
+
+def test_the_stream_is_what_the_synchronous_stage_asks() -> None:
+    stream = TaskStream(SUMS, 3, 4, steps=2)
+    batch = stream.mix.generate(3 * 1_000_003 + 2 * 5, 4, "train", first=20)
+    assert [stream[number].id for number in range(20, 24)] == [task.id for task in batch]
+    assert len({stream.sample_seed(number) for number in range(100)}) == 100

@@ -1,0 +1,271 @@
+"""The asynchronous stage with real sampler processes: ratios, staleness, metrics, options; processes that are killed or hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ingot.post import rl
+from ingot.post.algorithms.grpo import Grpo
+from ingot.post.asynchronous_source import AsynchronousSource
+from ingot.post.policy_optimization import ImportanceConfig
+from ingot.post.processes import Processes
+from ingot.post.samplers.local import LocalTransport
+from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.transport import Transport
+from ingot.post.sampling_config import RlConfig
+from ingot.recipe.load import load_recipe
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import CheckFailed, Interrupted
+from ingot.workspace.files import read_jsonl
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+from tests.post.making import SUMS, checkpoint_of, tiny_model
+from tests.post.samplers.test_dispatcher import Played
+from tests.post.test_rl_source import EvenLast
+from tests.train.parallel.ranks import run_ranks
+from tests.train.parallel.test_launch import start
+
+DEADLINE = 240.0  # a process imports torch first, on a machine that may be busy
+PROMPTS, GROUP = 4, 4
+WIDE = """
+from ingot.envs.environment import Environment
+
+class Numbers(Environment):
+    "So many questions that none comes twice."
+
+    def draw(self, rng):
+        return self.ask(f"{rng.randrange(10**9)}?", "1", thinking=False)
+"""
+
+
+def make_config(**options: Any) -> RlConfig:
+    usual: dict[str, Any] = {"steps": 8, "sequence_length": 64, "tasks": SUMS, "max_new_tokens": 4, "device": "cpu"}
+    usual |= {"prompts_per_step": PROMPTS, "group": GROUP, "precision": "float32", "algorithm": EvenLast()}
+    return RlConfig.model_validate(usual | {"asynchronous": {"staleness": 2}, "optimizer": {"lr": 1e-12}} | options)
+
+
+def test_samples_of_any_age_have_the_ratio_one_while_nothing_is_learnt(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
+) -> None:
+    """With a learning rate of nearly 0 versions count on and weights stay: every token has the trainer's probability."""
+    folder = make_folder("rl")
+    rl.run(make_config(), {"checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "base")}, folder)
+    rows = folder.metrics.read()
+    assert [row["step"] for row in rows] == list(range(8))
+    for row in rows:
+        assert row["ratio_mean"] == pytest.approx(1, abs=1e-4) and row["sampler_divergence"] < 1e-6
+        assert row["correction_mean"] == pytest.approx(1, abs=1e-4), "importance sampling is on, and has nothing to do"
+        assert 0 <= row["staleness"] <= row["staleness_max"] <= 2
+        shares = {age: row[f"staleness/{age}"] for age in range(3)}
+        assert sum(shares.values()) == pytest.approx(1)
+        assert sum(age * share for age, share in shares.items()) == pytest.approx(row["staleness"])
+        assert 0 <= row["learner_idle_share"] <= 1 and row["queue_length"] >= 0
+        assert row["present_share"] <= shares[0] + 1e-6
+    assert rows[0]["present_share"] == 1 and max(row["staleness"] for row in rows) > 0, "sampling went on meanwhile"
+    told = [row for row in rows if "sampler_tokens_per_second" in row]
+    assert all(0 <= row["sampler_idle_share"] <= 1 for row in told)
+    assert max(row["sampler_tokens_per_second"] for row in told) > 0, "a beat may come before the first token"
+
+
+def test_the_options() -> None:
+    """Truncated importance sampling unless something else is said; what cannot be is refused."""
+    assert make_config(algorithm="grpo").algorithm.model_dump()["importance"] == ImportanceConfig().model_dump()
+    mask = {"algorithm": "cispo", "importance": {"mode": "mask", "low": 0.5, "high": 5.0}}
+    assert make_config(algorithm=mask).algorithm.model_dump()["importance"]["mode"] == "mask"
+    assert make_config(algorithm={"algorithm": "grpo", "importance": None}).algorithm.model_dump()["importance"] is None
+    assert make_config(algorithm=Grpo(), asynchronous=None).algorithm.model_dump()["importance"] is None
+    again = RlConfig.model_validate(make_config(algorithm="grpo").model_dump())
+    assert again == make_config(algorithm="grpo")
+    for options, problem in (
+        ({"temperature_end": 0.5}, "several temperatures"),
+        ({"mini_batches": 4}, "drawn during the 4 updates on the one before; give at least 4"),
+    ):
+        with pytest.raises(ValidationError, match=problem):
+            make_config(**options)
+
+
+def test_a_ratio_is_asked_of_present_tokens_only(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    source = AsynchronousSource(tiny_model(tokenizer), make_config(), make_folder("rl"))
+    drifted = {"ratio_mean": 1.3, "sampler_divergence": 0.2, "staleness": 0.8, "staleness/0": 0.5}
+    right = {"present_share": 0.4, "present_ratio_mean": 0.4, "present_divergence": 0.0}
+    assert source.check_ratio(3, drifted | right) == {"present_ratio_mean": 1.0, "present_divergence": 0.0}
+    few = drifted | right | {"present_share": 0.01}
+    assert source.check_ratio(3, few) == {} and "present_ratio_mean" not in few, "no mean of a few tokens is logged"
+    later = {name: value for name, value in (drifted | right).items() if name != "staleness/0"}
+    assert source.check_ratio(3, later | {"present_ratio_mean": 0.5}) == {}, "a later update on the batch"
+    with pytest.raises(CheckFailed, match=r"their mean ratio is 1\.2500"):
+        source.check_ratio(3, drifted | right | {"present_ratio_mean": 0.5})
+
+
+class PlayedSource(AsynchronousSource):
+    """With samplers that the test plays."""
+
+    def make_transport(self, wanted: int) -> Transport:
+        return Played(1)
+
+
+def test_a_stop_while_a_batch_is_taken_loses_nothing(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """Groups that were taken for a batch that never came are in the checkpoint, and come first after it."""
+    folder = make_folder("rl")
+    options: dict[str, Any] = {"group": 2, "exclude_solved": 1.0, "algorithm": Grpo()}
+    source = PlayedSource(tiny_model(tokenizer), make_config(**options), folder, Processes(None, folder.stop))
+    transport = source.transport
+    assert isinstance(transport, Played)
+    source.dispatcher.dispatch()
+    for _ in range(3):  # one fewer than a batch
+        transport.finish(0, 0)
+    folder.stop.request()
+    with pytest.raises(Interrupted):
+        source.draw(0)
+    state = json.loads(json.dumps(source.state()))
+    other = PlayedSource(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
+    other.restore(state)
+    assert [group.number for group in other.dispatcher.finished] == [0, 1, 2]
+    assert sorted(other.dispatcher.again) == list(range(3, 11)) and other.dispatcher.position == 11
+    episodes, _ = other.draw(0)
+    stream = other.dispatcher.stream
+    assert [each.task.id for each in episodes] == [stream[number].id for number in range(4)]
+    stored = [group["number"] for group in other.dispatcher.state()["finished"]]
+    assert stored[:4] == [0, 1, 2, 3], "until they are stamped, too"
+    other.dispatcher.commit()
+    assert not {0, 1, 2, 3} & {group["number"] for group in other.dispatcher.state()["finished"]}
+
+
+def trained_tasks(folder: Path, steps: int) -> list[str]:
+    """The id of every task that was trained on, by the record of all steps."""
+    rows = read_jsonl(folder / "trajectories.jsonl")
+    counts = Counter((row["step"], row["task_id"]) for row in rows)
+    assert set(counts.values()) == {GROUP} and {step for step, _ in counts} == set(range(steps))
+    return [task for _, task in counts]
+
+
+def check_each_once(ids: list[str], stream: TaskStream, capacity: int) -> None:
+    """No task twice; of the stream up to the last one only those are missing that may be under way."""
+    numbers = {stream[number].id: number for number in range(len(ids) + capacity)}
+    assert len(set(ids)) == len(ids) and set(ids) <= set(numbers)
+    assert max(numbers[each] for each in ids) < len(ids) + capacity
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_sampler_that_dies_or_hangs_is_replaced(
+    number: signal.Signals, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
+) -> None:
+    """One of two samplers: its tasks come from others, each once, and the run goes on with both."""
+    (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
+    options = {"staleness": 2, "samplers": 2, "silence_seconds": 5.0}
+    tasks = {"weights": {f"{tmp_path / 'wide.py'}:Numbers": 1.0}}
+    source = AsynchronousSource(
+        tiny_model(tokenizer), make_config(asynchronous=options, tasks=tasks, record_every=1), make_folder("rl")
+    )
+    assert isinstance(source.transport, LocalTransport)
+    lost = 0.0
+    try:
+        source.update(0)
+        victim = source.transport.workers[0]
+        assert victim.process.pid is not None
+        os.kill(victim.process.pid, number)
+        step, deadline = 1, time.monotonic() + DEADLINE
+        while step < 6 or not lost or not source.transport.workers[0].ready:
+            assert time.monotonic() < deadline
+            lost += source.update(step)[1]["lost_samplers"]
+            step += 1
+        assert victim not in source.transport.workers and not victim.process.is_alive()
+        assert lost == 1
+    finally:
+        source.close()
+    stream = source.dispatcher.stream
+    check_each_once(trained_tasks(source.folder.path, step), stream, source.dispatcher.capacity)
+
+
+def run_rank(base: Path, path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The stage in one of several learner processes."""
+    return rl.run(make_config(**options), {"checkpoint": base}, StageFolder(path, seed=1, progress=Progress()))
+
+
+@pytest.mark.slow
+def test_a_learner_of_two_processes(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The model is divided; the samplers, which the first process has, get it whole: ratios are 1, each task comes once."""
+    (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
+    base = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
+    options: dict[str, Any] = {"tasks": {"weights": {f"{tmp_path / 'wide.py'}:Numbers": 1.0}}, "record_every": 1}
+    options |= {"mesh": {"shard": 2}, "algorithm": "grpo", "checkpoints": {"every": 3}}
+    said = run_ranks(2, run_rank, tmp_path / "store", base, tmp_path / "rl", options)
+    assert said[0] == said[1]
+    folder = StageFolder(tmp_path / "rl", seed=1, progress=Progress())
+    rows = folder.metrics.read()
+    assert [row["step"] for row in rows] == list(range(8))
+    assert all(row["ratio_mean"] == pytest.approx(1, abs=1e-4) and row["staleness_max"] <= 2 for row in rows)
+    stream = TaskStream(make_config(**options).tasks, 1, PROMPTS)
+    check_each_once(trained_tasks(folder.path, 8), stream, 2 * PROMPTS)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below one, by /proc."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    own = [int(each) for each in path.read_text(encoding="utf-8").split()] if path.exists() else []
+    return [*own, *(below for each in own for below in descendants(each))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+def test_a_learner_that_is_killed_goes_on(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """`ingot run`, killed after a checkpoint: its sampler ends by itself; the next run trains on every task once."""
+    (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
+    base = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
+    options: dict[str, Any] = {"inputs": {"checkpoint": str(base)}, "sequence_length": 64, "max_new_tokens": 4}
+    options |= {"prompts_per_step": PROMPTS, "group": GROUP, "record_every": 1, "steps": 40, "device": "cpu"}
+    options |= {"tasks": {"weights": {"wide.py:Numbers": 1.0}}, "precision": "float32"}
+    options |= {"asynchronous": {"staleness": 2}, "checkpoints": {"every": 5}}
+    recipe = {"name": "kill", "seed": 1, "stages": {"rl": options}}
+    (tmp_path / "kill.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    command = ("ingot", "run", "kill.yaml", "--runs", "runs")
+    process = start(tmp_path, *command)
+    deadline = time.monotonic() + DEADLINE
+
+    def rows() -> list[str]:
+        return [
+            line for path in tmp_path.glob("runs/kill/rl-*/metrics.jsonl") for line in path.read_text().splitlines()
+        ]
+
+    while len(rows()) < 13:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.02)
+    below = descendants(process.pid)
+    assert below
+    process.kill()
+    process.communicate(timeout=DEADLINE)
+    while any(alive(pid) for pid in below):
+        assert time.monotonic() < deadline, "a sampler outlives its learner"
+        time.sleep(0.02)
+    process = start(tmp_path, *command)
+    out, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, out + errors
+    assert len(rows()) == 40
+    (folder,) = tmp_path.glob("runs/kill/rl-*")
+    (stage,) = load_recipe(tmp_path / "kill.yaml").stages
+    assert isinstance(stage.config, RlConfig)
+    check_each_once(trained_tasks(folder, 40), TaskStream(stage.config.tasks, stage.seed, PROMPTS), 2 * PROMPTS)
