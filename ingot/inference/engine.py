@@ -20,7 +20,6 @@ to one thread. The model is shared, not copied: it is the module that training u
 
 from __future__ import annotations
 
-import math
 import time
 from bisect import bisect_left
 from collections import deque
@@ -34,8 +33,8 @@ from ingot.inference.batch import DecodingBatch
 from ingot.inference.controls import Controls
 from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw
-from ingot.inference.in_flight import InFlight
-from ingot.inference.memory import Memory, size_caches, size_chunk
+from ingot.inference.in_flight import InFlight, check_finite
+from ingot.inference.memory import Memory, check_sizes, size_caches, size_chunk
 from ingot.inference.prefill import read_chunks
 from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import DecodingRows
@@ -44,10 +43,9 @@ from ingot.inference.scoring import Scoring
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats
-from ingot.inference.text import TextStream
 from ingot.inference.weights import Weights, in_precision
 from ingot.model.transformer import Transformer
-from ingot.workspace.errors import CheckFailed, IngotError
+from ingot.workspace.errors import IngotError
 
 SCORING = Sampling()  # of a request that samples nothing
 
@@ -72,19 +70,13 @@ class Engine:
         dtype: torch.dtype | None = None,
         speculate: Speculation | None = None,
     ) -> None:
-        if slots < 1:
-            raise IngotError(f"an engine with {slots} slots", place="engine", fix="give at least one slot")
+        length = model.config.context if length is None else length
+        check_sizes(slots, length, chunk)
         learner = None
         if dtype is not None and dtype != model.embedding.weight.dtype:
             learner, model = model, in_precision(model, dtype)
         self.model = model
-        self.length = model.config.context if length is None else length
-        if self.length < 2:
-            raise IngotError(f"an engine of length {self.length}", place="engine", fix="give a length of 2 or more")
-        if chunk is not None and chunk < 1:
-            raise IngotError(
-                f"an engine that reads {chunk} tokens a step", place="engine", fix="give a chunk of 1 or more"
-            )
+        self.length = length
         self.slots, self.version = slots, 0
         self._vocabulary = model.config.vocabulary_size or 0
         self._device = model.embedding.weight.device
@@ -190,15 +182,7 @@ class Engine:
         if request.limit == 0:
             request.finish = "length"
             return request
-        if sampling.stop_strings:
-            if self.model.tokenizer is None:
-                raise IngotError("stop strings need a tokenizer", place="sampling", fix="set model.tokenizer")
-            request.text = TextStream(self.model.tokenizer, sampling.stop_strings)
-        if sampling.constraint is not None:
-            request.state = sampling.constraint.start()
-            request.allowed = request.state.mask()
-            if not request.can_go_on:
-                raise IngotError("its constraint leaves no token to begin with", place="sampling")
+        request.watch(self.model.tokenizer)
         if deadline is not None:
             request.deadline = time.monotonic() + deadline
             self._timed += 1
@@ -345,7 +329,7 @@ class Engine:
         """They have been read to their end, and there is nothing to decode."""
         for request in requests:
             assert request.scoring is not None
-            self._check_finite([logprob for logprob, _ in request.scoring.result()], self.version)
+            check_finite([logprob for logprob, _ in request.scoring.result()], self.version, self._memory)
             request.finish = "scored"
             self._end(request)
 
@@ -438,7 +422,7 @@ class Engine:
     def _settle(self, flight: InFlight) -> None:
         """Give every request of the step its token."""
         tokens, logprobs = flight.wait()
-        self._check_finite(logprobs, flight.version)
+        check_finite(logprobs, flight.version, self._memory)
         ended, page = [], self._memory.cache_shape.page
         alive = [(row, request) for row, request in enumerate(flight.requests) if request.finish is None]
         for row, request in alive:
@@ -461,7 +445,7 @@ class Engine:
             self._settle(self._launch(batch))
             return
         verified = speculator.verify(batch, drafts, self.version)
-        self._check_finite(verified.wait(), self.version)
+        check_finite(verified.wait(), self.version, self._memory)
         accepted = verified.give()
         self._stats.generated_tokens += sum(accepted)
         speculator.settle(batch, verified, accepted)
@@ -469,15 +453,6 @@ class Engine:
         self._stats.accepted_tokens += sum(accepted) - len(accepted)
         for request in [one for one in batch.requests if one.finish is not None]:
             self._end(request)
-
-    def _check_finite(self, logprobs: Sequence[float], version: int) -> None:
-        if not math.isfinite(sum(logprobs)):
-            self._memory.clean()
-            raise CheckFailed(
-                f"the model's logits are not finite (weights of version {version})",
-                place="engine",
-                fix="the training has diverged: go back to an earlier checkpoint and lower the learning rate",
-            )
 
     # ---- leaving
 
@@ -519,8 +494,6 @@ class Engine:
         for request in reversed(inside):
             if request.finish is None:
                 self._queue(request)
-
-    # ---- checks
 
     def _check(self, prompt: Sequence[int], sampling: Sampling, place: str) -> None:
         check_prompt(prompt, self.length, self._vocabulary, place)

@@ -5,13 +5,16 @@ Shapes: B rows, N likeliest tokens, W bytes of packed bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ingot.inference.draw import Drawn, unpack_kept
+from ingot.inference.memory import Memory
 from ingot.inference.request import Request
+from ingot.workspace.errors import CheckFailed
 
 
 class InFlight:
@@ -45,6 +48,17 @@ class InFlight:
             request.top_logprobs.append(list(zip(ids, logprobs, strict=True)))
         if request.sampling.keep_set and self._kept_BW is not None:
             request.kept.append(unpack_kept(self._kept_BW[row]))
+
+
+def check_finite(logprobs: Sequence[float], version: int, memory: Memory) -> None:
+    """An error where a step's log-probabilities are not finite; what it has written to the caches is gone."""
+    if not math.isfinite(sum(logprobs)):
+        memory.clean()
+        raise CheckFailed(
+            f"the model's logits are not finite (weights of version {version})",
+            place="engine",
+            fix="the training has diverged: go back to an earlier checkpoint and lower the learning rate",
+        )
 
 
 def _to_host(tensor: Tensor) -> Tensor:

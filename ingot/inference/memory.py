@@ -240,6 +240,16 @@ def size_caches(
     return CacheShape(slots=slots + spare + 1, length=length, pages=pages, page=page, piece=piece)
 
 
+def check_sizes(slots: int, length: int, chunk: int | None) -> None:
+    """An error for an engine that could hold nothing."""
+    if slots < 1:
+        raise IngotError(f"an engine with {slots} slots", place="engine", fix="give at least one slot")
+    if length < 2:
+        raise IngotError(f"an engine of length {length}", place="engine", fix="give a length of 2 or more")
+    if chunk is not None and chunk < 1:
+        raise IngotError(f"an engine that reads {chunk} tokens a step", place="engine", fix="give a chunk of 1 or more")
+
+
 def size_chunk(model: Transformer, device: str | None = None) -> int:
     """How many tokens of prompts are read between two steps of decoding, on this type of device or where the model is."""
     if (device or model.embedding.weight.device.type) != "cuda":

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ingot.inference.sampling import ConstraintState, Sampling
+from ingot.inference.text import TextStream
 from ingot.workspace.errors import DataError, IngotError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ingot.inference.scoring import Scoring
-    from ingot.inference.text import TextStream
+    from ingot.tokens.tokenizer import Tokenizer
 
 Finish = Literal["stop", "length", "scored", "cancelled", "deadline", "error"]
 
@@ -95,6 +96,18 @@ class Request:
         assert self.state is not None and self.allowed is not None
         stops = self.sampling.stop_tokens and len(self.tokens) >= self.sampling.min_new_tokens
         return bool(self.allowed.any() or (self.state.complete and stops))
+
+    def watch(self, tokenizer: Tokenizer | None) -> None:
+        """Make ready what watches its text: stop strings and constraint."""
+        if self.sampling.stop_strings:
+            if tokenizer is None:
+                raise IngotError("stop strings need a tokenizer", place="sampling", fix="set model.tokenizer")
+            self.text = TextStream(tokenizer, self.sampling.stop_strings)
+        if self.sampling.constraint is not None:
+            self.state = self.sampling.constraint.start()
+            self.allowed = self.state.mask()
+            if not self.can_go_on:
+                raise IngotError("its constraint leaves no token to begin with", place="sampling")
 
     def take(self, token: int, logprob: float, version: int) -> None:
         """The next token of the text. If the request ends with it, `finish` says why."""

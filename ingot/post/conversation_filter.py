@@ -9,7 +9,7 @@ dropped.jsonl of its folder.
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -28,9 +28,9 @@ class ConversationFilter(Kind, ABC):
 
     filter: str = Field(default="", description="name of the filter, or file.py:Name for one of your own")
 
+    @abstractmethod
     def reason(self, conversation: Conversation) -> str | None:
         """Why the conversation is dropped, in a few words with what was found; None if it stays."""
-        raise NotImplementedError
 
     @property
     def short_name(self) -> str:
@@ -38,4 +38,4 @@ class ConversationFilter(Kind, ABC):
         return self.filter.rpartition(":")[2]
 
 
-FILTERS = Kinds(ConversationFilter, "conversation filter")
+FILTERS = Kinds(ConversationFilter, "conversation filter")  # type: ignore[type-abstract]

@@ -11,6 +11,7 @@ slime by 0.2. Of a tool's result nothing is learnt, and A passes over it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -40,7 +41,7 @@ class Ppo(Clipped):
     def heads(self) -> tuple[str, ...]:
         return ("value",)
 
-    def answer_advantages(self, rewards: list[float | None], group: int) -> list[float]:  # type: ignore[override]
+    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
         return [one or 0.0 for one in rewards]
 
     def advantages(self, samples: Samples) -> Stamped:

@@ -9,6 +9,7 @@ results: what comes after one counts for what was written before it. The mean is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -25,7 +26,7 @@ class ReinforcePp(Clipped):
     discount: float = Field(1.0, gt=0, le=1, description="γ, from one sampled token to the next")
     reference_in: Literal["loss", "reward"] = Field("reward", description="where the divergence stands")
 
-    def answer_advantages(self, rewards: list[float | None], group: int) -> list[float]:  # type: ignore[override]
+    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
         return group_advantages(rewards, group, False) if self.baseline else [one or 0.0 for one in rewards]
 
     def advantages(self, samples: Samples) -> Stamped:

@@ -47,6 +47,10 @@ class CurateFilter(ConversationFilter):
         """What the steps read."""
         return {name: found for step in self.steps for name, found in step.outside().items()}
 
+    def reason(self, conversation: Conversation) -> str | None:
+        """One conversation by itself gives no reason: they are compared, by `dropped`."""
+        return None
+
     def document(self, conversation: Conversation) -> str:
         """What the steps look at."""
         if self.of == "question":
