@@ -2,7 +2,7 @@
 
     loss = mean over answers of ( R − mean(R) − τ log(π(y)/π_old(y)) )² / 2τ
 
-π(y) is the probability of the whole answer. The gradient is −(A − τ log ratio) ∇ log π(y): plain REINFORCE with the group's mean as
+π(y) is the probability of the whole answer. The gradient is −(A − τ log ratio) ∇ log π(y): REINFORCE with the group's mean as
 baseline at the first update on a batch, held back in proportion to how far the policy has moved at the later ones.
 The report does not divide by 2τ; that only sets the scale of the learning rate.
 """
@@ -36,7 +36,9 @@ class KimiK2(GroupRelative):
 
     tau: float = Field(0.1, gt=0, description="τ: how firmly the policy is held to where the batch's updates began")
     ratio: Literal["token", "product", "mean"] = Field("product", description="of a token, or of its sequence")
-    aggregation: Literal["token", "sequence", "group", "constant"] = Field("sequence", description="what the mean is over")
+    aggregation: Literal["token", "sequence", "group", "constant"] = Field(
+        "sequence", description="what the mean is over"
+    )
 
     def surrogate(self) -> Surrogate:
         return SquaredError(self.tau)

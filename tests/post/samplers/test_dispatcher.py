@@ -158,7 +158,7 @@ def test_beats_are_added_up() -> None:
 
 
 def test_episodes_come_back_from_json() -> None:
-    """All that a verifier or an algorithm may read: tool calls, rewards by turn, several segments, failures, messages of nodes."""
+    """All that a verifier or an algorithm may read: tool calls, rewards by turn, several segments, failures, nodes' messages."""
     task = TaskStream(SUMS, 1, BATCH)[0]
     messages = [Message("assistant", "a", "b", [ToolCall("f", {"x": [1]})], ["odd"]), Message("tool", "c")]
     nodes = [
