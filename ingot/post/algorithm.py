@@ -71,6 +71,8 @@ class Samples:
     """The most tokens of a turn."""
     graded: Callable[[], list[list[Graded]]] = list
     """What the teacher says of every episode: of each sampled token, or of runs of them if its tokenizer is another."""
+    spurious: bool = False
+    """Whether coin flips stand in for the rewards."""
 
 
 Stamped = tuple[list[list[float]], dict[str, float]]

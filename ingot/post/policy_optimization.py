@@ -15,7 +15,14 @@ from pydantic import Field
 
 from ingot.envs.episode import Episode
 from ingot.post.algorithm import RlAlgorithm, Samples, Stamped
-from ingot.post.reward_shaping import LengthRewardConfig, OverlongConfig, TokenBudgetConfig, shape, truncated
+from ingot.post.reward_shaping import (
+    LengthRewardConfig,
+    OverlongConfig,
+    TokenBudgetConfig,
+    coin_flips,
+    shape,
+    truncated,
+)
 from ingot.workspace.config import Config
 
 if TYPE_CHECKING:
@@ -99,10 +106,11 @@ class PolicyOptimization(RlAlgorithm):
         return max(episode.score.reward, self.format_reward * episode.score.format_ok)
 
     def rewards(self, samples: Samples) -> list[float | None]:
-        """The shaped reward of every answer, without the divergence; None where the environment failed."""
+        """The shaped reward of every answer, without the divergence, or a coin; None where the environment failed."""
         plain = [None if each.failed else self.reward(each) for each in samples.episodes]
         options = self.overlong, self.length_reward, self.token_budget
-        return shape(plain, samples.episodes, samples.group, samples.limit, *options)
+        shaped = shape(plain, samples.episodes, samples.group, samples.limit, *options)
+        return coin_flips(shaped, samples.episodes) if samples.spurious else shaped
 
     @abstractmethod
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:

@@ -5,11 +5,18 @@
                     (Kimi k1.5, arXiv 2501.12599); its weight is one for thinking and one for direct answers
     token budget    an answer longer than the budget of its kind of task earns −penalty instead (Kimi K2, arXiv 2507.20534)
 
+As a negative control coins may stand in for all of it (arXiv 2506.10947, where random rewards raised some models' scores):
+
+    coin flips      the batch's highest reward with chance p, else its lowest; p = (mean − lowest) / (highest − lowest), so that
+                    the expected mean is the batch's own, and nothing depends on an answer
+
 A task's groups are filtered (dynamic sampling) by rewards without these.
 """
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections.abc import Sequence
 
 from pydantic import Field
@@ -94,3 +101,16 @@ def shape(
             if budget is not None and budget.exceeded(episodes[place]):
                 shaped[place] = -budget.penalty
     return shaped
+
+
+def coin_flips(rewards: Sequence[float | None], episodes: Sequence[Episode]) -> list[float | None]:
+    """A coin for every reward, seeded by its task and its place in the batch; None stays."""
+    known = [reward for reward in rewards if reward is not None]
+    if not known or min(known) == max(known):
+        return list(rewards)
+    low, high = min(known), max(known)
+    chance = (statistics.fmean(known) - low) / (high - low)
+    coins = [random.Random(f"spurious/{each.task.id}/{place}").random() for place, each in enumerate(episodes)]
+    return [
+        None if reward is None else high if coin < chance else low for reward, coin in zip(rewards, coins, strict=True)
+    ]

@@ -39,7 +39,8 @@ class Rl(PostStage[RlConfig]):
         return [*super().terms(), *kept]
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
-        return dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))
+        told = {} if self.config.spurious is None else {"spurious": self.config.spurious}
+        return told | dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))
 
 
 def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:

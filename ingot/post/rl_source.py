@@ -34,6 +34,7 @@ from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.post.staleness import count_ages, staleness_metrics
+from ingot.post.stamping import Rows
 from ingot.post.trajectories import describe
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
@@ -60,6 +61,7 @@ class RlSource(SampledSource):
         super().__init__(model, config, folder, processes, whole, judge=judge)
         self.options = config
         self.rl: RlAlgorithm = config.algorithm
+        self.spurious = config.spurious is not None
         self.saved = RlState(folder.path / "rl_state", processes)
         self.held: HeldBatch | None = None
         self.next_step = 0
@@ -141,6 +143,10 @@ class RlSource(SampledSource):
             if len(found) >= count:
                 break
         return [*found, *passed][:count]
+
+    def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
+        streams, metrics = super().streams(episodes)
+        return streams, metrics | ({"spurious": 1.0} if self.spurious else {})
 
     def _differ(self, group: Sequence[Episode]) -> bool:
         """Whether the answers to a task earn something different, before any penalty of length."""

@@ -71,6 +71,8 @@ class SampledSource(Source):
     is a copy of `whole` where the algorithm wants a reference. `judge` may change what episodes earn (reward_model.py).
     """
 
+    spurious = False  # whether coin flips stand in for the rewards (rl_source.py)
+
     def __init__(
         self,
         model: Transformer,
@@ -186,6 +188,7 @@ class SampledSource(Source):
             values=lambda: self.values(episodes),
             limit=self.limit,
             graded=lambda: self.graded(episodes),
+            spurious=self.spurious,
         )
         streams, metrics = self.algorithm.streams(samples)
         if old is not None:

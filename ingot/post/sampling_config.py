@@ -108,6 +108,11 @@ class RlConfig(SamplingConfig):
     algorithm: Annotated[RlAlgorithm, RL] = Field(  # type: ignore[assignment]  # read by its name
         "grpo", description="what is learnt from the samples"
     )
+    spurious: Literal["random"] | None = Field(
+        None,
+        description="negative control: coin flips with the batch's mean stand in for the rewards, so that a score which still "
+        "rises does not come from them; null: the rewards of the tasks",
+    )
     mini_batches: int = Field(
         1,
         gt=0,
@@ -182,6 +187,15 @@ class RlConfig(SamplingConfig):
         if "importance" not in self.algorithm.model_fields_set and isinstance(self.algorithm, PolicyOptimization):
             corrected = self.algorithm.model_copy(update={"importance": ImportanceConfig()})
             self.__dict__["algorithm"] = corrected  # frozen, but it is still being made
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_spurious(self) -> RlConfig:
+        if self.spurious is not None and not isinstance(self.algorithm, PolicyOptimization):
+            raise ValueError(
+                f"spurious: {self.algorithm.algorithm} takes its rewards itself; derive it from PolicyOptimization "
+                "(ingot/post/policy_optimization.py)"
+            )
         return self
 
     @model_validator(mode="after")

@@ -90,7 +90,10 @@ Event = Ready | Taken | Beat | Finished | Failed | Lost
 def to_plain(episode: Episode) -> dict[str, Any]:
     """An episode without its task and state."""
     return {
-        "segments": [[dict(vars(node)) for node in segment.nodes] for segment in episode.segments],
+        "segments": [
+            [{**vars(node), "messages": [asdict(each) for each in node.messages]} for node in segment.nodes]
+            for segment in episode.segments
+        ],
         "messages": [asdict(message) for message in episode.messages],
         "score": {**vars(episode.score), "detail": dict(episode.score.detail), "rewards": dict(episode.score.rewards)},
         "ended": episode.ended,
@@ -100,9 +103,13 @@ def to_plain(episode: Episode) -> dict[str, Any]:
 
 def from_plain(plain: Mapping[str, Any], task: Task) -> Episode:
     """The inverse of `to_plain`."""
-    messages = [
-        Message(**{**each, "tool_calls": [ToolCall(**call) for call in each["tool_calls"]]})
-        for each in plain["messages"]
+    segments = [
+        Segment([Node(**{**node, "messages": tuple(map(_message, node["messages"]))}) for node in nodes])
+        for nodes in plain["segments"]
     ]
-    segments = [Segment([Node(**node) for node in nodes]) for nodes in plain["segments"]]
+    messages = [_message(each) for each in plain["messages"]]
     return Episode(task, segments, messages, Score(**plain["score"]), plain["ended"], dict(plain["seconds"]))
+
+
+def _message(plain: Mapping[str, Any]) -> Message:
+    return Message(**{**plain, "tool_calls": [ToolCall(**call) for call in plain["tool_calls"]]})

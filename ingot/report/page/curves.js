@@ -31,6 +31,7 @@ const METRICS = {
   cross_entropy: "Cross-entropy, nats per token",
   loss_deviations: "Loss, deviations above usual",
   gradient_norm_deviations: "Gradient norm, deviations above usual",
+  spurious: "Spurious rewards: 1 where coin flips stand in for them",
   mixed_groups: "Groups of mixed reward, share",
   noise_scale: "Noise scale, tokens",
   sampler_divergence: "Sampler divergence (KL)",
