@@ -64,7 +64,9 @@ def groups_of(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
 def _group(group: list[Rollout]) -> dict[str, Any]:
     """What the answers have in common, once; and the answers."""
     first, shown = group[0], group[:ANSWERS_PER_GROUP]
-    shared = len({tuple(each.nodes[0].pieces) if each.nodes and not each.nodes[0].sampled else () for each in shown}) == 1
+    shared = (
+        len({tuple(each.nodes[0].pieces) if each.nodes and not each.nodes[0].sampled else () for each in shown}) == 1
+    )
     given = first.nodes[0] if shared and first.nodes and not first.nodes[0].sampled else None
     return {
         "task": first.task_id,

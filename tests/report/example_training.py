@@ -122,7 +122,14 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                 ]
                 last = ["<think>", "The", " tool", " says", "\n", *said, ".", "</think>", *said, "<|im_end|>"]
                 if step == 44 and group == 0:
-                    last[1:1] = ["</script>", "<script>document.title='owned'</script>", "</textarea>", "🧪", "", "\u2028"]
+                    last[1:1] = [
+                        "</script>",
+                        "<script>document.title='owned'</script>",
+                        "</textarea>",
+                        "🧪",
+                        "",
+                        "\u2028",
+                    ]
 
                 def node(role: str, pieces: list[str], sampled: bool, advantage: float) -> dict[str, Any]:
                     logprobs = [-abs(rng.gauss(0, 0.7)) if sampled else None for _ in pieces]

@@ -98,7 +98,12 @@ def test_a_trace_that_the_template_opened() -> None:
 def test_ratio_and_age_against_their_definition() -> None:
     old, sampled, versions = [-1.0, -2.0, -3.0, None], [-1.25, -2.0, -float("inf"), None], [7, 5, 4, None]
     node = RolloutNode(
-        pieces=list("abcd"), sampled=True, logprobs=sampled, old_logprobs=old, versions=versions, entropies=[0.12345] * 4
+        pieces=list("abcd"),
+        sampled=True,
+        logprobs=sampled,
+        old_logprobs=old,
+        versions=versions,
+        entropies=[0.12345] * 4,
     )
     (group,) = rollouts_by_step([Rollout(step=7, nodes=[node])])[0]["groups"]
     (shown,) = group["answers"][0]["nodes"]
