@@ -63,6 +63,7 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
     of rl that drew a token are up to two updates old; in distill all are new.
     """
     rows = []
+    oldest = 3 if stage == "rl" else 1
     more = random.Random(7)  # for what was added later: the rest of the example stays as it is
     for step in range(0, 48, 4):
         for group in range(3):
@@ -131,7 +132,9 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                         "\u2028",
                     ]
 
-                def node(role: str, pieces: list[str], sampled: bool, advantage: float) -> dict[str, Any]:
+                def node(
+                    role: str, pieces: list[str], sampled: bool, advantage: float, now: int = step
+                ) -> dict[str, Any]:
                     logprobs = [-abs(rng.gauss(0, 0.7)) if sampled else None for _ in pieces]
                     each = [advantage + (rng.gauss(0, 0.4) if stage == "distill" else 0.0) for _ in pieces]
                     return {
@@ -142,10 +145,7 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                         "logprobs": logprobs,
                         "old_logprobs": [None if known is None else known + more.gauss(0, 0.05) for known in logprobs],
                         "entropies": [more.expovariate(2) if sampled else None for _ in pieces],
-                        "versions": [
-                            (step - min(step, more.randrange(3)) if stage == "rl" else step) if sampled else None
-                            for _ in pieces
-                        ],
+                        "versions": [now - min(now, more.randrange(oldest)) if sampled else None for _ in pieces],
                     }
 
                 rows.append(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def test_answers_of_a_group_stand_side_by_side(opened: Any, rows: Rows) -> None:
         assert f"{number + 1} · {group[0]['kind']} {right} of 4 right" == " ".join(item.inner_text().split())
         boxes = [each.bounding_box() for each in section.locator(".attempt").all()]
         assert len({round(box["y"]) for box in boxes}) == 1, "in one row"
-        assert all(one["x"] + one["width"] <= other["x"] + 1 for one, other in zip(boxes, boxes[1:], strict=False))
+        assert all(one["x"] + one["width"] <= other["x"] + 1 for one, other in pairwise(boxes))
         prompt = section.locator(".given-prompt .token").evaluate_all("all => all.map(one => one.textContent)")
         assert [piece.replace("↵", "") for piece in prompt] == group[0]["nodes"][0]["pieces"]
         for attempt, row in zip(section.locator(".attempt").all(), group, strict=True):
@@ -103,7 +105,7 @@ def test_colours_are_the_numbers(open_page: Open, report_page: Path, rows: Rows,
     def ratios(each: dict[str, Any]) -> list[float]:
         return [old - new for old, new in zip(sampled(each, "old_logprobs"), sampled(each, "logprobs"), strict=True)]
 
-    expected = {
+    expected: dict[str, Callable[[dict[str, Any]], list[float]]] = {
         "advantage": lambda each: sampled(each, "advantages"),
         "log-ratio": ratios,
         "log-probability": lambda each: sampled(each, "logprobs"),
@@ -118,8 +120,8 @@ def test_colours_are_the_numbers(open_page: Open, report_page: Path, rows: Rows,
         assert shares(tokens) == pytest.approx([min(1, abs(v) / largest) * 0.6 for v in values(row)], abs=0.006)
         legend = section.locator(".key").inner_text().replace("\n", " ")
         assert f"{float(f'{largest:.3g}'):g}" in legend and "not sampled" in legend
-        strongest = max(range(len(values(row))), key=lambda place, row=row, values=values: abs(values(row)[place]))
-        hues.add(tokens.evaluate_all(OPACITY)[strongest].split("/")[0])
+        sizes = [abs(value) for value in values(row)]
+        hues.add(tokens.evaluate_all(OPACITY)[sizes.index(max(sizes))].split("/")[0])
     assert len(hues) == 5, "each quantity has a colour of its own"
     assert section.locator(".token.given").first.evaluate("one => one.style.backgroundColor") == ""
 
