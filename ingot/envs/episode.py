@@ -40,6 +40,7 @@ class Score:
 
 
 UNSCORED = Score(0.0, False, False)
+NO_COLUMNS: Mapping[str, Sequence[float]] = {}
 
 
 @dataclass(frozen=True)
@@ -167,24 +168,30 @@ class Episode:
         return "".join(tokenizer.decode(node.tokens) for node in self.nodes[1:])
 
     def to_record(
-        self, step: int, tokenizer: Tokenizer, advantages: Sequence[float | None] | None = None
+        self,
+        step: int,
+        tokenizer: Tokenizer,
+        advantages: Sequence[float | None] | None = None,
+        columns: Mapping[str, Sequence[float]] = NO_COLUMNS,
     ) -> dict[str, Any]:
-        """A row of trajectories.jsonl. `advantages` is aligned with `tokens()`; given tokens are shown without one."""
-        if advantages is not None and len(advantages) != self.length:
-            raise ValueError(f"{len(advantages)} advantages for {self.length} tokens")
+        """A row of trajectories.jsonl. `advantages` and further `columns` are aligned with `tokens()`; given tokens get none."""
+        rows = columns if advantages is None else {"advantages": advantages, **columns}
+        for name, row in rows.items():
+            if len(row) != self.length:
+                raise ValueError(f"{len(row)} {name} for {self.length} tokens")
         nodes, start = [], 0
         for node in self.nodes:
             end = start + len(node.tokens)
-            shown = (
-                list(advantages[start:end]) if advantages is not None and node.sampled else [None] * len(node.tokens)
-            )
+            nothing = [None] * len(node.tokens)
+            own = {"logprobs": list(node.logprobs), "versions": list(node.versions)}
+            own |= {name: list(row[start:end]) for name, row in rows.items()}
             nodes.append(
                 {
                     "role": node.role,
                     "pieces": [tokenizer.piece(token) for token in node.tokens],
                     "sampled": node.sampled,
-                    "advantages": shown,
-                    "logprobs": list(node.logprobs) if node.sampled else [None] * len(node.tokens),
+                    "advantages": nothing,
+                    **(own if node.sampled else dict.fromkeys(own, nothing)),
                 }
             )
             start = end

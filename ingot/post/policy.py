@@ -17,7 +17,7 @@ from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
 from ingot.train.logprobs import score
-from ingot.train.terms import NOTHING_MORE, Scored, Wants
+from ingot.train.terms import NOTHING_MORE, Distributions, Scored, Wants
 from ingot.workspace.errors import ArtifactError
 
 ROWS = 16
@@ -53,14 +53,44 @@ def sequence_logprobs(
     computed again.
     """
 
-    def numbers(scored: Scored) -> Tensor:
-        return scored.logprobs
-
     def score_run(run: slice, between: Between) -> list[list[float]]:
         parts = countable(sequences[run])
-        return [row for part in parts for row in _scored(model, part, capacity, numbers, between, temperature)]
+        return [row for part in parts for row in _scored(model, part, capacity, [_logprobs], between, temperature)[0]]
 
     return processes.share(len(sequences), score_run, saved)
+
+
+def logprobs_and_entropies(
+    model: Transformer,
+    sequences: Sequence[TokenSequence],
+    capacity: int,
+    temperature: float = 1.0,
+    processes: Processes = ALONE,
+) -> tuple[list[list[float]], list[list[float]]]:
+    """`sequence_logprobs`, and from the same pass −Σ_v p_v log p_v of the distribution that each token was drawn from."""
+    wants = Wants(measures=(_entropy,))
+
+    def entropies(scored: Scored) -> Tensor:
+        return scored.measured["entropy"]
+
+    def score_run(run: slice, between: Between) -> list[tuple[list[float], list[float]]]:
+        made: list[tuple[list[float], list[float]]] = []
+        for part in countable(sequences[run]):
+            columns = _scored(model, part, capacity, [_logprobs, entropies], between, temperature, wants)
+            made += zip(*columns, strict=True)
+        return made
+
+    rows = processes.share(len(sequences), score_run)
+    return [logprobs for logprobs, _ in rows], [entropy for _, entropy in rows]
+
+
+def _logprobs(scored: Scored) -> Tensor:
+    return scored.logprobs
+
+
+def _entropy(tokens: Distributions) -> dict[str, Tensor]:
+    logprobs = tokens.logits.log_softmax(dim=-1)
+    return {"entropy": -(logprobs.exp() * logprobs).nan_to_num(nan=0.0).sum(dim=-1)}  # 0 · log 0 = 0
 
 
 def head_values(
@@ -78,7 +108,7 @@ def head_values(
 
     def score_run(run: slice, between: Between) -> list[list[float]]:
         parts = countable(sequences[run])
-        return [row for part in parts for row in _scored(model, part, capacity, numbers, between, wants=wants)]
+        return [row for part in parts for row in _scored(model, part, capacity, [numbers], between, wants=wants)[0]]
 
     return processes.share(len(sequences), score_run)
 
@@ -101,13 +131,15 @@ def _scored(
     model: Transformer,
     sequences: Sequence[TokenSequence],
     capacity: int,
-    numbers: Callable[[Scored], Tensor],
+    numbers: Sequence[Callable[[Scored], Tensor]],
     between: Between,
     temperature: float = 1.0,
     wants: Wants = NOTHING_MORE,
-) -> list[list[float]]:
-    """Every token is stamped with its index among all tokens, so that its number is found in whatever row it was scored."""
-    result = [[0.0] * len(sequence.tokens) for sequence in sequences]
+) -> list[list[list[float]]]:
+    """Each of the `numbers` for every token of every sequence.
+
+    A token is stamped with its index among all tokens, so that its number is found in whatever row it was scored.
+    """
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
     for sequence in sequences:
         starts.append(total)
@@ -116,11 +148,12 @@ def _scored(
         TokenSequence(sequence.tokens, {"place": [float(start + i) for i in range(len(sequence.tokens))]})
         for sequence, start in zip(sequences, starts, strict=True)
     ]
-    values = torch.zeros(total, dtype=torch.float32)
+    values = [torch.zeros(total, dtype=torch.float32) for _ in numbers]
     for batch in split_rows(make_batch(numbered, capacity), ROWS):
         between()
         scored = score(model, batch.to(model.embedding.weight.device), temperature, wants=wants)
-        values[scored.streams["place"].long().cpu()] = numbers(scored).float().cpu()
-    for row, start in zip(result, starts, strict=True):
-        row[1:] = values[start + 1 : start + len(row)].tolist()
-    return result
+        places = scored.streams["place"].long().cpu()
+        for column, number in zip(values, numbers, strict=True):
+            column[places] = number(scored).float().cpu()
+    spans = [(start, start + len(sequence.tokens)) for sequence, start in zip(sequences, starts, strict=True)]
+    return [[[0.0, *column[start + 1 : end].tolist()][: end - start] for start, end in spans] for column in values]

@@ -33,13 +33,13 @@ from ingot.model.transformer import VALUE_HEAD, Transformer
 from ingot.post.algorithm import Graded, SampledAlgorithm, Samples
 from ingot.post.barrier import Between
 from ingot.post.conversations import pack_groups
-from ingot.post.policy import chat_format, head_values, sequence_logprobs
+from ingot.post.policy import chat_format, head_values, logprobs_and_entropies, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.post.reward_model import Judge
 from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import DistillConfig, RlConfig
 from ingot.post.stamping import Rows, training_sequences
-from ingot.post.trajectories import Trajectories, describe
+from ingot.post.trajectories import RECORDED, Trajectories, describe
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
@@ -126,7 +126,10 @@ class SampledSource(Source):
         _check_room(episodes, self.config.sequence_length)
         streams, found = self.streams(episodes)
         if -step % self.config.record_every < self.config.updates_per_batch:
-            self.processes.once(lambda: self.trajectories.record(step, episodes, streams["advantage"]))
+            columns = self.recorded_columns(episodes[:RECORDED])
+            self.processes.once(
+                lambda: self.trajectories.record(step, episodes, streams["advantage"], self.group, columns)
+            )
         sequences = training_sequences(episodes, streams, self.group, self.algorithm)
         return Collected(episodes, sequences, metrics | found)
 
@@ -223,6 +226,13 @@ class SampledSource(Source):
         """The log-probability of every token by the policy as it is, in the trainer's precision."""
         with precision_context(self.device, self.dtype):
             return self.logprobs_by(self.whole, episodes)
+
+    def recorded_columns(self, episodes: Sequence[Episode]) -> dict[str, Rows]:
+        """What is recorded of every token beside what sampling and stamping know."""
+        options = self.config.sequence_length, self.sampling_temperature, self.processes
+        with precision_context(self.device, self.dtype):
+            logprobs, entropies = logprobs_and_entropies(self.whole, plain_sequences(episodes), *options)
+        return {"old_logprobs": by_episode(episodes, logprobs), "entropies": by_episode(episodes, entropies)}
 
     def logprobs_by(self, model: Transformer, episodes: Sequence[Episode]) -> Rows:
         """The log-probability of every token of every episode by a whole model."""

@@ -1,9 +1,18 @@
-"""What a stage that samples tells of its samples: trajectories.jsonl, and averages for the metrics."""
+"""What a stage that samples tells of its samples: trajectories.jsonl, and averages for the metrics.
+
+A row is an episode (`Episode.to_record`). `group` counts the tasks of its step, `group_size` the answers to each. By token:
+
+    logprobs        log μ: by the sampler, when it drew the token
+    old_logprobs    log π_old: by the policy when training on the step's samples begins, in the trainer's precision
+    entropies       of π_old where the token was drawn, in nats
+    versions        of the weights that drew the token; `step` minus it is its age
+    advantages      what the algorithm stamped
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,10 +31,23 @@ class Trajectories:
         self.path, self.tokenizer = path, tokenizer
         self._begun = False  # whether this process has written a record yet
 
-    def record(self, step: int, episodes: Sequence[Episode], advantages: Sequence[Sequence[float]]) -> None:
-        """Append a step's record. The first one of a process replaces those of steps that run again after a resume."""
-        rows = zip(episodes[:RECORDED], advantages, strict=False)
-        made = [json.dumps(each.to_record(step, self.tokenizer, row), ensure_ascii=False) for each, row in rows]
+    def record(
+        self,
+        step: int,
+        episodes: Sequence[Episode],
+        advantages: Sequence[Sequence[float]],
+        group: int,
+        columns: Mapping[str, Sequence[Sequence[float]]],
+    ) -> None:
+        """Append a step's record: of the first episodes, with further `columns`, which have a row for each of these.
+
+        The first record of a process replaces those of steps that run again after a resume.
+        """
+        made = []
+        for place, (episode, advantage) in enumerate(zip(episodes[:RECORDED], advantages, strict=False)):
+            rounded = {name: [float(f"{value:.6g}") for value in rows[place]] for name, rows in columns.items()}
+            row = episode.to_record(step, self.tokenizer, advantage, rounded)
+            made.append(json.dumps(row | {"group": place // group, "group_size": group}, ensure_ascii=False))
         if not self._begun:
             write_text(self.path, "".join(f"{line}\n" for line in [*_lines_before(self.path, step), *made]))
         else:

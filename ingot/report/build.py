@@ -12,7 +12,8 @@ from ingot.report.histories import compute, histories
 from ingot.report.inline import inline
 from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
-from ingot.report.select import curation, generations_by_task, rollouts_by_step
+from ingot.report.rollouts import rollouts_by_step
+from ingot.report.select import curation, generations_by_task
 from ingot.workspace.files import write_text
 
 STYLES = ("report/page/base.css", "report/page/report.css")
@@ -33,6 +34,9 @@ SCRIPTS = (
     "funnel.js",
     "curves.js",
     "generations.js",
+    "rollout_colours.js",
+    "rollout_tokens.js",
+    "rollout_group.js",
     "rollouts.js",
     "stages.js",
     "main.js",
@@ -73,7 +77,12 @@ def contents(run: RunRecord) -> dict[str, Any]:
         "curves": [{"stage": s.name, "metrics": curves(s.metrics)} for s in run.stages if s.metrics],
         "generations": generations_by_task(found),
         "rollouts": [
-            {"stage": stage.name, "total": len(stage.rollouts), "steps": rollouts_by_step(stage.rollouts)}
+            {
+                "stage": stage.name,
+                "total": len(stage.rollouts),
+                "total_steps": len({rollout.step for rollout in stage.rollouts}),
+                "steps": rollouts_by_step(stage.rollouts),
+            }
             for stage in run.stages
             if stage.rollouts
         ],

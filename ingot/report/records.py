@@ -140,15 +140,18 @@ class Generation(Record):
 
 
 class RolloutNode(Record):
-    """One message of a rollout: its tokens, and for sampled ones their log-probabilities and advantages."""
+    """One message of a rollout: its tokens, and for sampled ones the numbers of post/trajectories.py."""
 
     role: str = ""
     pieces: list[str] = Field(default_factory=list)
     sampled: bool = False
     advantages: list[float | None] = Field(default_factory=list)
     logprobs: list[float | None] = Field(default_factory=list)
+    old_logprobs: list[float | None] = Field(default_factory=list)
+    entropies: list[float | None] = Field(default_factory=list)
+    versions: list[int | None] = Field(default_factory=list)
 
-    @field_validator("advantages", "logprobs", mode="before")
+    @field_validator("advantages", "logprobs", "old_logprobs", "entropies", "versions", mode="before")
     @classmethod
     def _none_is_empty(cls, value: Any) -> Any:
         return [] if value is None else value
@@ -167,6 +170,8 @@ class Rollout(Record):
     format_ok: bool | None = None
     ended: str = ""
     error: str | None = None
+    group: int | None = None
+    group_size: int | None = None
     nodes: list[RolloutNode] = Field(default_factory=list)
 
     @field_validator("task_id", mode="before")

@@ -1,24 +1,20 @@
 """Chooses a bounded number of samples for the page, without bias.
 
-The choice depends only on a sample's position in its file and its group (reason of a removal, kind of a task, step of a
-rollout), never on whether an answer was right. The rest is counted, so that the page can say "24 of 310".
+The choice depends only on a sample's position in its file and its group (reason of a removal, kind of a task), never on whether
+an answer was right. The rest is counted, so that the page can say "24 of 310".
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from ingot.data.read.problem import ORDINARY
-from ingot.report.curves import significant
 from ingot.report.records import (
     ReadProblem,
     RemovedDocument,
     RewrittenDocument,
-    Rollout,
-    RolloutNode,
     StageRecord,
 )
 
@@ -30,9 +26,6 @@ TEXT_LIMIT = 2000
 TASKS = 40
 ANSWERS_PER_TASK = 4
 ANSWER_LIMIT = 1600
-ROLLOUT_STEPS = 12
-ROLLOUTS_PER_STEP = 8
-ROLLOUT_TOKENS = 400
 
 Item = TypeVar("Item")
 
@@ -150,52 +143,3 @@ def generations_by_task(evaluations: list[tuple[str, StageRecord]]) -> dict[str,
     chosen = round_robin(ranked, lambda task: str(task["kind"]), TASKS)
     stages = [checkpoint for checkpoint, stage in evaluations if stage.generations]
     return {"stages": stages, "tasks": chosen, "total": len(tasks)}
-
-
-def rollouts_by_step(rollouts: list[Rollout]) -> list[dict[str, Any]]:
-    """Rollouts of some steps from the first to the last, each with the number that the file has of that step."""
-    steps: dict[int, list[Rollout]] = {}
-    for rollout in rollouts:
-        steps.setdefault(rollout.step, []).append(rollout)
-    return [
-        {
-            "step": step,
-            "total": len(steps[step]),
-            "rollouts": [_rollout(rollout) for rollout in steps[step][:ROLLOUTS_PER_STEP]],
-        }
-        for step in spread(sorted(steps), ROLLOUT_STEPS)
-    ]
-
-
-def _rollout(rollout: Rollout) -> dict[str, Any]:
-    left, nodes = ROLLOUT_TOKENS, []
-    for node in rollout.nodes:
-        nodes.append(_node(node, left))
-        left -= len(nodes[-1]["pieces"])
-    return {
-        "task": rollout.task_id,
-        "kind": rollout.kind,
-        "prompt": clip(rollout.prompt, ANSWER_LIMIT),
-        "reward": rollout.reward,
-        "correct": rollout.correct,
-        "format_ok": rollout.format_ok,
-        "error": rollout.error,
-        "cut": sum(len(node.pieces) for node in rollout.nodes) - (ROLLOUT_TOKENS - left),
-        "nodes": [node for node in nodes if node["pieces"]],
-    }
-
-
-def _node(node: RolloutNode, left: int) -> dict[str, Any]:
-    pieces = [clip(piece, 200) for piece in node.pieces[: max(left, 0)]]
-    shown: dict[str, Any] = {"role": node.role, "sampled": node.sampled, "pieces": pieces}
-    for name, values in (("advantages", node.advantages), ("logprobs", node.logprobs)):
-        column = [_number(value) for value in values[: len(pieces)]]
-        column += [None] * (len(pieces) - len(column))
-        if any(value is not None for value in column):
-            # In plain GRPO all tokens of a rollout share one advantage: one number instead of hundreds.
-            shown[name] = column[0] if len(set(column)) == 1 else column
-    return shown
-
-
-def _number(value: float | None) -> float | None:
-    return significant(value, 4) if value is not None and math.isfinite(value) else None

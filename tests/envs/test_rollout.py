@@ -250,7 +250,13 @@ def test_record() -> None:
         expected = 0.25 if node["sampled"] else None
         assert node["advantages"] == [expected] * len(node["pieces"])
         assert node["logprobs"] == [-0.5 if node["sampled"] else None] * len(node["pieces"])
+        assert node["versions"] == [3 if node["sampled"] else None] * len(node["pieces"])
     assert episode.to_record(0, CHAT.tokenizer)["nodes"][1]["advantages"][0] is None
+    counted = episode.to_record(0, CHAT.tokenizer, columns={"places": list(range(episode.length))})["nodes"]
+    places = [place for node in counted for place in node["places"]]
+    assert places == [place if one else None for place, one in enumerate(episode.sampled())]
+    with pytest.raises(ValueError, match="2 places"):
+        episode.to_record(0, CHAT.tokenizer, columns={"places": [0.0, 1.0]})
     with pytest.raises(ValueError, match="3 advantages"):
         episode.to_record(0, CHAT.tokenizer, [1.0, 2.0, 3.0])
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of finished sequences against transformers, one unpadded sequence at a time."""
+"""Log-probabilities and entropies of finished sequences against transformers, one unpadded sequence at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ingot.post import policy
-from ingot.post.policy import chat_format, sequence_logprobs
+from ingot.post.policy import chat_format, logprobs_and_entropies, sequence_logprobs
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
@@ -26,13 +26,17 @@ def test_sequence_logprobs_equal_transformers(
     lengths = [2, 41, 3, *range(5, 41), *[30] * 12]
     sequences = [TokenSequence(random_tokens(length, tokenizer.vocabulary_size, generator)) for length in lengths]
     result = sequence_logprobs(model, sequences, 40, temperature)
-    for sequence, values in zip(sequences, result, strict=True):
+    both, entropies = logprobs_and_entropies(model, sequences, 40, temperature)
+    assert both == result
+    for sequence, values, entropy in zip(sequences, result, entropies, strict=True):
         ids = torch.tensor([sequence.tokens])
         with torch.no_grad():
             table = (peer(ids).logits[0, :-1].double() / temperature).log_softmax(-1)
         expected = table.gather(-1, ids[0, 1:, None])[:, 0].tolist()
         assert values[0] == 0
         assert values[1:] == pytest.approx(expected, abs=1e-5)
+        assert entropy[0] == 0
+        assert entropy[1:] == pytest.approx(torch.distributions.Categorical(logits=table).entropy().tolist(), abs=1e-5)
 
 
 def test_a_model_without_tokenizer_is_refused(tokenizer: Tokenizer) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -203,6 +204,15 @@ def test_recorded_episodes(tokenizer: Tokenizer, make_folder: Callable[[str], St
         for node in row["nodes"]:
             assert len(node["pieces"]) == len(node["advantages"]) == len(node["logprobs"])
             assert all((value is not None) == node["sampled"] for value in node["advantages"])
+            if node["sampled"]:  # the sampler's weights are the trainer's, so that both see the same distribution
+                assert node["old_logprobs"] == pytest.approx(node["logprobs"], abs=1e-4)
+                assert node["versions"] == [row["step"]] * len(node["pieces"])
+                assert all(0 < value <= math.log(tokenizer.vocabulary_size) for value in node["entropies"])
+    for step in (0, 2):
+        groups = [(row["group"], row["task_id"]) for row in rows if row["step"] == step]
+        assert [group for group, _ in groups] == [place // config.group for place in range(len(groups))]
+        assert len(set(groups)) == len({group for group, _ in groups}), "the answers of a group are to one task"
+    assert {row["group_size"] for row in rows} == {config.group}
     again = SampledSource(tiny_model(tokenizer), config, source.folder)
     path.write_bytes(first.encode() + '{"step": 3, "é'.encode()[:-1])  # torn in the middle of a character
     again.batches(2)

@@ -57,15 +57,23 @@ def metrics(stage: str, rng: random.Random) -> list[dict[str, Any]]:
 
 
 def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
-    """trajectories.jsonl: four rollouts a task at every fourth step, with one advantage a rollout (rl) or a token."""
+    """trajectories.jsonl: four rollouts a task at every fourth step, with one advantage a rollout (rl) or a token.
+
+    In the second group of a step one answer has some reward without being right, and the wrong ones ran out of tokens. Weights
+    of rl that drew a token are up to two updates old; in distill all are new.
+    """
     rows = []
+    oldest = 3 if stage == "rl" else 1
+    more = random.Random(7)  # for what was added later: the rest of the example stays as it is
     for step in range(0, 48, 4):
         for group in range(3):
             a, b = 12 + step + group, 5 + group
             rewards = [float(rng.random() < 0.4 + step / 100) for _ in range(4)]
+            if group == 1:
+                rewards[0] = 0.5
             mean = sum(rewards) / 4
             for reward in rewards:
-                said = str(a * b) if reward else str(a * b + 10)
+                said = str(a * b) if reward == 1 else str(a * b + 10)
                 given = [
                     "<|im_start|>",
                     "user",
@@ -115,29 +123,44 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                 ]
                 last = ["<think>", "The", " tool", " says", "\n", *said, ".", "</think>", *said, "<|im_end|>"]
                 if step == 44 and group == 0:
-                    last[1:1] = ["</script>", "<script>document.title='owned'</script>", "🧪", "", "\u2028"]
+                    last[1:1] = [
+                        "</script>",
+                        "<script>document.title='owned'</script>",
+                        "</textarea>",
+                        "🧪",
+                        "",
+                        "\u2028",
+                    ]
 
-                def node(role: str, pieces: list[str], sampled: bool, advantage: float) -> dict[str, Any]:
+                def node(
+                    role: str, pieces: list[str], sampled: bool, advantage: float, now: int = step
+                ) -> dict[str, Any]:
+                    logprobs = [-abs(rng.gauss(0, 0.7)) if sampled else None for _ in pieces]
                     each = [advantage + (rng.gauss(0, 0.4) if stage == "distill" else 0.0) for _ in pieces]
                     return {
                         "role": role,
                         "pieces": pieces,
                         "sampled": sampled,
                         "advantages": each if sampled else [None] * len(pieces),
-                        "logprobs": [-abs(rng.gauss(0, 0.7)) if sampled else None for _ in pieces],
+                        "logprobs": logprobs,
+                        "old_logprobs": [None if known is None else known + more.gauss(0, 0.05) for known in logprobs],
+                        "entropies": [more.expovariate(2) if sampled else None for _ in pieces],
+                        "versions": [now - min(now, more.randrange(oldest)) if sampled else None for _ in pieces],
                     }
 
                 rows.append(
                     {
                         "step": step,
                         "task_id": f"arithmetic-{a}x{b}",
-                        "kind": "calculator",
+                        "kind": "calculator" if group < 2 else "strings",
                         "prompt": f"What is {a} * {b}?",
                         "reward": reward,
                         "rewards": {},
-                        "correct": bool(reward),
+                        "correct": reward == 1,
                         "format_ok": group != 2,
-                        "ended": "answer",
+                        "ended": "tokens" if group == 1 and reward == 0 else "answer",
+                        "group": group,
+                        "group_size": 4,
                         "error": None,
                         "nodes": [
                             node("prompt", given, False, 0),

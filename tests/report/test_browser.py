@@ -164,8 +164,9 @@ def test_nothing_sticks_out(open_page: Open, report_page: Path, width: int) -> N
     for summary in page.locator("#stages summary").all():
         summary.click()
     page.get_by_label("Enlarge loss").click()
-    for index in range(8):
-        page.locator(".rollout-item").nth(index).click()
+    for item in page.locator(".rollout-item").all():
+        item.click()
+        assert overflow(page) == 0
     assert overflow(page) == 0
     page.set_viewport_size({"width": 700, "height": 900})
     page.wait_for_timeout(200)

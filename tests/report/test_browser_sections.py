@@ -243,53 +243,6 @@ def test_generations(page: Any, finished_run: Path) -> None:
     assert section.locator(".tool").first.inner_text().startswith("<tool_call>")
 
 
-def test_rollouts(page: Any, finished_run: Path) -> None:
-    section = page.locator("#rollouts")
-    rows = [row for row in rows_of(finished_run, "rl", "trajectories.jsonl") if row["step"] == 44]
-    assert section.locator(".step-label").inner_text() == "step 44"
-    items = section.locator(".rollout-item")
-    assert [item.split()[0] for item in items.all_inner_texts()] == [f"{row['reward']:g}" for row in rows[:8]]
-    for index in range(8):
-        items.nth(index).click()
-        nodes = rows[index]["nodes"]
-        tokens = section.locator(".nodes .token")
-        assert tokens.count() == sum(len(node["pieces"]) for node in nodes)
-        given = sum(len(node["pieces"]) for node in nodes if not node["sampled"])
-        assert section.locator(".nodes .token.given").count() == given
-        advantage = nodes[1]["advantages"][0]
-        colour = section.locator(".nodes .token:not(.given)").first.evaluate("element => element.style.backgroundColor")
-        assert ("--better" if advantage >= 0 else "--worse") in colour
-    node = rows[7]["nodes"][1]
-    section.locator(".nodes .token:not(.given)").nth(3).hover()
-    tip = re.sub(r"\s+", " ", page.locator("#tip").inner_text())
-    assert (
-        f"log-probability {four_digits(node['logprobs'][3])} " in tip
-        and f"advantage {four_digits(node['advantages'][3])} " in tip
-    )
-    assert "mask sampled" in tip
-    section.locator(".nodes .token.given").first.hover()
-    assert "mask not sampled" in re.sub(r"\s+", " ", page.locator("#tip").inner_text())
-
-    section.get_by_text("log-probability", exact=True).click()
-    assert "--surprise" in section.locator(".nodes .token:not(.given)").first.evaluate(
-        "element => element.style.backgroundColor"
-    )
-    section.get_by_label("Previous step").click()
-    assert section.locator(".step-label").inner_text() == "step 40"
-    section.get_by_label("Step", exact=True).press("Home")
-    assert section.locator(".step-label").inner_text() == "step 0"
-    section.get_by_label("Next step").click()
-    assert section.locator(".step-label").inner_text() == "step 4"
-    section.locator("select").select_option(label="distill")
-    assert section.locator(".step-label").inner_text() == "step 44"
-    section.locator(".nodes").focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    assert section.locator(".token.current").inner_text() == "user"
-    page.keyboard.press("End")
-    assert section.locator(".token.current").inner_text() == "<|im_end|>"
-
-
 def test_stage_details(page: Any) -> None:
     for stage in FOLDERS:
         details = page.locator(f"#stage-{stage}")

@@ -6,19 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 from ingot.report.read import read_run
-from ingot.report.records import Generation, ReadProblem, RemovedDocument, Rollout, RolloutNode, StageRecord
+from ingot.report.records import Generation, ReadProblem, RemovedDocument, StageRecord
 from ingot.report.select import (
     PROBLEMS_PER_RULE,
     REMOVED_PER_STEP,
-    ROLLOUT_STEPS,
-    ROLLOUT_TOKENS,
-    ROLLOUTS_PER_STEP,
     TASKS,
     eval_beside,
     generations_by_task,
     problems_by_rule,
     removed_by_step,
-    rollouts_by_step,
     round_robin,
     spread,
 )
@@ -95,21 +91,6 @@ def test_tasks_that_all_checkpoints_answered_come_first() -> None:
     assert chosen["tasks"][0]["answers"]["sft"]["judged"] == 0
 
 
-def test_rollouts_are_bounded_in_every_direction() -> None:
-    node = RolloutNode(
-        role="assistant", pieces=["x"] * 300, sampled=True, advantages=[0.5] * 300, logprobs=[-0.25, float("nan")]
-    )
-    rollouts = [Rollout(step=step, nodes=[node, node]) for step in range(40) for _ in range(20)]
-    chosen = rollouts_by_step(rollouts)
-    assert len(chosen) == ROLLOUT_STEPS and (chosen[0]["step"], chosen[-1]["step"]) == (0, 39)
-    assert all(step["total"] == 20 and len(step["rollouts"]) == ROLLOUTS_PER_STEP for step in chosen)
-    first = chosen[0]["rollouts"][0]
-    assert [len(each["pieces"]) for each in first["nodes"]] == [300, ROLLOUT_TOKENS - 300]
-    assert first["cut"] == 600 - ROLLOUT_TOKENS
-    assert first["nodes"][0]["advantages"] == 0.5  # one number for all tokens
-    assert first["nodes"][0]["logprobs"][:3] == [-0.25, None, None]
-
-
 def test_what_is_selected_of_a_real_run_stands_in_its_files(real_run: Path) -> None:
     run = read_run(real_run)
     curate = next(stage for stage in run.stages if stage.name == "curate")
@@ -118,11 +99,3 @@ def test_what_is_selected_of_a_real_run_stands_in_its_files(real_run: Path) -> N
         assert 0 < len(part["samples"]) <= REMOVED_PER_STEP
         for sample in part["samples"]:
             assert texts[sample["id"]].startswith(sample["text"]) and not sample["reason"].startswith(f"{step}:")
-    rows = rows_of(real_run, "rl", "trajectories.jsonl")
-    rl = next(stage for stage in run.stages if stage.name == "rl")
-    for chosen in rollouts_by_step(rl.rollouts):
-        given = [row for row in rows if row["step"] == chosen["step"]]
-        for rollout in chosen["rollouts"]:
-            pieces = [node["pieces"] for node in rollout["nodes"]]
-            assert pieces in [[node["pieces"] for node in row["nodes"]] for row in given]
-            assert {node["role"] for node in rollout["nodes"]} >= {"prompt", "assistant"}

@@ -236,19 +236,44 @@ const marks = (text) =>
     .split(/(<\|[a-z_]+\|>)/)
     .map((part) => (/^<\|[a-z_]+\|>$/.test(part) ? h("span", { class: "special" }, part) : part));
 
-// Thinking dimmed, tool calls and results set apart. An unclosed part runs to the end.
-function spoken(text) {
-  const found = [],
-    pattern = /<(think|tool_call|tool_response)>/g;
-  let at = 0;
-  for (let open = pattern.exec(text); open; open = pattern.exec(text)) {
-    const close = `</${open[1]}>`,
-      end = text.indexOf(close, pattern.lastIndex),
-      stop = end < 0 ? text.length : end + close.length;
-    if (open.index > at) found.push(text.slice(at, open.index));
-    found.push(h("span", { class: open[1] === "think" ? "think" : "tool" }, text.slice(open.index, stop)));
-    at = pattern.lastIndex = stop;
+// How templates write the parts of a turn: kind, opening, closing. The last two are harmony's.
+const PARTS = [
+  ["think", "<think>", "</think>"],
+  ["call", "<tool_call>", "</tool_call>"],
+  ["result", "<tool_response>", "</tool_response>"],
+  ["think", "<|channel|>analysis<|message|>", "<|end|>"],
+  ["call", "<|channel|>commentary", "<|call|>"],
+];
+
+// The text as [kind, start, end] from its beginning to its end, kind "" between parts. An unclosed part runs to the end;
+// a text may begin inside one.
+function speechParts(text, begins) {
+  const found = [];
+  let at = 0,
+    open = begins ? { at: 0, from: 0, part: PARTS.find(([kind]) => kind === begins) } : null;
+  while (at < text.length) {
+    open =
+      open ||
+      PARTS.map((part) => ({ at: text.indexOf(part[1], at), part }))
+        .filter((each) => each.at >= 0)
+        .sort((one, other) => one.at - other.at)[0];
+    if (!open) break;
+    const [kind, opening, closing] = open.part,
+      end = text.indexOf(closing, open.from === undefined ? open.at + opening.length : open.from),
+      stop = end < 0 ? text.length : end + closing.length;
+    if (open.at > at) found.push(["", at, open.at]);
+    found.push([kind, open.at, stop]);
+    at = stop;
+    open = null;
   }
-  if (at < text.length) found.push(text.slice(at));
-  return found.flatMap((part) => (typeof part === "string" ? marks(part) : part));
+  if (at < text.length) found.push(["", at, text.length]);
+  return found;
+}
+
+// Thinking dimmed, tool calls and results set apart.
+function spoken(text) {
+  return speechParts(text).flatMap(([kind, start, end]) => {
+    const part = text.slice(start, end);
+    return kind ? h("span", { class: kind === "think" ? "think" : "tool" }, part) : marks(part);
+  });
 }

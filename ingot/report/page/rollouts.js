@@ -1,301 +1,181 @@
-// Rollouts token by token: background by advantage or log-probability, grey where the policy did not choose the token.
+// Rollouts: which group of which step is shown, and what is asked of its answers.
 
 function renderRollouts() {
   const body = byId("rollouts-body"),
     runs = DATA.rollouts.filter((each) => each.steps.length);
   if (!runs.length) return body.append(empty("No stage of this run has written trajectories.jsonl yet."));
-  const state = { run: runs[0], step: runs[0].steps.length - 1, chosen: 0, colour: "advantages" };
+  const controls = h("div", { class: "rollout-controls" });
+  body.append(controls);
+  const begin = (run) => controls.replaceChildren(...rolloutBrowser(run));
+  if (runs.length > 1) {
+    const stages = runs.map((each, index) => [String(index), each.stage]);
+    body.prepend(h("div", { class: "controls" }, picker("Stage", stages, (value) => begin(runs[Number(value)]))));
+  }
+  begin(runs[0]);
+}
+
+// Start on a group that teaches something: where all rewards are equal every advantage is zero.
+const telling = ({ group }) => nodesOf([group]).some((node) => tokenValues(node, "advantages").some((value) => value));
+
+function rolloutBrowser(run) {
+  const places = run.steps.flatMap((step) => step.groups.map((group, number) => ({ step, group, number })));
+  const colours = coloursOf(run).length ? coloursOf(run) : COLOURS.slice(0, 1);
+  const state = { place: null, colour: colours[0], kind: "*", earned: "*", ended: "*" };
+  const answers = places.flatMap(({ group }) => group.answers);
+  const matches = (answer) =>
+    (state.earned === "*" || earned(answer) === state.earned) && (state.ended === "*" || answer.ended === state.ended);
+  const found = () =>
+    places.filter(({ group }) => (state.kind === "*" || group.kind === state.kind) && group.answers.some(matches));
+  const stepsOf = (listed) => [...new Set(listed.map(({ step }) => step))];
+
   const slider = h("input", {
     type: "range",
     min: "0",
     step: "1",
     "aria-label": "Step",
-    on: { input: (event) => go(Number(event.target.value)) },
+    on: { input: (event) => goStep(Number(event.target.value)) },
   });
   const label = h("output", { class: "number step-label" });
-  const list = h("div", { class: "rollout-list", role: "group", "aria-label": "Rollouts of this step" });
-  const view = h("div", { class: "rollout-view" });
+  const list = h("div", { class: "rollout-list", role: "group", "aria-label": "Groups of this step" });
+  const panel = h("div", {
+    class: "nodes",
+    tabindex: "0",
+    role: "group",
+    "aria-label": "Tokens; arrow keys move from token to token, n and p to the next and the previous group",
+  });
   const key = h("div", { class: "key" });
-  const note = h("p", { class: "faint" });
+  const note = h("p", { class: "faint", role: "status" });
+  const inspected = inspect(panel);
 
-  // Start on a rollout that teaches something: in a group of equal rewards every advantage is zero.
-  const telling = (step) =>
-    Math.max(
-      0,
-      step.rollouts.findIndex((rollout) =>
-        rollout.nodes.some((node) => tokenValues(node, "advantages").some((value) => value)),
-      ),
-    );
-  const go = (step) => {
-    state.step = clamp(step, 0, state.run.steps.length - 1);
-    state.chosen = telling(state.run.steps[state.step]);
+  const goStep = (number) => {
+    const listed = found(),
+      steps = stepsOf(listed),
+      step = steps[clamp(number, 0, steps.length - 1)],
+      there = listed.filter((place) => place.step === step);
+    state.place = there.find(telling) || there[0] || null;
     update();
   };
-  const update = () => {
-    const { step, rollouts, total } = state.run.steps[state.step];
-    Object.assign(slider, { max: String(state.run.steps.length - 1), value: String(state.step) });
-    slider.setAttribute("aria-valuetext", `step ${step}`);
-    label.textContent = `step ${thousands(step)}`;
-    note.textContent =
-      `${rollouts.length} of ${plural(total, "rollout")} recorded at this step; ` +
-      `${plural(state.run.steps.length, "step")} shown; ${plural(state.run.total, "rollout")} in the file.`;
-    list.replaceChildren(
-      ...rollouts.map((rollout, index) =>
-        h(
-          "button",
-          {
-            type: "button",
-            class: index && rollouts[index - 1].task !== rollout.task ? "rollout-item group" : "rollout-item",
-            "aria-pressed": String(index === state.chosen),
-            on: {
-              click: () => {
-                state.chosen = index;
-                update();
-                list.children[index].focus();
-              },
-            },
+  const goGroup = (move) => {
+    const listed = found();
+    state.place = listed[clamp(listed.indexOf(state.place) + move, 0, listed.length - 1)] || null;
+    update();
+    if (!body.contains(document.activeElement)) panel.focus({ preventScroll: true });
+    if (state.place) announce(`Step ${state.place.step.step}, group ${state.place.number + 1}: ${state.place.group.task}`);
+  };
+  const ask = (changes) => {
+    Object.assign(state, changes);
+    const listed = found(),
+      at = places.indexOf(state.place);
+    if (!listed.includes(state.place))
+      state.place = listed.find((place) => places.indexOf(place) > at) || listed.at(-1) || null;
+    update();
+  };
+  const groupButton = (place) => {
+    const right = place.group.answers.filter((answer) => earned(answer) === "right").length;
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "rollout-item",
+        "aria-pressed": String(place === state.place),
+        on: {
+          click: () => {
+            state.place = place;
+            update();
+            list.querySelector("[aria-pressed=true]").focus();
           },
-          h("span", { class: "reward number" }, isNumber(rollout.reward) ? number(rollout.reward, 3) : "–"),
-          h(
-            "span",
-            { class: "what" },
-            h("span", {}, verdictSign(rollout), words(rollout.kind) || "rollout"),
-            h("code", {}, rollout.task),
-          ),
-          meter(rollout),
-        ),
-      ),
+        },
+      },
+      h("span", {}, `${place.number + 1} · ${words(place.group.kind) || "task"}`),
+      h("small", { class: "faint number" }, `${right} of ${place.group.answers.length} right`),
     );
-    const largest =
-      Math.max(
-        ...rollouts.flatMap((rollout) =>
-          rollout.nodes.flatMap((node) => tokenValues(node, "advantages").filter(isNumber).map(Math.abs)),
-        ),
-        0,
-      ) || 1;
-    key.replaceChildren(...legend(state.colour, largest));
-    view.replaceChildren(...rolloutView(rollouts[state.chosen], state.colour, largest));
+  };
+  const update = () => {
+    const listed = found(),
+      steps = stepsOf(listed);
+    const asked = listed.length < places.length ? ` ${listed.length} of ${plural(places.length, "group")} match.` : "";
+    if (!state.place) {
+      inspected([], 0);
+      note.textContent = asked.trim();
+      list.replaceChildren();
+      panel.replaceChildren(empty("No answer matches."));
+      return;
+    }
+    const { step, group } = state.place,
+      at = steps.indexOf(step),
+      shown = sum(step.groups.map((each) => each.answers.length));
+    Object.assign(slider, { max: String(steps.length - 1), value: String(at) });
+    slider.setAttribute("aria-valuetext", `step ${step.step}`);
+    label.textContent = `step ${thousands(step.step)}`;
+    note.textContent =
+      `${step.groups.length} of ${plural(step.total_groups, "group")} and ${shown} of ${plural(step.total, "rollout")} ` +
+      `recorded at this step; ${run.steps.length} of ${plural(run.total_steps, "recorded step")}; ` +
+      `${plural(run.total, "rollout")} in the file.${asked}`;
+    list.replaceChildren(...listed.filter((place) => place.step === step).map(groupButton));
+    const end = scaleEnd(state.colour, step.groups);
+    key.replaceChildren(...legend(state.colour, end));
+    const { view, tokens } = groupView(group, matches, state.colour, end);
+    inspected(tokens, step.step);
+    panel.replaceChildren(...view);
   };
 
-  body.append(
+  const icon = (text, name, move) =>
+    h("button", { type: "button", class: "button icon", "aria-label": name, title: name, on: { click: move } }, text);
+  const here = () => stepsOf(found()).indexOf(state.place && state.place.step);
+  const options = (values, say) => [["*", "all"], ...values.map((value) => [value, say(value)])];
+  const distinct = (values) => [...new Set(values)];
+  const kinds = distinct(places.map(({ group }) => group.kind)),
+    rewards = Object.keys(EARNED).filter((name) => answers.some((answer) => earned(answer) === name)),
+    ends = distinct(answers.map((answer) => answer.ended));
+  const body = h(
+    "div",
+    {
+      on: {
+        keydown: (event) => {
+          const move = { n: 1, p: -1 }[event.key];
+          const typing = event.target.matches("select") || event.ctrlKey || event.metaKey || event.altKey;
+          if (move && !typing) goGroup(move);
+        },
+      },
+    },
     h(
       "div",
       { class: "controls" },
-      runs.length > 1 &&
-        picker(
-          "Stage",
-          runs.map((each, index) => [String(index), each.stage]),
-          (value) => {
-            state.run = runs[Number(value)];
-            go(state.run.steps.length - 1);
-          },
-        ),
       h(
         "div",
         { class: "stepper" },
-        h(
-          "button",
-          {
-            type: "button",
-            class: "button icon",
-            "aria-label": "Previous step",
-            on: { click: () => go(state.step - 1) },
-          },
-          "‹",
-        ),
+        icon("‹", "Previous step", () => goStep(here() - 1)),
         slider,
-        h(
-          "button",
-          { type: "button", class: "button icon", "aria-label": "Next step", on: { click: () => go(state.step + 1) } },
-          "›",
-        ),
+        icon("›", "Next step", () => goStep(here() + 1)),
         label,
       ),
+      h(
+        "div",
+        { class: "stepper" },
+        icon("p ‹", "Previous group", () => goGroup(-1)),
+        icon("n ›", "Next group", () => goGroup(1)),
+      ),
+      picker("Kind", options(kinds, (kind) => words(kind) || "none"), (kind) => ask({ kind })),
+      picker("Reward", options(rewards, (name) => EARNED[name][1]), (value) => ask({ earned: value })),
+      picker("Ended", options(ends, endedWords), (ended) => ask({ ended })),
+    ),
+    h(
+      "div",
+      { class: "controls" },
       choice(
         "Colour",
-        [
-          ["advantages", "advantage"],
-          ["logprobs", "log-probability"],
-        ],
-        "advantages",
+        colours.map(({ name, label: text }) => [name, text]),
+        state.colour.name,
         (value) => {
-          state.colour = value;
+          state.colour = colours.find(({ name }) => name === value);
           update();
         },
       ),
       key,
     ),
     note,
-    h("div", { class: "card rollout-pane" }, list, view),
+    h("div", { class: "card rollout-pane" }, list, panel),
   );
-  go(state.step);
-}
-
-const verdictSign = ({ correct }) =>
-  typeof correct === "boolean" &&
-  h("span", { class: correct ? "right" : "wrong", title: correct ? "right" : "wrong" }, correct ? "✓ " : "✕ ");
-
-// A column that is one number stands for that number at every token.
-function tokenValues(node, name) {
-  const column = node[name];
-  return Array.isArray(column) ? column : node.pieces.map(() => (column === undefined ? null : column));
-}
-
-const sampledTokens = (rollout) => sum(rollout.nodes.filter((node) => node.sampled).map((node) => node.pieces.length));
-const meter = (rollout) =>
-  h("small", { class: "faint number" }, plural(sampledTokens(rollout) + (rollout.cut || 0), "token"));
-
-function tint(colour, value, largest) {
-  if (!isNumber(value)) return null;
-  if (colour === "logprobs") return { name: "--surprise", share: clamp(-value / 4, 0, 1) * 62 };
-  return { name: value >= 0 ? "--better" : "--worse", share: clamp(Math.abs(value) / largest, 0, 1) * 58 };
-}
-
-function legend(colour, largest) {
-  if (colour === "logprobs")
-    return [
-      h("span", { class: "number" }, "0 (certain)"),
-      h("span", { class: "ramp surprise" }),
-      h("span", { class: "number" }, "≤ −4 (surprising)"),
-      h("span", { class: "token given" }, "not sampled"),
-    ];
-  return [
-    h("span", { class: "number" }, `−${number(largest, 3)}`),
-    h("span", { class: "ramp diverging" }),
-    h("span", { class: "number" }, `+${number(largest, 3)}`),
-    h("span", { class: "token given" }, "not sampled"),
-  ];
-}
-
-function rolloutView(rollout, colour, largest) {
-  if (!rollout) return [empty("No rollout at this step.")];
-  const tokens = [];
-  const nodes = rollout.nodes.map((node) => {
-    const advantages = tokenValues(node, "advantages"),
-      logprobs = tokenValues(node, "logprobs");
-    return h(
-      "div",
-      { class: "node" },
-      h("span", { class: "role" }, node.role || "message", h("small", {}, node.sampled ? "sampled" : "given")),
-      h(
-        "div",
-        { class: "tokens" },
-        node.pieces.map((piece, index) => {
-          const advantage = advantages[index],
-            logprob = logprobs[index];
-          const paint = node.sampled ? tint(colour, colour === "advantages" ? advantage : logprob, largest) : null;
-          const token = h(
-            "span",
-            {
-              class: node.sampled ? "token" : "token given",
-              style: paint
-                ? {
-                    "background-color": `color-mix(in srgb, var(${paint.name}) ${paint.share.toFixed(0)}%, transparent)`,
-                  }
-                : null,
-            },
-            shownPiece(piece),
-          );
-          tokens.push({ token, piece, advantage, logprob, sampled: node.sampled });
-          return token;
-        }),
-      ),
-    );
-  });
-  const panel = h(
-    "div",
-    { class: "nodes", tabindex: "0", role: "group", "aria-label": "Tokens; arrow keys move from token to token" },
-    nodes,
-  );
-  inspect(panel, tokens);
-  return [
-    h(
-      "div",
-      { class: "rollout-head" },
-      h(
-        "div",
-        {},
-        h("span", { class: "faint" }, "Reward "),
-        h("strong", { class: "number" }, isNumber(rollout.reward) ? number(rollout.reward) : "–"),
-        rollout.format_ok === false && !rollout.error && h("span", { class: "wrong" }, " badly formed"),
-        rollout.error && h("span", { class: "wrong" }, ` no reward: ${rollout.error}`),
-      ),
-      h("p", { class: "prompt" }, oneLine(rollout.prompt)),
-    ),
-    panel,
-    rollout.cut > 0 && h("p", { class: "faint" }, `${plural(rollout.cut, "more token")} not shown.`),
-  ].filter(Boolean);
-}
-
-// A line break is shown as a sign and then made.
-const shownPiece = (piece) =>
-  piece === ""
-    ? h("i", { class: "faint" }, "∅")
-    : piece.split(/(\n)/).map((part) => (part === "\n" ? [h("i", { class: "break" }, "↵"), "\n"] : part));
-
-function inspect(panel, tokens) {
-  const index = new Map(tokens.map((each, at) => [each.token, at]));
-  let current = -1;
-  const show = (at, x, y) => {
-    if (current >= 0) tokens[current].token.classList.remove("current");
-    current = at;
-    const { token, piece, advantage, logprob, sampled } = tokens[at];
-    token.classList.add("current");
-    const box = token.getBoundingClientRect();
-    showTip(
-      h(
-        "div",
-        { class: "tip-lines" },
-        h("code", {}, visible(piece)),
-        h(
-          "dl",
-          { class: "tip-fields" },
-          h(
-            "div",
-            {},
-            h("dt", {}, "log-probability"),
-            h(
-              "dd",
-              { class: "number" },
-              isNumber(logprob) ? `${number(logprob)} (p ${number(Math.exp(logprob), 3)})` : "–",
-            ),
-          ),
-          h(
-            "div",
-            {},
-            h("dt", {}, "advantage"),
-            h("dd", { class: "number" }, isNumber(advantage) ? number(advantage) : "–"),
-          ),
-          h("div", {}, h("dt", {}, "mask"), h("dd", {}, sampled ? "sampled" : "not sampled")),
-        ),
-      ),
-      x === undefined ? box.left : x,
-      y === undefined ? box.bottom : y,
-    );
-  };
-  const leave = () => {
-    if (current >= 0) tokens[current].token.classList.remove("current");
-    current = -1;
-    hideTip();
-  };
-  panel.addEventListener("pointermove", (event) => {
-    const token = event.target.closest(".token");
-    if (token && index.has(token)) show(index.get(token), event.clientX, event.clientY);
-    else leave();
-  });
-  panel.addEventListener("pointerleave", leave);
-  panel.addEventListener("blur", leave);
-  panel.addEventListener("keydown", (event) => {
-    const move = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
-    if (event.key === "Escape") return leave();
-    if (!move && event.key !== "Home" && event.key !== "End") return;
-    event.preventDefault();
-    const next =
-      event.key === "Home" ? 0 : event.key === "End" ? tokens.length - 1 : clamp(current + move, 0, tokens.length - 1);
-    if (!tokens.length) return;
-    tokens[next].token.scrollIntoView({ block: "nearest" });
-    show(next);
-    const { piece, advantage, logprob } = tokens[next];
-    announce(`${visible(piece)}, log-probability ${number(logprob)}, advantage ${number(advantage)}`);
-  });
+  goStep(run.steps.length - 1);
+  return [body];
 }
