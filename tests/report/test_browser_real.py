@@ -105,10 +105,10 @@ def test_generations_and_rollouts(opened: Any, real_run: Path) -> None:
     assert section.locator(".step-label").inner_text() == f"step {rows[-1]['step']}"
     section.locator(".rollout-item").first.click()
     first = [row for row in last if row["group"] == 0]
-    prompt = len(first[0]["nodes"][0]["pieces"])
+    given = len(first[0]["nodes"][0]["pieces"])
     pieces = sum(len(node["pieces"]) for row in first for node in row["nodes"][1:])
     assert len(first) == 4 and section.locator(".attempt .token").count() == pieces
-    assert section.locator(".given-prompt .token").count() == prompt
+    assert section.locator(".given-prompt .token").count() == given
     assert texts(opened, "#rollouts .choice label") == ["advantage", "log-ratio", "log-probability", "entropy", "age"]
 
 
