@@ -109,7 +109,7 @@ def _node(node: RolloutNode, step: int, left: int) -> dict[str, Any]:
         "advantages": [_number(value) for value in node.advantages],
         "logprobs": [_number(value) for value in node.logprobs],
         "ratios": [_difference(old, sampled) for old, sampled in ratios],
-        "entropies": [_number(value, 2) for value in node.entropies],
+        "entropies": [_number(value, 3) for value in node.entropies],
         "ages": [None if version is None else step - version for version in node.versions],
     }
     for name, values in columns.items():
