@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ingot.envs.beside import Beside, call
@@ -271,7 +272,7 @@ class _Player:
             run.game.episode.ended = "cancelled"
             if run.game.has_state:
                 teardown, state = run.game.environment.teardown, run.game.episode.state
-                self.beside.begin(run, lambda t=teardown, s=state: call(t, s), run.game.limits.hook_seconds, "teardown")  # type: ignore[misc]
+                self.beside.begin(run, partial(call, teardown, state), run.game.limits.hook_seconds, "teardown")
         self._wait(())
 
     def _wait(self, setting_up: Collection[_Run]) -> None:

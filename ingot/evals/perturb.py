@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -97,7 +98,7 @@ def with_other_numbers(question: str, solution: str, answer: str, rng: random.Ra
             continue  # what was more must not become less, nor equal
         found = replay(steps, new)
         if found is not None:
-            changed = NUMBER.sub(lambda match, new=new: _replaced(match, new), question)  # type: ignore[misc]
+            changed = NUMBER.sub(partial(_replaced, new=new), question)
             return changed, str(found)
     return None
 
