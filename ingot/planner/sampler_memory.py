@@ -104,7 +104,7 @@ def _asynchronous_memory(
 def _prefer_memory(
     model: ModelConfig, config: PreferConfig, weights: int, sampler: int, device: int | None
 ) -> SamplerMemory:
-    from ingot.post.answers import SLOTS  # which imports torch
+    from ingot.post.pairs.answers import SLOTS  # which imports torch
 
     referred, online = config.algorithm.wants_reference, config.pairs.refresh is not None
     if not config.pairs.own and not referred:

@@ -13,15 +13,15 @@ from typing import Any
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm
-from ingot.post.conversation_file import rendered_conversations
-from ingot.post.distill_source import DistillSource, GradedSamples
+from ingot.post.conversations.conversation_file import rendered_conversations
 from ingot.post.policy import chat_format
-from ingot.post.remote_teacher import RemoteTeacher
 from ingot.post.sampling_config import DistillConfig, TeacherEndpointConfig
 from ingot.post.stage import PostStage
-from ingot.post.teacher import LocalTeacher, Teacher, shared_vocabulary
-from ingot.post.teacher_view import Dialogue, conversation_dialogue
-from ingot.post.vocabularies import vocabulary_difference
+from ingot.post.teachers.distill_source import DistillSource, GradedSamples
+from ingot.post.teachers.remote_teacher import RemoteTeacher
+from ingot.post.teachers.teacher import LocalTeacher, Teacher, shared_vocabulary
+from ingot.post.teachers.teacher_view import Dialogue, conversation_dialogue
+from ingot.post.teachers.vocabularies import vocabulary_difference
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.respell import Respeller

@@ -15,12 +15,12 @@ from typing import Any
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.transformer import REWARD_HEAD
-from ingot.post.conversations import PoolSource
-from ingot.post.pairs import PairSource
+from ingot.post.conversations.sequences import PoolSource
+from ingot.post.pairs.pair import PairSource
 from ingot.post.policy import chat_format
 from ingot.post.reward_config import RewardConfig
-from ingot.post.reward_model import REWARD_MODEL, RewardModel
-from ingot.post.reward_rows import RewardRow, read_reward_rows
+from ingot.post.rewards.reward_model import REWARD_MODEL, RewardModel
+from ingot.post.rewards.reward_rows import RewardRow, read_reward_rows
 from ingot.post.stage import PostStage
 from ingot.train.device import choose_device
 from ingot.workspace.errors import CheckFailed

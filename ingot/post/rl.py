@@ -8,9 +8,9 @@ from typing import Any
 
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
-from ingot.post.asynchronous_source import AsynchronousSource
-from ingot.post.reward_model import find_judge
-from ingot.post.rl_source import RlSource
+from ingot.post.rewards.reward_model import find_judge
+from ingot.post.rollouts.asynchronous_source import AsynchronousSource
+from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
 from ingot.train.device import choose_device

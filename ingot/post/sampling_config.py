@@ -12,7 +12,7 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
-from ingot.post.policy_optimization import ImportanceConfig, PolicyOptimization
+from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
@@ -194,7 +194,7 @@ class RlConfig(SamplingConfig):
         if self.spurious is not None and not isinstance(self.algorithm, PolicyOptimization):
             raise ValueError(
                 f"spurious: {self.algorithm.algorithm} takes its rewards itself; derive it from PolicyOptimization "
-                "(ingot/post/policy_optimization.py)"
+                "(ingot/post/rollouts/policy_optimization.py)"
             )
         return self
 

@@ -14,15 +14,15 @@ from typing import Any
 
 from ingot.envs.rows import stream_rows
 from ingot.post.barrier import Between
-from ingot.post.compared import compare
-from ingot.post.conversation_file import Reading
-from ingot.post.conversation_store import ConversationStore, Placed, StoreReport, StoreSource, write_store
-from ingot.post.conversations import repeats, task_conversations
+from ingot.post.conversations.compared import compare
+from ingot.post.conversations.conversation_file import Reading
+from ingot.post.conversations.conversation_store import ConversationStore, Placed, StoreReport, StoreSource, write_store
+from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
+from ingot.post.conversations.sequences import repeats, task_conversations
+from ingot.post.conversations.sft_source import ConversationSource
 from ingot.post.filters.curate import CurateFilter
-from ingot.post.mixed_pool import MixedPool, weights_of_shares
 from ingot.post.policy import chat_format, chat_tokenizer
 from ingot.post.sft_config import ConversationFile, SftConfig
-from ingot.post.sft_source import ConversationSource
 from ingot.post.stage import PostStage
 from ingot.tokens.add_tokens import with_template
 from ingot.tokens.template_files import template_text

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ingot.envs.config import TaskMixConfig
 from ingot.post.algorithm import SFT, SftAlgorithm
-from ingot.post.conversation_filter import FILTERS, ConversationFilter
+from ingot.post.conversations.conversation_filter import FILTERS, ConversationFilter
 from ingot.train.config import LanguageConfig
 from ingot.workspace.config import Config
 from ingot.workspace.files import fingerprint

@@ -22,7 +22,7 @@ from ingot.envs.rollout import Drawing
 from ingot.inference.engine import Engine
 from ingot.inference.synthesize import CheckpointWriter, no_writer
 from ingot.inference.synthesize import run as write_documents
-from ingot.post.rejection import AttemptWriter, Kept, attempt, select
+from ingot.post.synthesis.rejection import AttemptWriter, Kept, attempt, select
 from ingot.post.synthesize_config import EnvironmentConfig, SynthesizeConfig
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.config import TokenizerConfig

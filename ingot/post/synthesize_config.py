@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from ingot.data.synthesize.config import DocumentsConfig, SynthesisTask
 from ingot.envs.environment import Environment
-from ingot.post.maker import ENVIRONMENTS
+from ingot.post.synthesis.maker import ENVIRONMENTS
 from ingot.workspace.config import Config
 
 

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ingot.post.policy_optimization import GroupRelative
+from ingot.post.rollouts.policy_optimization import GroupRelative
 from ingot.train.surrogates import Surrogate
 
 

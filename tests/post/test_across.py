@@ -21,13 +21,13 @@ from ingot.model.transformer import Transformer
 from ingot.post import distill
 from ingot.post.algorithm import Graded, Samples
 from ingot.post.algorithms.reverse_kl import ReverseKl
-from ingot.post.conversation_file import rendered_conversations
-from ingot.post.distill_source import GradedSamples
+from ingot.post.conversations.conversation_file import rendered_conversations
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
 from ingot.post.sampling_config import DistillConfig
-from ingot.post.teacher import LocalTeacher
-from ingot.post.teacher_view import PLACES, conversation_dialogue, episode_dialogues, make_views
+from ingot.post.teachers.distill_source import GradedSamples
+from ingot.post.teachers.teacher import LocalTeacher
+from ingot.post.teachers.teacher_view import PLACES, conversation_dialogue, episode_dialogues, make_views
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.respell import Respeller

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from ingot.post import rl
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.asynchronous_source import AsynchronousSource
-from ingot.post.policy_optimization import ImportanceConfig
 from ingot.post.processes import Processes
+from ingot.post.rollouts.asynchronous_source import AsynchronousSource
+from ingot.post.rollouts.policy_optimization import ImportanceConfig
 from ingot.post.samplers.local import LocalTransport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingot.post.conversation_file import file_conversations
+from ingot.post.conversations.conversation_file import file_conversations
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.workspace.errors import DataError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.mix import TaskMix
-from ingot.post.conversations import PoolSource, ShuffledPool, pack_groups, repeats, task_conversations
+from ingot.post.conversations.sequences import PoolSource, ShuffledPool, pack_groups, repeats, task_conversations
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError

@@ -8,11 +8,11 @@ from pathlib import Path
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode, Node, Segment
 from ingot.envs.task import Task
-from ingot.post.conversations import task_conversations
-from ingot.post.cut_thoughts import cut_thought
+from ingot.post.conversations.sequences import task_conversations
 from ingot.post.sft import Sft
 from ingot.post.sft import run as run_sft
 from ingot.post.sft_config import SftConfig
+from ingot.post.synthesis.cut_thoughts import cut_thought
 from ingot.post.synthesize import run as synthesize
 from ingot.post.synthesize_config import SynthesizeConfig
 from ingot.tokens.chat import ChatFormat, Message

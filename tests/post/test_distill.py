@@ -17,7 +17,7 @@ from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
 from ingot.post import distill
 from ingot.post.policy import sequence_logprobs
-from ingot.post.sampling import SampledSource
+from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import DistillConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig

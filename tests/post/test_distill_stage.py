@@ -19,11 +19,11 @@ from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
 from ingot.model.transformer import Transformer
 from ingot.post import distill
-from ingot.post.conversations import task_conversations
+from ingot.post.conversations.sequences import task_conversations
 from ingot.post.distill import as_given
-from ingot.post.likeliest import with_likeliest
 from ingot.post.policy import chat_format
 from ingot.post.sampling_config import DistillConfig
+from ingot.post.teachers.likeliest import with_likeliest
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl, write_jsonl
@@ -125,7 +125,7 @@ def test_stored_answers_are_learnt_without_the_teacher(
     def refuse(*_: object) -> None:
         raise AssertionError("the teacher is asked again")
 
-    monkeypatch.setattr("ingot.post.likeliest._find", refuse)
+    monkeypatch.setattr("ingot.post.teachers.likeliest._find", refuse)
     assert fall(pair, folder, config) < 0.5
 
 

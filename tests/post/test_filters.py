@@ -13,11 +13,11 @@ import regex  # type: ignore[import-untyped]
 
 from ingot.data.steps.repeated_ngrams import RepeatedNgramsStep
 from ingot.data.text.texts import Texts
-from ingot.post.conversation import Conversation
-from ingot.post.conversation_filter import FILTERS
+from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.conversation_filter import FILTERS
+from ingot.post.conversations.row_forms import conversations_of
 from ingot.post.filters.repetition import _most_in_a_row
 from ingot.post.filters.scripts import script_of
-from ingot.post.row_forms import conversations_of
 from ingot.post.sft import Sft
 from ingot.post.sft_config import SftConfig
 from ingot.tokens.tokenizer import Tokenizer
@@ -211,7 +211,7 @@ def test_the_stage_counts_and_shows_what_it_drops(
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     evals.write_text(json.dumps({"text": eval_question}), encoding="utf-8")
     code.write_text(
-        "from ingot.post.conversation_filter import ConversationFilter\n\n\n"
+        "from ingot.post.conversations.conversation_filter import ConversationFilter\n\n\n"
         "class Loud(ConversationFilter):\n"
         "    def reason(self, conversation):\n"
         "        loud = [word for word in conversation.text.split() if word.isupper()]\n"

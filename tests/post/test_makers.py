@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ingot.envs.verifiers.instructions.instruction import find_instruction
+from ingot.post.conversations.row_forms import conversations_of, prompt_of
 from ingot.post.makers.follow_ups import FollowUps
-from ingot.post.row_forms import conversations_of, prompt_of
 from ingot.post.synthesize import run
 from ingot.post.synthesize_config import SynthesizeConfig
 from ingot.tokens.chat import Message

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from datasets import Dataset
 
-from ingot.post.row_forms import FORMS, recognise
+from ingot.post.conversations.row_forms import FORMS, recognise
 from ingot.post.sft import run
 from ingot.post.sft_config import SftConfig
 from ingot.post.synthesize_config import SynthesizeConfig

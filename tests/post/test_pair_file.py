@@ -16,9 +16,9 @@ from trl import DPOConfig, DPOTrainer
 from trl.data_utils import extract_prompt
 
 from ingot.envs.rows import read_rows
-from ingot.post.pair_file import FileRows, read_pairs
-from ingot.post.pair_rows import PreferenceRow, read_row
-from ingot.post.pairs import Written
+from ingot.post.pairs.pair import Written
+from ingot.post.pairs.pair_file import FileRows, read_pairs
+from ingot.post.pairs.pair_rows import PreferenceRow, read_row
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError

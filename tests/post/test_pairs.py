@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ingot.envs.episode import Episode
-from ingot.post.own_pairs import best_and_worst, match
-from ingot.post.pairs import Pair, PairSource, Written, pair_sequences
+from ingot.post.pairs.own_pairs import best_and_worst, match
+from ingot.post.pairs.pair import Pair, PairSource, Written, pair_sequences
+from ingot.post.pairs.unpaired import mismatched
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.unpaired import mismatched
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.preference import Preference
 from ingot.workspace.errors import CheckFailed, DataError

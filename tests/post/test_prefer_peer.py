@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ingot.post.pairs import PairSource, pair_sequences
+from ingot.post.pairs.pair import PairSource, pair_sequences
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.preference import Preference
 from ingot.train.terms import CrossEntropy, Scored

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ingot.envs.rollout import rollout
-from ingot.post import rejection
 from ingot.post.sft import run as run_sft
 from ingot.post.sft_config import SftConfig
+from ingot.post.synthesis import rejection
 from ingot.post.synthesize import run
 from ingot.post.synthesize_config import SynthesizeConfig
 from ingot.workspace.errors import DataError, RecipeError

@@ -18,13 +18,13 @@ from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.planner.cost import stage_costs
 from ingot.post import distill
-from ingot.post.conversations import task_conversations
+from ingot.post.conversations.sequences import task_conversations
 from ingot.post.distill import as_given
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
-from ingot.post.remote_teacher import RemoteTeacher
 from ingot.post.sampling_config import DistillConfig, TeacherEndpointConfig
-from ingot.post.teacher import LocalTeacher
+from ingot.post.teachers.remote_teacher import RemoteTeacher
+from ingot.post.teachers.teacher import LocalTeacher
 from ingot.recipe.load import load_recipe
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig

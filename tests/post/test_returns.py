@@ -12,7 +12,7 @@ from ingot.post.algorithm import Samples
 from ingot.post.algorithms.ppo import Ppo
 from ingot.post.algorithms.reinforce_pp import ReinforcePp
 from ingot.post.algorithms.rloo import leave_one_out
-from ingot.post.returns import discounted, generalised_advantages, whiten
+from ingot.post.rewards.returns import discounted, generalised_advantages, whiten
 from tests.post.making import episode, with_logprobs
 
 

@@ -22,15 +22,15 @@ from ingot.checkpoints.heads import with_head
 from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
 from ingot.post import prefer, reward, rl
-from ingot.post.answers import sample_answers
-from ingot.post.conversations import PoolSource
-from ingot.post.own_pairs import sample_pairs
-from ingot.post.pairs import PairSource
+from ingot.post.conversations.sequences import PoolSource
+from ingot.post.pairs.answers import sample_answers
+from ingot.post.pairs.own_pairs import sample_pairs
+from ingot.post.pairs.pair import PairSource
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.reward_config import RewardConfig
-from ingot.post.reward_model import RewardModel
-from ingot.post.reward_rows import RewardRow, read_reward_rows
+from ingot.post.rewards.reward_model import RewardModel
+from ingot.post.rewards.reward_rows import RewardRow, read_reward_rows
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.reward import BradleyTerry, Regression

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ingot.envs.episode import Episode, Score
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.policy_optimization import group_advantages
-from ingot.post.sampling import SampledSource
+from ingot.post.rollouts.policy_optimization import group_advantages
+from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed

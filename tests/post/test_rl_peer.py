@@ -15,8 +15,8 @@ from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.policy import sequence_logprobs
-from ingot.post.policy_optimization import group_advantages
-from ingot.post.sampling import SampledSource
+from ingot.post.rollouts.policy_optimization import group_advantages
+from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer

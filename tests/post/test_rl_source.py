@@ -16,10 +16,10 @@ from ingot.envs.task import Task
 from ingot.post import rl
 from ingot.post.algorithm import Samples
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.policy_optimization import PolicyOptimization
-from ingot.post.reward_shaping import LengthRewardConfig, OverlongConfig, TokenBudgetConfig
-from ingot.post.rl_source import RlSource
-from ingot.post.rl_state import HeldBatch, read_batch, write_batch
+from ingot.post.rewards.reward_shaping import LengthRewardConfig, OverlongConfig, TokenBudgetConfig
+from ingot.post.rollouts.policy_optimization import PolicyOptimization
+from ingot.post.rollouts.rl_source import RlSource
+from ingot.post.rollouts.rl_state import HeldBatch, read_batch, write_batch
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer

@@ -24,7 +24,7 @@ from ingot.post.algorithms.grpo import Grpo
 from ingot.post.algorithms.gspo import Gspo
 from ingot.post.algorithms.rloo import Rloo
 from ingot.post.algorithms.sapo import Sapo
-from ingot.post.policy_optimization import ImportanceConfig, PolicyOptimization
+from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.terms import Scored
 from tests.post.making import episode, tiny_model, with_logprobs

@@ -13,8 +13,8 @@ from datasets import Dataset, DatasetDict
 from trl.data_utils import is_conversational, maybe_convert_to_chatml
 
 from ingot.envs.rows import read_rows, stream_rows
-from ingot.post.conversation import Conversation
-from ingot.post.row_forms import conversations_of, recognise
+from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.row_forms import conversations_of, recognise
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
 

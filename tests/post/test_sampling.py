@@ -21,8 +21,8 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
 from ingot.post.algorithms.grpo import Grpo
+from ingot.post.rollouts.sampling import RATIO_TOLERANCE, SampledSource
 from ingot.post.samplers.task_stream import step_seed
-from ingot.post.sampling import RATIO_TOLERANCE, SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer

@@ -15,12 +15,12 @@ from datasets import Dataset
 from pydantic import ValidationError
 from trl import SFTConfig, SFTTrainer
 
-from ingot.post.conversation_file import Dropped, Reading, Rendered, render_row
-from ingot.post.conversation_store import ConversationStore, StoreSource, write_store
-from ingot.post.mixed_pool import MixedPool, weights_of_shares
+from ingot.post.conversations.conversation_file import Dropped, Reading, Rendered, render_row
+from ingot.post.conversations.conversation_store import ConversationStore, StoreSource, write_store
+from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
+from ingot.post.conversations.sft_source import ConversationSource
 from ingot.post.sft import Sft
 from ingot.post.sft_config import SftConfig
-from ingot.post.sft_source import ConversationSource
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer

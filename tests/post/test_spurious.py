@@ -19,8 +19,8 @@ from ingot.post.algorithms.dapo import Dapo
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.algorithms.ppo import Ppo
 from ingot.post.algorithms.reinforce_pp import ReinforcePp
-from ingot.post.policy_optimization import PolicyOptimization
-from ingot.post.reward_shaping import LengthRewardConfig, coin_flips
+from ingot.post.rewards.reward_shaping import LengthRewardConfig, coin_flips
+from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder

@@ -18,7 +18,7 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
 from ingot.post import distill, prefer, rl, sft, synthesize
-from ingot.post.own_pairs import sample_pairs
+from ingot.post.pairs.own_pairs import sample_pairs
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.sampling_config import DistillConfig, RlConfig

@@ -13,7 +13,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.reward_shaping import OverlongConfig
+from ingot.post.rewards.reward_shaping import OverlongConfig
 
 
 class Dapo(Grpo):

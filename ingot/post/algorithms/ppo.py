@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from ingot.post.algorithm import Samples, Stamped
-from ingot.post.policy_optimization import Clipped, spread_metrics, token_divergences, token_mean
-from ingot.post.returns import generalised_advantages, token_rewards, whiten
+from ingot.post.rewards.returns import generalised_advantages, token_rewards, whiten
+from ingot.post.rollouts.policy_optimization import Clipped, spread_metrics, token_divergences, token_mean
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer

@@ -15,8 +15,14 @@ from typing import Literal
 from pydantic import Field
 
 from ingot.post.algorithm import Samples, Stamped
-from ingot.post.policy_optimization import Clipped, group_advantages, spread_metrics, token_divergences, token_mean
-from ingot.post.returns import discounted, token_rewards, whiten
+from ingot.post.rewards.returns import discounted, token_rewards, whiten
+from ingot.post.rollouts.policy_optimization import (
+    Clipped,
+    group_advantages,
+    spread_metrics,
+    token_divergences,
+    token_mean,
+)
 
 
 class ReinforcePp(Clipped):

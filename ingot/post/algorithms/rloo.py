@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ingot.post.policy_optimization import Clipped, groups_of
+from ingot.post.rollouts.policy_optimization import Clipped, groups_of
 
 
 class Rloo(Clipped):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from ingot.post.policy_optimization import GroupRelative
+from ingot.post.rollouts.policy_optimization import GroupRelative
 
 if TYPE_CHECKING:
     from ingot.train.surrogates import Surrogate

@@ -1,1 +1,1 @@
-"""Filters of conversations, one a file (post/conversation_filter.py)."""
+"""Filters of conversations, one a file (post/conversations/conversation_filter.py)."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
-from ingot.post.conversation_filter import ConversationFilter
+from ingot.post.conversations.conversation_filter import ConversationFilter
 from ingot.workspace.outside import is_outside, load_outside
 
 if TYPE_CHECKING:
-    from ingot.post.conversation import Conversation
+    from ingot.post.conversations.conversation import Conversation
 
 BUILT_IN = ("math", "text", "instructions")
 

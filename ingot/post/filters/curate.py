@@ -16,10 +16,10 @@ from pydantic import Field, model_validator
 
 from ingot.data.outside import STEPS
 from ingot.data.step import Step
-from ingot.post.conversation_filter import ConversationFilter
+from ingot.post.conversations.conversation_filter import ConversationFilter
 
 if TYPE_CHECKING:
-    from ingot.post.conversation import Conversation
+    from ingot.post.conversations.conversation import Conversation
     from ingot.workspace.stage import StageFolder
 
 PART = 4096  # conversations in a row group

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ingot.post.conversation_filter import ConversationFilter
+from ingot.post.conversations.conversation_filter import ConversationFilter
 
 if TYPE_CHECKING:
-    from ingot.post.conversation import Conversation
+    from ingot.post.conversations.conversation import Conversation
     from ingot.tokens.chat import Message
 
 TAGS = ("<think>", "</think>")

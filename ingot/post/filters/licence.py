@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from ingot.data.steps.licence import PERMISSIVE, parts_of
-from ingot.post.conversation_filter import ConversationFilter
+from ingot.post.conversations.conversation_filter import ConversationFilter
 
 if TYPE_CHECKING:
-    from ingot.post.conversation import Conversation
+    from ingot.post.conversations.conversation import Conversation
 
 
 class LicenceFilter(ConversationFilter):

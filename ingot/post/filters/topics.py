@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.post.conversation_filter import ConversationFilter
+from ingot.post.conversations.conversation_filter import ConversationFilter
 
 if TYPE_CHECKING:
-    from ingot.post.conversation import Conversation
+    from ingot.post.conversations.conversation import Conversation
 
 
 class TopicsFilter(ConversationFilter):

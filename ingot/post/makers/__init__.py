@@ -1,1 +1,1 @@
-"""Makers of conversations, one a file (post/maker.py)."""
+"""Makers of conversations, one a file (post/synthesis/maker.py)."""

@@ -6,7 +6,7 @@ completes prompts whose traces are missing or cut (arXiv 2512.13961), and with s
 
 from __future__ import annotations
 
-from ingot.post.maker import Maker
+from ingot.post.synthesis.maker import Maker
 
 
 class Answers(Maker):

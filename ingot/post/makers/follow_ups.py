@@ -17,8 +17,8 @@ from ingot.envs.rows import Row
 from ingot.envs.task import Task
 from ingot.envs.tasks._instruction_prompts import draw_request
 from ingot.envs.verifiers.instructions.instruction import find_instruction
-from ingot.post.maker import Maker, origin
-from ingot.post.row_forms import conversations_of
+from ingot.post.conversations.row_forms import conversations_of
+from ingot.post.synthesis.maker import Maker, origin
 from ingot.tokens.chat import Message
 
 REQUESTS = ("Now say that again. {}", "Please write your last answer anew. {}", "Give me the same in other words. {}")

@@ -14,9 +14,9 @@ from ingot.envs.episode import Episode
 from ingot.envs.rows import Row
 from ingot.envs.task import Task
 from ingot.envs.verifiers.math import extract_answer
+from ingot.post.conversations.row_forms import conversations_of
 from ingot.post.filters.accuracy import AccuracyFilter
-from ingot.post.maker import Maker, origin
-from ingot.post.row_forms import conversations_of
+from ingot.post.synthesis.maker import Maker, origin
 
 REQUEST = (
     "Somebody answered a question. Check the answer step by step, and say at the end \\boxed{{right}} or \\boxed{{wrong}}.\n\n"

@@ -12,9 +12,9 @@ from pydantic import Field
 from ingot.envs.episode import Episode
 from ingot.envs.rows import Row
 from ingot.envs.task import Task
-from ingot.post.conversation import Conversation
-from ingot.post.maker import Maker, origin
-from ingot.post.row_forms import conversations_of
+from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.row_forms import conversations_of
+from ingot.post.synthesis.maker import Maker, origin
 from ingot.tokens.chat import Message
 
 REQUEST = (

@@ -24,8 +24,8 @@ from ingot.envs.rows import Row
 from ingot.envs.task import Task
 from ingot.envs.tools.tool import Tool
 from ingot.envs.verifiers.json_schema import fits_schema
-from ingot.post.maker import Maker, origin
-from ingot.post.row_forms import prompt_of
+from ingot.post.conversations.row_forms import prompt_of
+from ingot.post.synthesis.maker import Maker, origin
 from ingot.workspace.errors import DataError
 
 PLAY = (

@@ -15,10 +15,10 @@ import torch
 
 from ingot.inference.checksum import weights_checksum
 from ingot.post.policy import sequence_logprobs
+from ingot.post.rollouts.staleness import count_ages, present_tokens, staleness_metrics
 from ingot.post.samplers.messages import Failed, Finished, Job, NewWeights, Ready, Taken, from_plain
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.post.samplers.worker import Gone, Sampler, SamplerConfig
-from ingot.post.staleness import count_ages, present_tokens, staleness_metrics
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed

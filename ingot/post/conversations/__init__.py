@@ -1,0 +1,1 @@
+"""Conversations: read from files of any form, filtered, rendered, weighted and kept as training sequences."""

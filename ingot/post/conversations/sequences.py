@@ -1,0 +1,183 @@
+"""Conversations as training sequences: through the chat template, with weight 1 on what is learnt."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
+from ingot.envs.task import Task
+from ingot.envs.tools.find import find_tools
+from ingot.envs.tools.tool import schemas
+from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.learn import Learn, token_weights
+from ingot.tokens.batch import Batch, TokenSequence
+from ingot.tokens.chat import ChatFormat, Message
+from ingot.tokens.packing import make_batch
+from ingot.train.batches import deal, split_rows
+from ingot.train.source import Source
+from ingot.workspace.errors import DataError
+
+CHAT_TOOLS = ("calculator",)  # what `ingot chat` offers unless it is told otherwise
+
+
+def task_conversations(
+    mix: TaskMixConfig,
+    chat: ChatFormat,
+    count: int,
+    seed: int,
+    longest: int | None = None,
+    follow_ups: float = 0.0,
+    spare_tools: float = 0.0,
+    learn: Learn = "assistant",
+) -> list[TokenSequence]:
+    """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
+
+    A share of the tasks follows others in the same conversation, as long as that has at most `longest` tokens. There the tools
+    of all of them are on offer, so the model also learns to answer a question with a history before it, and one that does not
+    need the tool it is offered.
+    """
+    tasks = TaskMix(mix)
+    rng = random.Random(f"follow/{seed}")
+    generated = tasks.generate(seed, count, "train")
+    every = _tools(generated) or schemas(find_tools(CHAT_TOOLS).values())
+    conversations: list[TokenSequence] = []
+    newest: dict[bool, Opened] = {}  # by the mode of thinking
+    for task in generated:
+        before = newest.get(task.thinking)
+        if before is not None and rng.random() < follow_ups:
+            asked = [*before.asked, task]
+            longer = _solved(tasks, chat, asked, _tools(asked) or before.spare, learn)
+            if longest is None or len(longer.tokens) <= longest:
+                conversations[before.index] = longer
+                before.asked.append(task)
+                continue
+        spare = every if rng.random() < spare_tools else []
+        newest[task.thinking] = Opened(len(conversations), [task], spare)
+        conversations.append(_solved(tasks, chat, [task], _tools([task]) or spare, learn, longest))
+    return conversations
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A conversation that a next question may follow: its place in the list, its questions, the tools that it does not need."""
+
+    index: int
+    asked: list[Task]
+    spare: list[dict[str, object]]
+
+
+def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
+    """The tools of all tasks, each once."""
+    return list({json.dumps(tool, sort_keys=True): tool for task in tasks for tool in task.schemas}.values())
+
+
+def _solved(
+    tasks: TaskMix,
+    chat: ChatFormat,
+    asked: Sequence[Task],
+    tools: list[dict[str, object]],
+    learn: Learn,
+    longest: int | None = None,
+) -> TokenSequence:
+    """One conversation: each task's question and worked solution in turn."""
+    messages = list[Message]()
+    for task in asked:
+        solution = tasks.solution(task)
+        if tasks.score(task, solution).reward != 1:
+            raise DataError(
+                f"the worked solution of {task.question!r} does not pass its own verifier",
+                place=task.id,
+                fix="this is a fault of the task's kind (ingot/envs/tasks): leave the kind out of `tasks.weights`, and report it",
+            )
+        messages += [*task.messages, *solution]
+    try:
+        return as_sequence(chat, messages, tools, asked[0].thinking, longest, learn)
+    except DataError as error:
+        raise DataError(error.problem, place=", ".join(task.id for task in asked), fix=error.fix) from error
+
+
+def as_sequence(
+    chat: ChatFormat,
+    messages: list[Message],
+    tools: list[dict[str, object]],
+    thinking: bool,
+    longest: int | None = None,
+    learn: Learn = "assistant",
+) -> TokenSequence:
+    """One conversation with the stream `weight`: 1 on what is learnt. Longer than `longest` tokens is an error."""
+    tokens, mask = chat.conversation(messages, tools, thinking)
+    if longest is not None and len(tokens) > longest:
+        raise DataError(
+            f"the conversation has {len(tokens)} tokens, a row of this stage takes {longest}",
+            fix="raise the stage's sequence_length, or leave the conversation out",
+        )
+    conversation = Conversation(messages, tools, thinking)
+    return TokenSequence(tokens, {"weight": token_weights(chat, tokens, mask, conversation, learn)})
+
+
+def repeats(own: int, others: int, share: float) -> int:
+    """How often `own` conversations are repeated to be at least this share of all; once if they already are."""
+    return max(1, math.ceil(share * others / ((1 - share) * own))) if own else 0
+
+
+class ShuffledPool:
+    """Endless passes over a list, each in its own order: item i is a pure function of (seed, i)."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size, self.seed = size, seed
+        self._pass, self._order = -1, array("q")  # eight bytes an item: there may be millions
+
+    def __getitem__(self, index: int) -> int:
+        number, place = divmod(index, self.size)
+        if number != self._pass:
+            self._pass, self._order = number, array("q", range(self.size))
+            random.Random(f"pool/{self.seed}/{number}").shuffle(self._order)
+        return self._order[place]
+
+
+class PoolSource(Source):
+    """Steps of `count` groups drawn from a shuffled pool; the sequences of a group stay in the same micro-batch."""
+
+    def __init__(
+        self, groups: Sequence[Sequence[TokenSequence]], count: int, capacity: int, micro_batch_tokens: int, seed: int
+    ) -> None:
+        self.groups, self.count, self.capacity = groups, count, capacity
+        self.micro_batch_tokens = micro_batch_tokens
+        self.pool = ShuffledPool(len(groups), seed)
+
+    def draw(self, step: int) -> list[Sequence[TokenSequence]]:
+        """The groups of a step. Where one pass ends and the next begins, a group may come twice."""
+        return [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        return deal(pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens, world), rank, world), {}
+
+
+def pack_groups(
+    groups: Sequence[Sequence[TokenSequence]], capacity: int, micro_batch_tokens: int, ranks: int = 1
+) -> list[Batch]:
+    """Micro-batches of about `micro_batch_tokens`, or smaller ones, so that each of several ranks gets some.
+
+    Groups of one sequence are packed together and cut by rows; they make the same rows whatever the ranks.
+    """
+    if all(len(group) == 1 for group in groups):
+        batch = make_batch([group[0] for group in groups], capacity)
+        rows, length = batch.tokens.shape
+        return split_rows(batch, max(1, min(micro_batch_tokens // length, -(-rows // ranks))))
+    tokens = sum(len(sequence.tokens) for group in groups for sequence in group)
+    micro_batch_tokens = min(micro_batch_tokens, -(-tokens // ranks))
+    batches, part, size = [], list[TokenSequence](), 0
+    for group in groups:
+        length = sum(len(sequence.tokens) for sequence in group)
+        if part and size + length > micro_batch_tokens:
+            batches.append(make_batch(part, capacity))
+            part, size = [], 0
+        part.extend(group)
+        size += length
+    return [*batches, make_batch(part, capacity)]

@@ -1,0 +1,1 @@
+"""Preference pairs: from files, from the model's own answers, from two models, online."""

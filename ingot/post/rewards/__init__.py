@@ -1,0 +1,1 @@
+"""Rewards: reward models, what is added to a verifier's reward, returns of single tokens."""

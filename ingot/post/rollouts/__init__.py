@@ -1,0 +1,1 @@
+"""Training on what the policy samples: the batches of RL, synchronous and asynchronous, and their state."""

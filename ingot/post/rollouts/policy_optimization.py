@@ -1,0 +1,227 @@
+"""What the algorithms of RL share: the options of the loss (train/policy_gradient.py) and of the reward, mixed as they like.
+
+An algorithm is a set of defaults, those of its paper, and a rule for the advantage (`answer_advantages`, or `advantages` where it
+is one by token). So an option of one algorithm works with every other.
+"""
+
+from __future__ import annotations
+
+import statistics
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from ingot.envs.episode import Episode
+from ingot.post.algorithm import RlAlgorithm, Samples, Stamped
+from ingot.post.rewards.reward_shaping import (
+    LengthRewardConfig,
+    OverlongConfig,
+    TokenBudgetConfig,
+    coin_flips,
+    shape,
+    truncated,
+)
+from ingot.workspace.config import Config
+
+if TYPE_CHECKING:
+    from ingot.model.transformer import Transformer
+    from ingot.train.off_policy import Correction
+    from ingot.train.policy_gradient import Aggregation
+    from ingot.train.surrogates import Surrogate
+    from ingot.train.terms import LossTerm
+
+STD_EPSILON = 1e-4
+
+
+class ImportanceConfig(Config):
+    """The importance weight of the trainer's policy over the sampler's (train/off_policy.py)."""
+
+    level: Literal["token", "product", "mean"] = Field(
+        "token",
+        description="of a token, or of its sequence: the product of its tokens' ratios, or their geometric mean",
+    )
+    mode: Literal["truncate", "mask"] = Field("truncate", description="beyond the bounds: the bound, or 0 (IcePop)")
+    low: float | None = Field(None, ge=0, description="lower bound; null for none")
+    high: float | None = Field(2.0, gt=0, description="upper bound; null for none")
+    of: Literal["old", "current"] = Field(
+        "old", description="of the policy when the batch's updates began (ρ), or of this update (w)"
+    )
+
+
+class PolicyOptimization(RlAlgorithm):
+    """The options that every algorithm has."""
+
+    ratio: Literal["token", "product", "mean"] = Field(
+        "token",
+        description="of a token, or of its sequence: the product of its tokens' ratios, or their geometric mean",
+    )
+    aggregation: Literal["token", "sequence", "group", "constant"] = Field(
+        "token", description="the mean is over tokens, answers, tasks, or answers times a constant length"
+    )
+    aggregation_length: int | None = Field(
+        None, gt=0, description="the constant length; null for the stage's max_new_tokens"
+    )
+    old_policy: Literal["trainer", "sampler"] = Field(
+        "trainer", description="whose log-probabilities stand for π_old: the trainer's, computed once a batch, or μ"
+    )
+    importance: ImportanceConfig | None = Field(None, description="importance weight over the sampler; null for none")
+    sequence_mask: float | None = Field(
+        None, ge=0, description="drop answers with A < 0 whose mean log(μ/π) is above this (DeepSeek-V3.2); null: none"
+    )
+    reference_weight: float = Field(0.0, ge=0, description="coefficient of the divergence from the reference")
+    reference_estimator: Literal["k1", "k2", "k3", "k3_unbiased"] = Field(
+        "k3_unbiased", description="its estimate in the loss; in the reward it is k1"
+    )
+    reference_in: Literal["loss", "reward"] = Field("loss", description="where the divergence stands")
+    reference_every: int | None = Field(
+        None,
+        gt=0,
+        description="steps after which the policy becomes the reference (R1: 400); null: the input checkpoint",
+    )
+    format_reward: float = Field(0.0, ge=0, lt=1, description="reward for a well-formed but wrong answer")
+    overlong: OverlongConfig | None = Field(None, description="soft penalty before the limit of length; null for none")
+    mask_truncated: bool = Field(False, description="learn nothing from answers that a limit has cut")
+    length_reward: LengthRewardConfig | None = Field(None, description="shorter answers earn more; null for none")
+    token_budget: TokenBudgetConfig | None = Field(None, description="longest answers by kind of task; null for none")
+
+    @property
+    def wants_reference(self) -> bool:
+        return self.reference_weight > 0
+
+    @property
+    def replaces_reference(self) -> bool:
+        return self.reference_every is not None
+
+    @property
+    def wants_old(self) -> bool:
+        return self.old_policy == "trainer"
+
+    def learns_from(self, episode: Episode) -> bool:
+        return super().learns_from(episode) and not (self.mask_truncated and truncated(episode))
+
+    def reward(self, episode: Episode) -> float:
+        """The verifier's reward, or a smaller one for an answer that is only well formed."""
+        return max(episode.score.reward, self.format_reward * episode.score.format_ok)
+
+    def rewards(self, samples: Samples) -> list[float | None]:
+        """The shaped reward of every answer, without the divergence, or a coin; None where the environment failed."""
+        plain = [None if each.failed else self.reward(each) for each in samples.episodes]
+        options = self.overlong, self.length_reward, self.token_budget
+        shaped = shape(plain, samples.episodes, samples.group, samples.limit, *options)
+        return coin_flips(shaped, samples.episodes) if samples.spurious else shaped
+
+    @abstractmethod
+    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
+        """The advantage of every answer, the same for all of its tokens; `rewards` lists the groups one after the other."""
+
+    def advantages(self, samples: Samples) -> Stamped:
+        rewards = self.rewards(samples)
+        metrics = spread_metrics(rewards, samples.group)
+        if self.wants_reference and self.reference_in == "reward":
+            rows = token_divergences(samples)
+            metrics["reference_divergence"] = token_mean(rows, samples)
+            totals = [self.reference_weight * sum(row) for row in rows]
+            rewards = [None if one is None else one - total for one, total in zip(rewards, totals, strict=True)]
+        stamped = self.answer_advantages(rewards, samples.group)
+        return [[value] * each.length for value, each in zip(stamped, samples.episodes, strict=True)], metrics
+
+    @abstractmethod
+    def surrogate(self) -> Surrogate:
+        """What the loss makes of ratio and advantage."""
+
+    def corrections(self) -> tuple[Correction, ...]:
+        """The corrections for samples that π_old would not have drawn."""
+        from ingot.train.off_policy import Importance, SequenceMask
+
+        made: list[Correction] = []
+        if self.importance is not None:
+            made.append(Importance(**self.importance.model_dump()))
+        if self.sequence_mask is not None:
+            made.append(SequenceMask(self.sequence_mask))
+        return tuple(made)
+
+    def mean(self, config: Any) -> Aggregation:
+        """What the mean of the loss is over; `config` is the stage's."""
+        from ingot.train.policy_gradient import Aggregation
+
+        return Aggregation(self.aggregation, self.aggregation_length or config.max_new_tokens)
+
+    def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
+        from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
+
+        own = "old_logprob" if config.updates_per_batch > 1 else None
+        old = "sampled_logprob" if self.old_policy == "sampler" else own
+        mean = self.mean(config)
+        terms: list[LossTerm] = [PolicyGradient(self.surrogate(), self.ratio, mean, self.corrections(), old)]
+        if self.wants_reference and self.reference_in == "loss":
+            terms.append(ReferenceDivergence(self.reference_weight, self.reference_estimator, self.ratio, mean, old))
+        return terms
+
+
+class Clipped(PolicyOptimization):
+    """With PPO's clip."""
+
+    clip_low: float = Field(0.2, gt=0, description="ratios below 1 − this are clipped")
+    clip_high: float = Field(0.2, gt=0, description="ratios above 1 + this are clipped")
+    dual_clip: float | None = Field(
+        None, gt=1, description="where A < 0, a ratio above this has no more effect (verl: 3; TRL: delta)"
+    )
+
+    def surrogate(self) -> Surrogate:
+        from ingot.train.surrogates import Clip
+
+        return Clip(self.clip_low, self.clip_high, self.dual_clip)
+
+
+class GroupRelative(PolicyOptimization):
+    """With advantages within the group of answers to a task."""
+
+    divide_by_std: bool = Field(False, description="divide the advantage by the group's standard deviation")
+
+    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
+        return group_advantages(rewards, group, self.divide_by_std)
+
+
+def group_advantages(rewards: Sequence[float | None], group: int, divide_by_std: bool) -> list[float]:
+    """The advantage of every reward within its group; `rewards` lists the groups one after another.
+
+    None stands for an episode whose environment failed: it is no part of its group, and has no advantage.
+    """
+    advantages = []
+    for start, known in zip(range(0, len(rewards), group), groups_of(rewards, group), strict=True):
+        # exactly 0 where all are equal: what rounding leaves of 0.1 − 0.1 is as good as a real advantage to Muon
+        mean = statistics.mean(known) if known else 0.0
+        scale = statistics.stdev(known) + STD_EPSILON if divide_by_std and len(known) > 1 else 1.0
+        members = rewards[start : start + group]
+        advantages += [0.0 if reward is None else (reward - mean) / scale for reward in members]
+    return advantages
+
+
+def groups_of(rewards: Sequence[float | None], group: int) -> list[list[float]]:
+    """The rewards that are known, group by group."""
+    starts = range(0, len(rewards), group)
+    return [[reward for reward in rewards[start : start + group] if reward is not None] for start in starts]
+
+
+def spread_metrics(rewards: Sequence[float | None], group: int) -> dict[str, float]:
+    """How much rewards differ within groups, and how many groups have any difference."""
+    spread = [statistics.pstdev(known) for known in groups_of(rewards, group) if known]
+    return {
+        "reward_std": sum(spread) / len(spread),
+        "mixed_groups": sum(value > 0 for value in spread) / len(spread),
+    }
+
+
+def token_divergences(samples: Samples) -> list[list[float]]:
+    """k1 = log π_old − log ref of every sampled token, 0 on the others."""
+    return [
+        [(old - reference) * one for old, reference, one in zip(*rows, each.sampled(), strict=True)]
+        for each, *rows in zip(samples.episodes, samples.old_logprobs(), samples.frozen_logprobs(), strict=True)
+    ]
+
+
+def token_mean(rows: Sequence[Sequence[float]], samples: Samples) -> float:
+    """The mean over sampled tokens of what is 0 elsewhere."""
+    return sum(map(sum, rows)) / sum(each.sampled_count for each in samples.episodes)

@@ -1,0 +1,187 @@
+"""The batches of RL: samples that are collected at once and served over several updates.
+
+    batch b of samples = prompts_per_step · mini_batches tasks, `group` answers to each
+    step s             = update s mod u on batch s div u,      u = mini_batches · epochs
+
+An update sees the tasks of one mini-batch; in epochs after the first they are mixed anew. The policy moves during the updates, so
+π_old is stamped on the tokens when they are collected (sampling.py), and `staleness` counts the updates since then.
+
+Dynamic sampling replaces tasks whose answers all earn the same, in rounds. What a round asks is a function of (seed, step,
+round), so it depends neither on the number of processes nor on what finishes first. If rounds run out, such tasks fill the batch.
+
+What cannot be made again from (seed, step, weights) is saved when a checkpoint is (rl_state.py): the samples of a batch in use, a
+replaced reference, the tasks that are solved.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ingot.envs.episode import Episode
+from ingot.envs.task import Task
+from ingot.model.transformer import Transformer
+from ingot.post.algorithm import RlAlgorithm
+from ingot.post.conversations.conversation_file import file_conversations
+from ingot.post.conversations.sequences import ShuffledPool, pack_groups
+from ingot.post.processes import ALONE, Processes
+from ingot.post.rewards.reward_model import Judge
+from ingot.post.rollouts.policy_optimization import PolicyOptimization
+from ingot.post.rollouts.rl_state import HeldBatch, RlState
+from ingot.post.rollouts.sampling import SampledSource
+from ingot.post.rollouts.staleness import count_ages, staleness_metrics
+from ingot.post.rollouts.stamping import Rows
+from ingot.post.rollouts.trajectories import describe
+from ingot.post.samplers.task_stream import step_seed
+from ingot.post.sampling_config import RlConfig
+from ingot.tokens.batch import Batch, TokenSequence
+from ingot.train.batches import deal
+from ingot.workspace.stage import StageFolder
+
+TRIES = 10  # draws of tasks in search of unsolved ones
+KINDS_SEQUENCE = 10_000  # places at which a further round may enter the sequence of kinds (envs/mix.py)
+
+
+class RlSource(SampledSource):
+    """Samples a batch when its first step is asked for, and serves it mini-batch by mini-batch."""
+
+    bound: int | None = None  # on the age of samples, where they may be older than the policy (asynchronous_source.py)
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: RlConfig,
+        folder: StageFolder,
+        processes: Processes = ALONE,
+        whole: Transformer | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        super().__init__(model, config, folder, processes, whole, judge=judge)
+        self.options = config
+        self.rl: RlAlgorithm = config.algorithm
+        self.spurious = config.spurious is not None
+        self.saved = RlState(folder.path / "rl_state", processes)
+        self.held: HeldBatch | None = None
+        self.next_step = 0
+        self.solved: set[str] = set()
+        self.reference_step = 0  # of the policy that is the reference
+        self.kept: list[TokenSequence] = []
+        if config.ptx is not None:
+            longest = config.sequence_length + 1  # the last token is only predicted
+            self.kept = [
+                each for name in config.ptx.files for each in file_conversations(Path(name), self.chat, longest)
+            ]
+        self.pool = ShuffledPool(max(1, len(self.kept)), folder.seed)
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        sequences, metrics = self.update(step)
+        if self.options.ptx is not None:
+            count = self.options.ptx.conversations
+            sequences += [self.kept[self.pool[step * count + place]] for place in range(count)]
+        sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
+        return deal(pack_groups([[each] for each in sequences], *sizes), rank, world), metrics
+
+    def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
+        """The sequences of one update, and metrics."""
+        number, update = divmod(step, self.options.updates_per_batch)
+        first = step - update
+        self.sampling_temperature, self.limit = self.options.temperature_at(first), self.options.limit_at(first)
+        if self.options.temperature_end is not None:
+            self.temperature = self.sampling_temperature  # the trainer's, for this step
+        if self.held is None or self.held.number != number:
+            self._replace_reference(step)
+            made = self.collect(step)
+            groups = [
+                [sequence for listed in made.sequences[start : start + self.group] for sequence in listed]
+                for start in range(0, len(made.sequences), self.group)
+            ]
+            self.held = HeldBatch(number, step, groups, made.metrics, count_ages(made.episodes, step))
+        self.next_step = step + 1
+        epoch, part = divmod(update, self.options.mini_batches)
+        order = list(range(len(self.held.groups)))
+        if epoch:
+            random.Random(f"epoch/{self.folder.seed}/{number}/{epoch}").shuffle(order)
+        prompts = self.options.prompts_per_step
+        chosen = [self.held.groups[place] for place in order[part * prompts : (part + 1) * prompts]]
+        metrics = self.held.metrics | staleness_metrics(self.held.ages, step - self.held.version, self.bound)
+        return [sequence for group in chosen for sequence in group], metrics
+
+    def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
+        wanted = self.options.prompts_per_step * self.options.mini_batches
+        refill = self.options.refill
+        useful, others, all_episodes = list[list[Episode]](), list[list[Episode]](), list[Episode]()
+        for number in range(1 if refill is None else refill.rounds):
+            missing = wanted - len(useful)
+            count = wanted if refill is None or refill.ask == "batch" or number == 0 else missing
+            tasks = self.tasks(step, number, count)
+            episodes = self.sample([task for task in tasks for _ in range(self.group)], step, number)
+            all_episodes += episodes
+            for start in range(0, len(episodes), self.group):
+                group = episodes[start : start + self.group]
+                (useful if refill is None or self._differ(group) else others).append(group)
+            if len(useful) >= wanted:
+                break
+        self._note_solved(all_episodes)
+        metrics = describe(all_episodes) | {"sampled_groups": float(len(useful) + len(others))}
+        return [each for group in [*useful, *others][:wanted] for each in group], metrics
+
+    def tasks(self, step: int, number: int, count: int) -> list[Task]:
+        """`count` tasks for a round of a step's sampling; solved ones only if there are not enough others."""
+        seed = step_seed(self.folder.seed, step)
+        first = step // self.options.updates_per_batch * self.options.prompts_per_step * self.options.mini_batches
+        found, passed = list[Task](), list[Task]()
+        for attempt in range(TRIES if self.solved else 1):
+            if (
+                number or attempt
+            ):  # anywhere in the sequence of kinds: a single missing task is not always of the same kind
+                further = random.Random(f"round/{step_seed(self.folder.seed, step)}/{number}/{attempt}")
+                seed, first = further.randrange(1 << 48), further.randrange(KINDS_SEQUENCE)
+            for task in self.mix.generate(seed, count, "train", first):
+                (passed if task.id in self.solved else found).append(task)
+            if len(found) >= count:
+                break
+        return [*found, *passed][:count]
+
+    def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
+        streams, metrics = super().streams(episodes)
+        return streams, metrics | ({"spurious": 1.0} if self.spurious else {})
+
+    def _differ(self, group: Sequence[Episode]) -> bool:
+        """Whether the answers to a task earn something different, before any penalty of length."""
+        return len({self.rl.reward(each) for each in group if not each.failed}) > 1
+
+    def _note_solved(self, episodes: Sequence[Episode]) -> None:
+        if self.options.exclude_solved is None:
+            return
+        for start in range(0, len(episodes), self.group):
+            group = episodes[start : start + self.group]
+            if sum(each.score.correct for each in group) >= self.options.exclude_solved * len(group):
+                self.solved.add(group[0].task.id)
+
+    def _replace_reference(self, step: int) -> None:
+        """Let the policy be the reference, if it is time."""
+        every = self.rl.reference_every if isinstance(self.rl, PolicyOptimization) else None
+        if self.frozen is not None and every is not None and step // every > self.reference_step // every:
+            self.processes.renew(self.whole, self.model)
+            self.frozen.load_state_dict(self.whole.state_dict())
+            self.reference_step = step
+
+    def state(self) -> dict[str, Any]:
+        """Names of what is saved beside the checkpoint, and the tasks that are solved."""
+        used = self.held if self.held is not None and self.next_step % self.options.updates_per_batch else None
+        self.saved.write(used, self.frozen if self.reference_step else None, self.reference_step)
+        return {
+            "batch": None if used is None else used.number,
+            "reference_step": self.reference_step,
+            "solved": sorted(self.solved),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.saved.forget()
+        number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
+        self.solved = set(state.get("solved", ()))
+        self.held = None if number is None else self.saved.read_batch(number)
+        if self.reference_step and self.frozen is not None:
+            self.saved.read_reference(self.frozen, self.reference_step)

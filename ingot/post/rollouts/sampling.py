@@ -1,0 +1,311 @@
+"""Training on the policy's own samples: RL and distillation differ only in what they stamp on each token.
+
+Step s samples tasks drawn with seed (stage seed, s) from the weights of step s, stamps every sampled token with an
+advantage, and hands the episodes to the trainer as they are: tokens are never decoded and encoded again. In the first update on
+a batch of samples the policy π is the sampler μ; their ratio is therefore 1 for every token, and a run where it is not has a
+sampler that computes something else than the trainer. The mean ratio alone cannot show this: the expectation of π/μ over what μ
+samples is 1 for any two distributions. So the divergence of the two is checked as well. RL may make several updates on a batch
+(rl_source.py); then only the first has that ratio, as the versions of its tokens say.
+
+Several processes share the sampling (processes.py); each makes the batches of the whole step and trains on its share of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ingot.envs.episode import Episode
+from ingot.envs.mix import TaskMix
+from ingot.envs.play import Limits
+from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.task import Task
+from ingot.envs.tools.find import find_tools
+from ingot.inference.engine import Engine
+from ingot.model.lora import adapters_off
+from ingot.model.transformer import VALUE_HEAD, Transformer
+from ingot.post.algorithm import Graded, SampledAlgorithm, Samples
+from ingot.post.barrier import Between
+from ingot.post.conversations.sequences import pack_groups
+from ingot.post.policy import chat_format, head_values, logprobs_and_entropies, sequence_logprobs
+from ingot.post.processes import ALONE, Processes
+from ingot.post.rewards.reward_model import Judge
+from ingot.post.rollouts.stamping import Rows, training_sequences
+from ingot.post.rollouts.trajectories import RECORDED, Trajectories, describe
+from ingot.post.samplers.task_stream import step_seed
+from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.tokens.batch import Batch, TokenSequence
+from ingot.tokens.syntax import Syntax
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.batches import deal
+from ingot.train.device import choose_device, choose_precision, precision_context
+from ingot.train.source import Source
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.stage import StageFolder
+
+RATIO_TOLERANCE = 0.02
+DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by the trainer's precision
+FEW = 0.05  # the share of tokens below which their mean ratio is not checked
+ATTEMPT = 1_000_000_007  # between the seeds of two attempts of a step
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Samples that are stamped: the episodes, and the training sequences of each."""
+
+    episodes: Sequence[Episode]
+    sequences: Sequence[Sequence[TokenSequence]]
+    metrics: dict[str, float]
+
+
+class SampledSource(Source):
+    """Samples a step's tasks and stamps what the algorithm says.
+
+    `whole` is what is sampled from: `model` itself, unless several processes divide that. `frozen` is the teacher; without one it
+    is a copy of `whole` where the algorithm wants a reference. `judge` may change what episodes earn (reward_model.py).
+    """
+
+    spurious = False  # whether coin flips stand in for the rewards (rl_source.py)
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: RlConfig | DistillConfig,
+        folder: StageFolder,
+        processes: Processes = ALONE,
+        whole: Transformer | None = None,
+        frozen: Transformer | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        self.model, self.config, self.group, self.folder = model, config, config.group, folder
+        self.algorithm: SampledAlgorithm = config.algorithm
+        self.processes, self.whole, self.judge = processes, whole or model, judge
+        self.chat = chat_format(model)
+        self.mix, self.tools = TaskMix(config.tasks), find_tools(config.tools)
+        self.trajectories = Trajectories(folder.path / "trajectories.jsonl", self.chat.tokenizer)
+        self.frozen = frozen
+        if frozen is None and self.algorithm.wants_reference:
+            # with adapters the reference is the model without them, unless a later policy is to take its place
+            without = self.whole is model and model.lora is not None and not self.algorithm.replaces_reference
+            self.frozen = self.whole if without else copy.deepcopy(self.whole)
+        self.device = choose_device(config.device)
+        self.dtype = choose_precision(config.precision, self.device)
+        self.tolerance = DIVERGENCE_TOLERANCE[self.dtype]
+        self.sampling_temperature = config.temperature
+        self.limit = config.max_new_tokens
+        self.drawn_at = time.monotonic()  # when samples were drawn last
+        self.sampled_tokens = 0
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What is sampled with, where sampling and training alternate."""
+        slots = -(-self.config.prompts_per_step * self.group // self.processes.size)
+        return Engine(self.whole, slots=slots, length=self.config.sequence_length)
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        sequences, metrics = self.sequences(step)
+        sizes = self.config.sequence_length, self.config.micro_batch_tokens, world
+        return deal(pack_groups([[each] for _, each in sequences], *sizes), rank, world), metrics
+
+    def sequences(self, step: int) -> tuple[list[tuple[Task, TokenSequence]], dict[str, float]]:
+        """What the policy of the step samples, stamped, each sequence with its task; and metrics."""
+        made = self.collect(step)
+        pairs = zip(made.episodes, made.sequences, strict=True)
+        return [(each.task, sequence) for each, listed in pairs for sequence in listed], made.metrics
+
+    def collect(self, step: int) -> Collected:
+        """Sample, and stamp what was sampled."""
+        self.renew(step)
+        episodes, metrics = self.timed_draw(step)
+        _check_room(episodes, self.config.sequence_length)
+        streams, found = self.streams(episodes)
+        if -step % self.config.record_every < self.config.updates_per_batch:
+            columns = self.recorded_columns(episodes[:RECORDED])
+            self.processes.once(
+                lambda: self.trajectories.record(step, episodes, streams["advantage"], self.group, columns)
+            )
+        sequences = training_sequences(episodes, streams, self.group, self.algorithm)
+        return Collected(episodes, sequences, metrics | found)
+
+    def renew(self, step: int) -> None:
+        """Let the sampler have the weights of the policy as it is, which are those of `step`."""
+        self.processes.renew(self.whole, self.model)
+        self.engine.update(None, version=step)
+
+    def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
+        """`draw`, and how long learner and sampler stood still since the samples before: here one waits for the other."""
+        before, began = self.sampled_tokens, time.monotonic()
+        episodes, metrics = self.draw(step)
+        last, self.drawn_at = self.drawn_at, time.monotonic()
+        share = (self.drawn_at - began) / (self.drawn_at - last)
+        made = (self.sampled_tokens - before) / (self.drawn_at - began)
+        times = {"learner_idle_share": share, "sampler_idle_share": 1 - share, "sampler_tokens_per_second": made}
+        return episodes, metrics | times
+
+    def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
+        """The episodes of a step, `group` of each task after each other, and metrics of them."""
+        prompts = self.config.prompts_per_step
+        tasks = self.mix.generate(step_seed(self.folder.seed, step), prompts, "train", first=step * prompts)
+        episodes = self.sample([task for task in tasks for _ in range(self.group)], step)
+        return episodes, describe(episodes)
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+        """Scored episodes of the current policy, one for every task; another `attempt` draws others."""
+        seed = step_seed(self.folder.seed, step) + attempt * ATTEMPT
+
+        def sample_run(run: slice, between: Between) -> list[Episode]:
+            episodes = rollout(
+                tasks,
+                self.engine,
+                self.chat,
+                self.mix.kinds,
+                drawing=Drawing(self.sampling_temperature, seed=seed),
+                limits=Limits(self.limit, self.config.sequence_length, episode_seconds=self.config.episode_seconds),
+                tools=self.tools,
+                only=run,
+                between=between,
+            )
+            return episodes if self.judge is None else self.judge(episodes)
+
+        episodes = self.processes.share(len(tasks), sample_run)
+        self.sampled_tokens += sum(each.sampled_count for each in episodes)
+        return episodes
+
+    def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
+        """What is stamped on every token, by stream, and metrics of the algorithm."""
+        if self.algorithm.rewarded:
+            _check_reachable(episodes, self.chat.tokenizer)
+        several = self.config.updates_per_batch > 1
+        old = self.old_logprobs(episodes) if several and self.algorithm.wants_old else None
+        samples = Samples(
+            episodes,
+            self.group,
+            frozen_logprobs=lambda: self.frozen_logprobs(episodes),
+            old_logprobs=lambda: old or self.policy_logprobs(episodes),
+            values=lambda: self.values(episodes),
+            limit=self.limit,
+            graded=lambda: self.graded(episodes),
+            spurious=self.spurious,
+        )
+        streams, metrics = self.algorithm.streams(samples)
+        if old is not None:
+            streams["old_logprob"] = old
+        if self.algorithm.wants_reference:
+            streams["reference_logprob"] = self.frozen_logprobs(episodes)
+        return streams, metrics
+
+    def frozen_logprobs(self, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token by the teacher or the reference."""
+        if self.frozen is None:
+            raise CheckFailed(
+                f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
+                place=str(self.folder.path),
+                fix="let its property wants_reference be true",
+            )
+        if self.frozen is not self.whole:
+            return self.logprobs_by(self.frozen, episodes)
+        with adapters_off(self.whole):
+            return self.logprobs_by(self.whole, episodes)
+
+    def graded(self, episodes: Sequence[Episode]) -> list[list[Graded]]:
+        """What the teacher says of every sampled token."""
+        rows = zip(episodes, self.frozen_logprobs(episodes), strict=True)
+        return [token_grades(each.sampled(), row) for each, row in rows]
+
+    def policy_logprobs(self, episodes: Sequence[Episode]) -> Rows:
+        """log π_old where a batch has one update: the sampler's own, which has the same weights."""
+        return [each.logprobs() for each in episodes]
+
+    def old_logprobs(self, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token by the policy as it is, in the trainer's precision."""
+        with precision_context(self.device, self.dtype):
+            return self.logprobs_by(self.whole, episodes)
+
+    def recorded_columns(self, episodes: Sequence[Episode]) -> dict[str, Rows]:
+        """What is recorded of every token beside what sampling and stamping know."""
+        options = self.config.sequence_length, self.sampling_temperature, self.processes
+        with precision_context(self.device, self.dtype):
+            logprobs, entropies = logprobs_and_entropies(self.whole, plain_sequences(episodes), *options)
+        return {"old_logprobs": by_episode(episodes, logprobs), "entropies": by_episode(episodes, entropies)}
+
+    def logprobs_by(self, model: Transformer, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token of every episode by a whole model."""
+        options = self.config.sequence_length, self.sampling_temperature, self.processes
+        return by_episode(episodes, sequence_logprobs(model, plain_sequences(episodes), *options))
+
+    def values(self, episodes: Sequence[Episode]) -> Rows:
+        """What the value head says before every token."""
+        with precision_context(self.device, self.dtype):
+            options = self.config.sequence_length, self.processes
+            return by_episode(episodes, head_values(self.whole, VALUE_HEAD, plain_sequences(episodes), *options))
+
+    def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
+        """After a step: the trainer must have seen the probabilities that the sampler reported, where versions say so."""
+        if "ratio_mean" not in metrics or "sampler_divergence" not in metrics:
+            raise CheckFailed(
+                f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
+                place=str(self.folder.path),
+                fix="let a term derive from PolicyGradient (train/policy_gradient.py), which logs them",
+            )
+        ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
+        share, measured = 1.0, dict[str, float]()
+        if "present_share" in metrics:  # of tokens of several versions, those of the present one
+            share = metrics["present_share"]
+            ratio = metrics.pop("present_ratio_mean") / max(share, FEW)
+            divergence = metrics.pop("present_divergence") / max(share, FEW)
+            measured = {"present_ratio_mean": ratio, "present_divergence": divergence}
+        if share < FEW or not metrics.get("staleness/0", metrics.get("staleness", 0.0) == 0):
+            return {}  # the policy has been updated since these tokens were sampled
+        if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
+            raise CheckFailed(
+                f"step {step}: the trainer does not see the probabilities that the sampler reported: their mean ratio is "
+                f"{ratio:.4f} (it must be 1), their divergence {divergence:.2g} a token (at most {self.tolerance:g})",
+                place=str(self.folder.path),
+                fix="the sampler runs other weights, another temperature or another mask than the trainer",
+            )
+        return measured
+
+
+def token_grades(sampled: Sequence[int], row: Sequence[float]) -> list[Graded]:
+    """Each sampled token by itself."""
+    return [Graded(at, at + 1, row[at]) for at, one in enumerate(sampled) if one]
+
+
+def plain_sequences(episodes: Sequence[Episode]) -> list[TokenSequence]:
+    """Every segment as a sequence without streams."""
+    return [TokenSequence(segment.tokens()) for each in episodes for segment in each.segments]
+
+
+def by_episode(episodes: Sequence[Episode], rows: Rows) -> Rows:
+    """Rows of segments as rows of whole episodes."""
+    waiting = iter(rows)
+    return [[value for _ in each.segments for value in next(waiting)] for each in episodes]
+
+
+def _check_reachable(episodes: Sequence[Episode], tokenizer: Tokenizer) -> None:
+    """Fail if a task asks for a trace of a model whose template has none: no answer could ever earn anything."""
+    asking = next((each.task for each in episodes if each.task.thinking), None)
+    if asking is not None and not Syntax.of(tokenizer.chat_template or "", tokenizer.special).thinks:
+        raise CheckFailed(
+            "the task asks for thinking, but the model's chat template has no traces: every answer would earn 0",
+            place=asking.id,
+            fix="choose tasks without it (no_think, or calculator with thinking: false), or a template that has them: "
+            "`ingot model template`",
+        )
+
+
+def _check_room(episodes: Sequence[Episode], length: int) -> None:
+    """Fail if a prompt leaves no room for an answer."""
+    for each in episodes:
+        if each.sampled_count == 0:
+            raise CheckFailed(
+                f"the prompt has {each.length} tokens and leaves no room for an answer in a row of {length}",
+                place=each.task.id,
+                fix="raise the stage's sequence_length, or leave such tasks out",
+            )

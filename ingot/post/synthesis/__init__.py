@@ -1,0 +1,1 @@
+"""Conversations made by models: rejection sampling, makers, thoughts that were cut."""
