@@ -10,8 +10,10 @@ import asyncio
 import inspect
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ingot.envs.errors import EnvironmentFailed
@@ -23,31 +25,59 @@ END_SECONDS = 10.0  # for what was cancelled to end
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function of the user's, plain or `async`. What it raises is a failure of the environment."""
-    name = getattr(function, "__qualname__", repr(function))
-    try:
+    """The result of a function of the user's, plain (in a thread) or `async`. What it raises is a failure of the environment."""
+    with named_failures(function):
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
         return await asyncio.to_thread(function, *arguments)
+
+
+@contextmanager
+def named_failures(function: Callable[..., Any]) -> Iterator[None]:
+    """Makes what a function of the user's raises a failure of the environment, with the function's name."""
+    try:
+        yield
     except EnvironmentFailed:
         raise
     except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
         raise EnvironmentFailed(f"{name} raised {type(error).__name__}: {error}") from error
 
 
+@dataclass(eq=False)
+class _Item(Generic[Owner]):
+    """Work for an owner. The loop's thread makes `task`."""
+
+    owner: Owner
+    work: Work
+    seconds: float
+    what: str
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its result has arrived, or it was cancelled."""
+        return self.task is not None and self.task.done()
+
+
 class Beside(Generic[Owner]):
-    """Work that is running, by who waits for it. Only the thread that begins work may use it; `with` ends all of it."""
+    """Work that is running, by who waits for it. Only the thread that begins work may use it; `with` ends all of it.
+
+    What was begun is handed to the loop by the next `ended`, all at once: waking its thread for each of hundreds of items would
+    cost a change of threads every time.
+    """
 
     def __init__(self) -> None:
-        self._running: dict[Future[None], Owner] = {}
+        self._due: list[_Item[Owner]] = []  # begun, and not handed over yet
+        self._running: set[_Item[Owner]] = set()
         self._arrived: queue.SimpleQueue[tuple[Owner, Any, EnvironmentFailed | None]] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def __bool__(self) -> bool:
         """Whether anything is running."""
-        self._running = {each: owner for each, owner in self._running.items() if not each.done()}
-        return bool(self._running)
+        self._running = {each for each in self._running if not each.ended}
+        return bool(self._running or self._due)
 
     def __enter__(self) -> Beside[Owner]:
         return self
@@ -58,17 +88,12 @@ class Beside(Generic[Owner]):
             self._thread.join(END_SECONDS)
 
     def begin(self, owner: Owner, work: Work, seconds: float, what: str) -> None:
-        """Begin work for an owner; `what` names it in the message when its time is over."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="ingot-hook"))
-            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="ingot-beside", daemon=True)
-            self._thread.start()
-        running = asyncio.run_coroutine_threadsafe(self._finish(owner, work, seconds, what), self._loop)
-        self._running[running] = owner
+        """Begin work for an owner, at the next `ended`; `what` names it in the message when its time is over."""
+        self._due.append(_Item(owner, work, seconds, what))
 
     def ended(self, wait: float) -> list[tuple[Owner, Any, EnvironmentFailed | None]]:
         """What has ended since the last time: (owner, result, None) or (owner, None, failure); waits so long for the first."""
+        self._hand_over()
         found = []
         try:
             if wait > 0 and self:
@@ -80,22 +105,49 @@ class Beside(Generic[Owner]):
 
     def cancel(self, keep: Collection[Owner] = ()) -> None:
         """Cancel what is running for others than these: nobody waits for it any more."""
-        for each in [each for each, owner in self._running.items() if owner not in keep]:
-            each.cancel()
-            del self._running[each]
+        self._due = [each for each in self._due if each.owner in keep]
+        given_up = [each for each in self._running if each.owner not in keep]
+        self._running.difference_update(given_up)
+        if self._loop is not None and given_up:
+            self._loop.call_soon_threadsafe(self._cancel, given_up)
 
-    async def _finish(self, owner: Owner, work: Work, seconds: float, what: str) -> None:
+    def _hand_over(self) -> None:
+        """Let the loop begin what is due."""
+        if not self._due:
+            return
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="ingot-hook"))
+            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="ingot-beside", daemon=True)
+            self._thread.start()
+        due, self._due = self._due, []
+        self._running.update(due)
+        self._loop.call_soon_threadsafe(self._start, due)
+
+    # ---- in the loop's thread
+
+    def _start(self, due: list[_Item[Owner]]) -> None:
+        for each in due:
+            each.task = asyncio.get_running_loop().create_task(self._finish(each))
+
+    @staticmethod
+    def _cancel(given_up: list[_Item[Owner]]) -> None:
+        for each in given_up:
+            if each.task is not None:
+                each.task.cancel()
+
+    async def _finish(self, item: _Item[Owner]) -> None:
         result, failure = None, None
         try:
-            async with asyncio.timeout(seconds):
-                result = await work()
+            async with asyncio.timeout(item.seconds):
+                result = await item.work()
         except TimeoutError:
-            failure = EnvironmentFailed(f"{what} did not end in {seconds:g} seconds")
+            failure = EnvironmentFailed(f"{item.what} did not end in {item.seconds:g} seconds")
         except EnvironmentFailed as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - the work of other people's code: it is counted and shown as what it is
-            failure = EnvironmentFailed(f"{what} raised {type(error).__name__}: {error}")
-        self._arrived.put((owner, result, failure))
+            failure = EnvironmentFailed(f"{item.what} raised {type(error).__name__}: {error}")
+        self._arrived.put((item.owner, result, failure))
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:

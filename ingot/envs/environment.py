@@ -27,13 +27,14 @@ import asyncio
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from ingot.envs.beside import call
+from ingot.envs.beside import call, named_failures
 from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.task import Split, Task, choose_rows, draw_tasks, make_task
@@ -65,6 +66,12 @@ def reward(weight: float = 1.0, *, every_turn: bool = False) -> Callable[[Functi
         return function
 
     return mark
+
+
+def in_place(function: Function) -> Function:
+    """Marks a `score` that ends at once, whatever a model wrote: it is called in place, which costs no change of threads."""
+    function.__in_place__ = True  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,7 @@ class Environment(Kind):
 
     # -- what it earns
 
+    @in_place
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         """Judge the messages that followed the prompt, where no method is marked as a reward.
 
@@ -158,6 +166,16 @@ class Environment(Kind):
         same = same_number if parse_number(task.answer) is not None else same_text
         correct, well_formed = same(final_content(messages), task.answer), format_ok(messages, task.thinking)
         return Score(float(correct and well_formed), correct, well_formed)
+
+    @property
+    def scores_in_place(self) -> bool:
+        """Whether `score` judges, and is marked as one that ends at once."""
+        return hasattr(type(self).score, "__in_place__") and not self.rewards()
+
+    def judge_in_place(self, episode: Episode) -> Score:
+        """The score of an episode that has ended, where `scores_in_place`."""
+        with named_failures(self.score):
+            return _checked(self.score(episode.task, episode.messages), self.kind)
 
     async def judge(self, episode: Episode) -> Score:
         """The score of an episode that has ended: the sum of its weighted rewards, or `score`.
@@ -183,7 +201,8 @@ class Environment(Kind):
         return {name: _number(name, await call(getattr(self, name), episode)) for name in marked}
 
     @classmethod
-    def rewards(cls) -> dict[str, Weighted]:
+    @cache
+    def rewards(cls) -> Mapping[str, Weighted]:
         """The methods that are marked as rewards, in the order in which they are written."""
         found: dict[str, Weighted] = {}
         for base in reversed(cls.__mro__):

@@ -59,11 +59,23 @@ class Game:
     """An episode in progress: its rules, its tools and its state."""
 
     def __init__(
-        self, task: Task, environment: Environment, chat: ChatFormat, limits: Limits, more_tools: Mapping[str, Tool]
+        self,
+        task: Task,
+        environment: Environment,
+        chat: ChatFormat,
+        limits: Limits,
+        more_tools: Mapping[str, Tool],
+        before: Game | None = None,
     ) -> None:
+        """`before` is another episode, whose prompt is taken over if it has the same task."""
+        self.task: Task = task
         self.environment, self.chat, self.limits = environment, chat, limits
         self.tools = {**more_tools, **{tool.name: tool for tool in task.tools}}
-        self.episode = Episode(task, [self._segment(task.messages, task.thinking)])
+        if before is not None and before.task is task:
+            self.prompt: Node = before.prompt
+        else:
+            self.prompt = self._prompt(task.messages, task.thinking)
+        self.episode = Episode(task, [Segment([self.prompt])])
         self.setting_up = self.has_state = self.tearing_down = False
         self.began = time.monotonic()
 
@@ -84,8 +96,11 @@ class Game:
                 self.setting_up = True
                 self.take_state((yield self._hook("setup", episode.task)))
             episode.ended = yield from self._turns()
-            work = lambda: self.environment.judge(episode)  # noqa: E731
-            episode.score = yield from self._timed("judging", Aside(work, self.limits.judge_seconds, "judging"))
+            if self.environment.scores_in_place:
+                episode.score = self.environment.judge_in_place(episode)
+            else:
+                work = lambda: self.environment.judge(episode)  # noqa: E731
+                episode.score = yield from self._timed("judging", Aside(work, self.limits.judge_seconds, "judging"))
         except EnvironmentFailed as error:
             self._fail(error)
         try:
@@ -178,7 +193,7 @@ class Game:
         episode = self.episode
         if isinstance(said, NewContext):
             episode.messages.extend(said.messages)
-            episode.segments.append(self._segment(said.messages, episode.task.thinking))
+            episode.segments.append(Segment([self._prompt(said.messages, episode.task.thinking)]))
             return True
         segment = episode.segments[-1]
         spoke = next((each for each in reversed(episode.messages) if each.role == "assistant"), None)
@@ -189,10 +204,10 @@ class Game:
         segment.nodes.append(Node(role, tokens, False, messages=tuple(said)))
         return True
 
-    def _segment(self, messages: Sequence[Message], thinking: bool) -> Segment:
+    def _prompt(self, messages: Sequence[Message], thinking: bool) -> Node:
         offered = schemas(self.tools.values()) or None
         tokens = self.chat.prompt(messages, tools=offered, thinking=thinking)
-        return Segment([Node("prompt", tokens, False, messages=tuple(messages))])
+        return Node("prompt", tokens, False, messages=tuple(messages))
 
     def _tear_down(self) -> Play[None]:
         if self.has_state:

@@ -37,6 +37,7 @@ from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat
 
 WAIT_SECONDS = 0.05  # between two looks at the clock while nothing is sampled
+LOOK_SECONDS = 0.1  # between two looks at the deadlines of episodes
 CLOSE_SECONDS = 30.0  # for states to be torn down when the caller stops
 END = object()  # after the last entry
 
@@ -179,7 +180,10 @@ class _Player:
         between: Callable[[], None],
     ) -> None:
         self.policy, self.chat, self.drawing, self.limits, self.between = policy, chat, drawing, limits, between
+        self.submit = self._submit_to(policy)
         self.environments, self.tools = dict(environments or {}), dict(tools or {})
+        self.last: Game | None = None  # the episode that was begun last: samples of one task follow one another
+        self.looked = time.monotonic()  # at the deadlines of episodes
         self.beside: Beside[_Run] = Beside()
         self.writing: dict[Writing, _Run] = {}
         self.open: set[_Run] = set()
@@ -216,6 +220,9 @@ class _Player:
             self._advance(self.writing.pop(turn), turn, getattr(turn, "failure", None))  # a server that gave no answer
         for run, result, failure in self.beside.ended(0.0 if self.writing or self.ended else WAIT_SECONDS):
             self._advance(run, result, failure)
+        if time.monotonic() - self.looked < LOOK_SECONDS:
+            return
+        self.looked = time.monotonic()
         for turn, run in list(self.writing.items()):
             if run.game.seconds_left <= 0:
                 del self.writing[turn]
@@ -227,7 +234,7 @@ class _Player:
         if kind not in self.environments:
             self.environments[kind] = TASKS.find(kind)()
         limits = self.limits if entry.order is None else entry.order.limits
-        game = Game(entry.task, self.environments[kind], self.chat, limits, self.tools)
+        self.last = game = Game(entry.task, self.environments[kind], self.chat, limits, self.tools, self.last)
         run = _Run(entry, game, game.play())
         self.open.add(run)
         self._advance(run, None)
@@ -254,12 +261,22 @@ class _Player:
             stop_tokens=self.chat.stop_tokens,
             seed=request_seed(seed, episode.task.id, run.entry.sample, episode.turns),
         )
-        if isinstance(self.policy, Speaker):
-            run.writing = self.policy.submit_episode(episode, schemas(run.game.tools.values()), sampling)
-        else:
-            before = run.writing if len(episode.segments) == segments else None  # a new context has no history
-            run.writing = self.policy.submit(episode.segments[-1].tokens(), sampling, follows=before)
+        follows = len(episode.segments) == segments  # a new context has no history
+        run.writing = self.submit(run, sampling, run.writing if follows else None)
         self.writing[run.writing] = run
+
+    @staticmethod
+    def _submit_to(policy: Policy | Speaker) -> Callable[[_Run, Sampling, Writing | None], Writing]:
+        """How a turn is asked for; decided once, because the check of a protocol is slow."""
+        if isinstance(policy, Speaker):
+            speaker = policy
+            return lambda run, sampling, _: speaker.submit_episode(
+                run.game.episode, schemas(run.game.tools.values()), sampling
+            )
+        engine = policy
+        return lambda run, sampling, before: engine.submit(
+            run.game.episode.segments[-1].tokens(), sampling, follows=before
+        )
 
     def _close(self) -> None:
         """After Ctrl-C, an error, or a caller that has enough: nothing stays behind."""

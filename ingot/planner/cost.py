@@ -100,7 +100,7 @@ def mesh_processes(config: TrainingConfig) -> int:
 def _peak(training: int, held: SamplerMemory, processes: int, parameters: int) -> int:
     if not held.before:
         return training + processes * held.total
-    whole = 0 if held.sampler else MASTER * parameters  # one process samples from the model that it trains
+    whole = 0 if held.whole else MASTER * parameters  # one process samples from the model that it trains
     return max(training, whole + processes * held.total)
 
 

@@ -96,7 +96,7 @@ def memory(
     if not sampling.before:
         return replace(training, **sampling.parts)
     # a process by itself samples from the model that it trains
-    whole = 0 if sampling.sampler else MASTER * shape.parameters
+    whole = 0 if sampling.whole else MASTER * shape.parameters
     sampled = Memory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **sampling.parts)
     return max(training, sampled, key=lambda one: one.total)
 

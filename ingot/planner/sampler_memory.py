@@ -2,9 +2,9 @@
 
 It is whole in every process, never divided:
 
-    sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py);
-                asynchronous: 2 B on a GPU, 4 B on a CPU, for each sampler and for two slots of weights on their way to them, all
-                counted on one device (post/samplers/)
+    sampler     4 B · parameters: the whole copy where several processes divide the model (post/processes.py); 2 B · parameters
+                on a GPU (`sampling_precision`): the copy in bfloat16 that is sampled from; asynchronous: that for each sampler
+                and for two slots of weights on their way to them, all counted on one device (post/samplers/)
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
                 with adapters in one process)
     teacher     4 B · parameters of the teacher (distill)
@@ -21,7 +21,7 @@ and `weak`, all of which are gone before training activations come.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from ingot.model.config import ModelConfig
@@ -35,23 +35,26 @@ if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
 
 MASTER = 4
-"""Bytes of a weight as it is trained and sampled from: float32."""
+"""Bytes of a weight as it is trained, and sampled with on a CPU: float32."""
+NARROW = 2
+"""Bytes of a weight that is sampled with on a GPU: bfloat16."""
 
 
 @dataclass(frozen=True)
 class SamplerMemory:
-    """Bytes by part. `before`: they are there before the training, not while it goes on."""
+    """Bytes by part. `before`: they are there before the training, not while it goes on. `whole`: with a copy of the masters."""
 
     sampler: int = 0
     reference: int = 0
     teacher: int = 0
     cache: int = 0
     before: bool = False
+    whole: bool = False
 
     @property
     def parts(self) -> dict[str, int]:
         """The parts by name."""
-        return {name: value for name, value in asdict(self).items() if name != "before"}
+        return {name: value for name, value in asdict(self).items() if name not in ("before", "whole")}
 
     @property
     def total(self) -> int:
@@ -74,31 +77,38 @@ def sampler_memory(
     weights = weight_bytes(model)
     sampler = weights if processes > 1 else 0
     if isinstance(config, PreferConfig):
-        return _prefer_memory(model, config, weights, sampler, device)
+        return replace(_prefer_memory(model, config, weights, sampler, device), whole=processes > 1)
     grading = weight_bytes(teacher) if teacher is not None else 0
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     if isinstance(config, RlConfig) and config.asynchronous is not None:
         return _asynchronous_memory(model, config, config.asynchronous, weights, device)
-    slots = -(-config.prompts_per_step * group // processes)
+    slots, width = -(-(config.slots or config.prompts_per_step * group) // processes), _sampling_width(config, device)
+    if width < MASTER:
+        sampler += weights * width // MASTER  # the engine samples from a copy
     free = None if device is None else device - weights - grading
     wants = isinstance(config, RlConfig) and config.algorithm.wants_reference
     reference = (
         weights if wants and (config.lora is None or processes > 1) else 0
     )  # else the model without its adapters
-    return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free))
+    return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free, width))
 
 
 def _asynchronous_memory(
     model: ModelConfig, config: RlConfig, options: AsynchronousConfig, weights: int, device: int | None
 ) -> SamplerMemory:
-    narrow = options.precision == "bfloat16" or (options.precision == "auto" and device is not None)
-    width = 2 if narrow else MASTER
+    width = _sampling_width(config, device)
     copies = (options.samplers + 2) * weights * width // MASTER
     batch = config.prompts_per_step * config.mini_batches * config.group
-    slots = options.samplers * (options.slots or -(-batch // options.samplers))
+    slots = options.samplers * -(-(config.slots or batch) // options.samplers)
     reference = weights if config.algorithm.wants_reference and config.lora is None else 0
     free = None if device is None else device - weights - copies
     return SamplerMemory(copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
+
+
+def _sampling_width(config: SamplingConfig, device: int | None) -> int:
+    """Bytes of a weight that is sampled with (train/device.py)."""
+    auto = config.sampling_precision == "auto" and device is not None
+    return NARROW if auto or config.sampling_precision == "bfloat16" else MASTER
 
 
 def _prefer_memory(
@@ -111,7 +121,10 @@ def _prefer_memory(
         return NOTHING
     reference = weights if online and referred else 0
     free = None if device is None else device - weights - reference
-    cache = _cache(model, SLOTS, config.sequence_length, free) if config.pairs.own else 0
+    width = MASTER if device is None else NARROW
+    if config.pairs.own and width < MASTER:
+        sampler += weights * width // MASTER  # the engine samples from a copy
+    cache = _cache(model, SLOTS, config.sequence_length, free, width) if config.pairs.own else 0
     return SamplerMemory(sampler, reference, cache=cache, before=config.algorithm.paired and not online)
 
 

@@ -31,6 +31,16 @@ class SamplingConfig(TrainingConfig):
     prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
     temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
     max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
+    slots: int | None = Field(
+        None,
+        gt=0,
+        description="answers that are sampled at once by all samplers together; null: those of an optimizer step (asynchronous: "
+        "of a batch)",
+    )
+    sampling_precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="of the weights that are sampled with; auto: bfloat16 on a GPU, from a copy, and float32 on a CPU",
+    )
     record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
     group: int = Field(1, gt=0, description="samples of each task")
     episode_seconds: float = Field(
@@ -65,6 +75,11 @@ class DynamicSamplingConfig(Config):
 class AsynchronousConfig(Config):
     """Samplers in processes of their own, which never wait for training (post/samplers/)."""
 
+    moved: ClassVar[Mapping[str, str]] = {
+        "slots": "slots: ... of the stage",
+        "precision": "sampling_precision: ... of the stage",
+    }
+
     staleness: int = Field(
         4,
         gt=0,
@@ -72,14 +87,6 @@ class AsynchronousConfig(Config):
         "token are dropped, and their tasks come again",
     )
     samplers: int = Field(1, gt=0, description="processes that sample, each with its own copy of the model")
-    slots: int | None = Field(
-        None,
-        gt=0,
-        description="answers that a sampler works on at once; null: those of a batch, divided by the samplers",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the samplers' weights; auto: bfloat16 on a GPU, float32 on a CPU"
-    )
     silence_seconds: float = Field(
         300.0, gt=0, description="a sampler that gave no sign of life for so long is killed and started again"
     )

@@ -178,7 +178,7 @@ class ChatFormat:
         reader = TurnReader(self.tokenizer, self.syntax, in_thinking=in_thinking)
         # In harmony the end of the turn also ends its last message, so the reader sees it.
         written = tokens if end is None else tokens[: end + self.syntax.channels]
-        parts = [*(part for token in written for part in reader.push(token)), *reader.finish()]
+        parts = list(reader.read(written))
         message.problems += reader.problems
         return put_together(parts, message, self.layout, self.syntax)
 

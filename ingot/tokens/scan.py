@@ -12,6 +12,7 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ingot.tokens.tokenizer import Tokenizer
 
@@ -71,6 +72,17 @@ class Scanner:
         )  # the first byte is in its last character
         self.start = self.decoded + max(0, len(begun) - 1)
         yield from self._take(first + self._decoder.decode(data[1:]), final=False)
+
+    def push_all(self, tokens: Sequence[int]) -> Iterator[Event]:
+        """The events of many tokens at once: the texts between special tokens are not cut at every token."""
+        for special, run in groupby(tokens, self._names.__contains__):
+            if special:
+                for token in run:
+                    yield from self.push(token)
+            else:
+                data = b"".join(self._tokenizer.bytes_of_id.get(token, NO_TEXT) for token in run)
+                self._run += data
+                yield from self._take(self._decoder.decode(data), final=False)
 
     def finish(self) -> Iterator[Event]:
         """What was held back, at the end of the turn or before a special token."""

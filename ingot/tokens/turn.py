@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +59,12 @@ class TurnReader:
         """The parts that `token` adds."""
         for event in self._scanner.push(token):
             yield from self._event(event)
+
+    def read(self, tokens: Sequence[int]) -> Iterator[Part]:
+        """The parts of a whole turn."""
+        for event in self._scanner.push_all(tokens):
+            yield from self._event(event)
+        yield from self.finish()
 
     def finish(self) -> Iterator[Part]:
         """The parts that were held back, at the end of the turn."""

@@ -32,6 +32,13 @@ def choose_precision(asked: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if asked == "bfloat16" else torch.float32
 
 
+def choose_sampling_precision(asked: str, device: torch.device) -> torch.dtype:
+    """The dtype of the weights that are sampled with for `auto`, `float32` or `bfloat16`."""
+    if asked == "auto":
+        return choose_precision(asked, device) if device.type == "cuda" else torch.float32
+    return choose_precision(asked, device)
+
+
 def precision_context(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """A context in which matrix products run in `dtype`; weights stay float32."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.environment import Environment
+from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.tasks.arithmetic import WORDINGS, arithmetic_fact
@@ -75,6 +75,7 @@ class Calculator(Environment):
             Message(role="assistant", content=result, thinking=after),
         ]
 
+    @in_place
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         correct = same_number(final_content(messages), task.answer)
         well_formed = format_ok(messages, task.thinking)

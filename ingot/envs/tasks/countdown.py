@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.environment import Environment
+from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
@@ -105,6 +105,7 @@ class Countdown(Environment):
                     return [replace(reply, content=changed)]
         return [replace(reply, content=str(task.asked[1]))]
 
+    @in_place
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         correct = reaches(final_content(messages), *task.asked[:2])
         well_formed = format_ok(messages, task.thinking)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.environment import Environment
+from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok, parse_number
@@ -104,6 +104,7 @@ class Sorting(Environment):
         (reply,) = self.solution(task)
         return [replace(reply, content=" ".join(parts))]
 
+    @in_place
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages).strip().removesuffix(".")
         parts = re.split(r"\s*,\s*|\s+", content) if len(content) <= LENGTH_LIMIT else []

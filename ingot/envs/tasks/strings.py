@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.environment import Environment
+from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok, same_number, same_text
@@ -91,6 +91,7 @@ class Strings(Environment):
         letters[place] = rng.choice([letter for letter in others if letter != letters[place]])
         return [replace(reply, content="".join(letters))]
 
+    @in_place
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages)
         if task.answer.isdigit():

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.envs.environment import Environment
+from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.verify import final_content, format_ok
@@ -85,6 +85,7 @@ class Sudoku(Environment):
         (reply,) = self.solution(task)
         return [replace(reply, content=show(wrong, size))]
 
+    @in_place
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         size, grid, _ = task.asked
         correct = completes(final_content(messages), grid, size)

@@ -32,6 +32,7 @@ from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import ALONE, Processes
 from ingot.post.resumable import Resumable
 from ingot.tokens.chat import Message, ToolCall
+from ingot.train.device import choose_sampling_precision
 from ingot.workspace.config import content_hash
 from ingot.workspace.stage import StageFolder
 
@@ -51,11 +52,12 @@ def sample_answers(
     The model is whole. Each of several processes samples a part of the answers, and all get all.
     """
     mix, chat = TaskMix(config.tasks), chat_format(model)
+    dtype = choose_sampling_precision("auto", model.embedding.weight.device)
     tasks = [task for task in mix.generate(seed, config.prompts, "train") for _ in range(config.samples)]
 
     @cache
     def engine() -> Engine:  # where all answers are there none is needed
-        return Engine(model, slots=SLOTS, length=config.sequence_length)
+        return Engine(model, slots=SLOTS, length=config.sequence_length, dtype=dtype)
 
     def sample_run(run: slice, between: Between) -> list[Episode]:
         engine().update(None, engine().version)  # it forgets the prompts of other pieces

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.endpoint import EndpointPolicy
 from ingot.envs.environment import Environment
@@ -39,7 +37,7 @@ from ingot.post.prefer_config import AnswererConfig, PreferConfig
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.train.device import choose_device
+from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import write_jsonl
@@ -154,7 +152,7 @@ def opened(
         return
     device = choose_device(config.device)
     model = load_model(answerer.model, device=device)
-    model = model.to(torch.bfloat16 if device.type == "cuda" else torch.float32).eval()
+    model = model.to(choose_sampling_precision("auto", device)).eval()
     length = min(model.config.context, LONGEST)
     yield str(weights_checksum(model)), Engine(model, slots=SLOTS, length=length), chat_format(model), length
 

@@ -31,6 +31,7 @@ from ingot.post.rewards.reward_model import Judge
 from ingot.post.samplers.task_stream import step_seed
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
+from ingot.train.device import choose_sampling_precision
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
@@ -57,7 +58,8 @@ class OnlinePairs(Source):
         self.model, self.config, self.folder, self.refresh = model, config, folder, config.pairs.refresh
         self.processes, self.whole, self.judge = processes, whole or model, judge
         self.chat, self.mix, self.tools = chat_format(model), TaskMix(config.tasks), find_tools(config.tools)
-        self.engine = Engine(self.whole, slots=SLOTS, length=config.sequence_length)
+        dtype = choose_sampling_precision("auto", self.whole.embedding.weight.device)
+        self.engine = Engine(self.whole, slots=SLOTS, length=config.sequence_length, dtype=dtype)
         self.reference = copy.deepcopy(self.whole) if config.algorithm.wants_reference else None
         self.round, self.groups, self.metrics = -1, list[list[TokenSequence]](), dict[str, float]()
 

@@ -31,7 +31,6 @@ from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
 from ingot.post.rollouts.rl_source import RlSource
-from ingot.post.rollouts.sampling import DIVERGENCE_TOLERANCE
 from ingot.post.rollouts.staleness import present_tokens
 from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.trajectories import describe
@@ -61,9 +60,6 @@ class AsynchronousSource(RlSource):
         assert config.asynchronous is not None
         self.asynchronous = config.asynchronous
         self.bound = self.asynchronous.staleness
-        narrow = {"auto": self.device.type == "cuda", "bfloat16": True, "float32": False}[self.asynchronous.precision]
-        self.sampling_dtype = torch.bfloat16 if narrow else torch.float32
-        self.tolerance = max(DIVERGENCE_TOLERANCE[self.dtype], DIVERGENCE_TOLERANCE[self.sampling_dtype])
         wanted = config.prompts_per_step * config.mini_batches
         stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch)
         self.transport = self.make_transport(wanted)
@@ -92,7 +88,7 @@ class AsynchronousSource(RlSource):
             batch=wanted,
             steps=options.updates_per_batch,
             group=self.group,
-            slots=self.asynchronous.slots or -(-wanted * self.group // samplers),
+            slots=-(-(options.slots or wanted * self.group) // samplers),
             length=options.sequence_length,
             temperature=options.temperature,
             episode_seconds=options.episode_seconds,

@@ -44,13 +44,13 @@ from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import deal
-from ingot.train.device import choose_device, choose_precision, precision_context
+from ingot.train.device import choose_device, choose_precision, choose_sampling_precision, precision_context
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 
 RATIO_TOLERANCE = 0.02
-DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by the trainer's precision
+DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by precision
 FEW = 0.05  # the share of tokens below which their mean ratio is not checked
 ATTEMPT = 1_000_000_007  # between the seeds of two attempts of a step
 
@@ -96,7 +96,8 @@ class SampledSource(Source):
             self.frozen = self.whole if without else copy.deepcopy(self.whole)
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
-        self.tolerance = DIVERGENCE_TOLERANCE[self.dtype]
+        self.sampling_dtype = choose_sampling_precision(config.sampling_precision, self.device)
+        self.tolerance = max(DIVERGENCE_TOLERANCE[self.dtype], DIVERGENCE_TOLERANCE[self.sampling_dtype])
         self.sampling_temperature = config.temperature
         self.limit = config.max_new_tokens
         self.drawn_at = time.monotonic()  # when samples were drawn last
@@ -105,8 +106,8 @@ class SampledSource(Source):
     @cached_property
     def engine(self) -> Engine:
         """What is sampled with, where sampling and training alternate."""
-        slots = -(-self.config.prompts_per_step * self.group // self.processes.size)
-        return Engine(self.whole, slots=slots, length=self.config.sequence_length)
+        slots = -(-(self.config.slots or self.config.prompts_per_step * self.group) // self.processes.size)
+        return Engine(self.whole, slots=slots, length=self.config.sequence_length, dtype=self.sampling_dtype)
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         sequences, metrics = self.sequences(step)

@@ -166,7 +166,7 @@ class LocalTransport(Transport):
             raise CheckFailed(
                 f"the sampler ended {STARTS} times without a finished group: {lost.reason} (exit code {code})",
                 place=f"sampler {number}",
-                fix="look at what it printed; with too little memory lower asynchronous.slots",
+                fix="look at what it printed; with too little memory lower slots",
             )
         self.workers[number] = self._start(number)
         return lost
