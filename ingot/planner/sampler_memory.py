@@ -2,9 +2,10 @@
 
 It is whole in every process, never divided:
 
-    sampler     4 B · parameters: the whole copy where several processes divide the model (post/processes.py); 2 B · parameters
-                on a GPU (`sampling_precision`): the copy in bfloat16 that is sampled from; asynchronous: that for each sampler
-                and for two slots of weights on their way to them, all counted on one device (post/samplers/)
+    sampler     the copy that is sampled from: 2 B · parameters on a GPU, on a CPU 4 B where several processes divide the model
+                (post/processes.py), 0 where one samples from the model that it trains (`sampling_precision`); asynchronous: one
+                for each sampler, and two slots of weights on their way to them, all counted on one device (post/samplers/);
+                prefer: 4 B where several processes divide the model, of which it also needs the reference's log-probabilities
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
                 with adapters in one process)
     teacher     4 B · parameters of the teacher (distill)
@@ -83,12 +84,12 @@ def sampler_memory(
     if isinstance(config, RlConfig) and config.asynchronous is not None:
         return _asynchronous_memory(model, config, config.asynchronous, weights, device)
     slots, width = -(-(config.slots or config.prompts_per_step * group) // processes), _sampling_width(config, device)
-    if width < MASTER:
-        sampler += weights * width // MASTER  # the engine samples from a copy
-    free = None if device is None else device - weights - grading
+    if processes > 1 or width < MASTER:
+        sampler = weights * width // MASTER
+    free = None if device is None else device - sampler - grading - (weights if processes == 1 else 0)
     wants = isinstance(config, RlConfig) and config.algorithm.wants_reference
     reference = (
-        weights if wants and (config.lora is None or processes > 1) else 0
+        (sampler if processes > 1 else weights) if wants and (config.lora is None or processes > 1) else 0
     )  # else the model without its adapters
     return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free, width))
 
@@ -121,9 +122,9 @@ def _prefer_memory(
         return NOTHING
     reference = weights if online and referred else 0
     free = None if device is None else device - weights - reference
-    width = MASTER if device is None else NARROW
+    width = MASTER if device is None or sampler else NARROW
     if config.pairs.own and width < MASTER:
-        sampler += weights * width // MASTER  # the engine samples from a copy
+        sampler = weights * width // MASTER
     cache = _cache(model, SLOTS, config.sequence_length, free, width) if config.pairs.own else 0
     return SamplerMemory(sampler, reference, cache=cache, before=config.algorithm.paired and not online)
 

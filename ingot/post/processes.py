@@ -92,11 +92,17 @@ class Processes:
         """What `work` returns in the first process, which alone does it."""
         return self.ranks.once(work)
 
-    def whole(self, model: Transformer, checkpoint: Path, change: Change = lambda stored: stored) -> Transformer:
+    def whole(
+        self,
+        model: Transformer,
+        checkpoint: Path,
+        change: Change = lambda stored: stored,
+        dtype: torch.dtype = torch.float32,
+    ) -> Transformer:
         """What is sampled from: the model that is trained, or a whole copy where that is divided, as in the checkpoint."""
         if self.layout is None:
             return model
-        copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type)
+        copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type, dtype)
         return copied.requires_grad_(requires_grad=False)
 
     def renew(self, whole: Transformer, model: Transformer) -> None:

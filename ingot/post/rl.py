@@ -13,7 +13,7 @@ from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
-from ingot.train.device import choose_device
+from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.train.terms import CrossEntropy, LossTerm
 from ingot.workspace.stage import StageFolder
 
@@ -27,8 +27,10 @@ class Rl(PostStage[RlConfig]):
         return stored
 
     def source(self) -> RlSource:
-        whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change)
-        judge = find_judge(self.inputs, self.model, choose_device(self.config.device), self.config.reward_model_weight)
+        device = choose_device(self.config.device)
+        dtype = choose_sampling_precision(self.config.sampling_precision, device)
+        whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
+        judge = find_judge(self.inputs, self.model, device, self.config.reward_model_weight)
         kind = RlSource if self.config.asynchronous is None else AsynchronousSource
         source = kind(self.model, self.config, self.folder, self.processes, whole, judge)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature

@@ -52,7 +52,8 @@ def sample_answers(
     The model is whole. Each of several processes samples a part of the answers, and all get all.
     """
     mix, chat = TaskMix(config.tasks), chat_format(model)
-    dtype = choose_sampling_precision("auto", model.embedding.weight.device)
+    # several processes sample from the whole copy that each has; a further one would not fit where that hardly does
+    dtype = choose_sampling_precision("auto", model.embedding.weight.device) if processes.size == 1 else None
     tasks = [task for task in mix.generate(seed, config.prompts, "train") for _ in range(config.samples)]
 
     @cache

@@ -58,7 +58,8 @@ class OnlinePairs(Source):
         self.model, self.config, self.folder, self.refresh = model, config, folder, config.pairs.refresh
         self.processes, self.whole, self.judge = processes, whole or model, judge
         self.chat, self.mix, self.tools = chat_format(model), TaskMix(config.tasks), find_tools(config.tools)
-        dtype = choose_sampling_precision("auto", self.whole.embedding.weight.device)
+        alone = self.processes.size == 1  # else it samples from the whole copy that it has (answers.py)
+        dtype = choose_sampling_precision("auto", self.whole.embedding.weight.device) if alone else None
         self.engine = Engine(self.whole, slots=SLOTS, length=config.sequence_length, dtype=dtype)
         self.reference = copy.deepcopy(self.whole) if config.algorithm.wants_reference else None
         self.round, self.groups, self.metrics = -1, list[list[TokenSequence]](), dict[str, float]()

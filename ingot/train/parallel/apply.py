@@ -98,9 +98,10 @@ def gather_weights(model: Transformer, copy: Transformer, layout: Layout) -> Non
 
 def _gather_merged(layer: LoraLinear, tensor: Tensor) -> None:
     """W + s·B A of a layer whose parts are divided."""
-    tensor.copy_(layer.frozen.matrix() if layer.frozen is not None else _full(layer.weight))
+    merged = layer.frozen.matrix() if layer.frozen is not None else _full(layer.weight).clone()
     for part in layer.low_ranks:
-        tensor[part.span.start : part.span.end] += _full(part.lora_B) @ _full(part.lora_A) * part.scale
+        merged[part.span.start : part.span.end] += _full(part.lora_B) @ _full(part.lora_A) * part.scale
+    tensor.copy_(merged)
 
 
 def _full(tensor: Tensor) -> Tensor:
