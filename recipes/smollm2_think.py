@@ -96,3 +96,9 @@ class Wishes(FileEnvironment):
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         return UNSCORED
+
+
+class MoreLetters(LetterCounting):
+    """The same with more words than SFT saw."""
+
+    settings: dict[str, Any] = Field({"min_words": 6, "max_words": 10})

@@ -11,12 +11,15 @@ Nothing is ever truncated here: a sequence longer than a row is an error that na
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import chain, repeat
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch, TokenSequence
 from ingot.workspace.errors import DataError
@@ -80,29 +83,40 @@ def make_batch(sequences: Sequence[TokenSequence], capacity: int) -> Batch:
             raise DataError(f"sequence {index} has {len(sequence.tokens)} tokens; nothing can be predicted")
     rows = best_fit_decreasing([len(sequence.tokens) - 1 for sequence in sequences], capacity)
     length = max(sum(len(sequences[index].tokens) - 1 for index in row) for row in rows)
-    names = sorted({name for sequence in sequences for name in sequence.streams})
-    tokens = torch.zeros(len(rows), length, dtype=torch.int64)
-    targets, positions = torch.zeros_like(tokens), torch.zeros_like(tokens)
-    documents = torch.full_like(tokens, PADDING_DOCUMENT)
-    streams = {name: torch.zeros(len(rows), length) for name in names}
+    placed = [sequences[index] for row in rows for index in row]  # in the order of the batch
+    sizes = np.array([len(sequence.tokens) - 1 for sequence in placed])
+    counts = np.array([len(row) for row in rows])
+    begins = np.cumsum(sizes) - sizes
+    row_starts = begins[np.cumsum(counts) - counts]
+    shifts = np.repeat(np.arange(len(rows)) * length - row_starts, counts)  # from a place among all to one in the batch
+    positions = np.arange(sizes.sum()) - np.repeat(begins, sizes)
+    where = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(shifts, sizes))
+    documents = np.repeat(np.arange(len(placed)) - np.repeat(np.cumsum(counts) - counts, counts), sizes)
+
+    def fill(values: NDArray[Any], empty: int = 0) -> Tensor:
+        given = torch.from_numpy(values)
+        return given.new_full((len(rows) * length,), empty).index_copy_(0, where, given).view(len(rows), length)
+
+    def integers(lists: Iterable[Sequence[int]]) -> NDArray[np.int64]:
+        return np.fromiter(chain.from_iterable(lists), np.int64, sizes.sum())
+
+    streams = {}
+    for name in sorted({name for sequence in sequences for name in sequence.streams}):
+        listed = (one.streams[name][1:] if name in one.streams else repeat(0.0, len(one.tokens) - 1) for one in placed)
+        streams[name] = fill(np.fromiter(chain.from_iterable(listed), np.float32, sizes.sum()))
     like = {name: vector for sequence in sequences for name, vector in sequence.vectors.items()}
     vectors = {name: one.new_zeros(len(rows), length, *one.shape[1:]) for name, one in like.items()}
-    for number, row in enumerate(rows):
-        start = 0
-        for document, index in enumerate(row):
-            sequence = sequences[index]
-            end = start + len(sequence.tokens) - 1
-            ids = torch.tensor(sequence.tokens, dtype=torch.int64)
-            tokens[number, start:end] = ids[:-1]
-            targets[number, start:end] = ids[1:]
-            positions[number, start:end] = torch.arange(end - start)
-            documents[number, start:end] = document
-            for name, values in sequence.streams.items():
-                streams[name][number, start:end] = torch.tensor(values[1:], dtype=torch.float32)
-            for name, vector in sequence.vectors.items():
-                vectors[name][number, start:end] = vector[1:]
-            start = end
-    return Batch(tokens, targets, positions, documents, streams, vectors=vectors)
+    for sequence, row, start in zip(placed, np.repeat(np.arange(len(rows)), counts), begins + shifts, strict=True):
+        for name, vector in sequence.vectors.items():
+            vectors[name][row, start - row * length :][: len(vector) - 1] = vector[1:]
+    return Batch(
+        fill(integers(sequence.tokens[:-1] for sequence in placed)),
+        fill(integers(sequence.tokens[1:] for sequence in placed)),
+        fill(positions),
+        fill(documents, PADDING_DOCUMENT),
+        streams,
+        vectors=vectors,
+    )
 
 
 def _check_lengths(lengths: NDArray[np.int64], capacity: int) -> None:

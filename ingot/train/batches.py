@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch.nn.functional import pad
 
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
+
+POSITIONS = 64  # rows of packed samples are as long as a multiple of this
 
 
 def split_rows(batch: Batch, rows: int) -> list[Batch]:
@@ -49,6 +52,36 @@ def lengthen(batch: Batch, multiple: int) -> Batch:
         {name: pad(stream, (0, missing)) for name, stream in batch.streams.items()},
         batch.sources,
         vectors={name: pad(x, (0, 0) * (x.dim() - 2) + (0, missing)) for name, x in batch.vectors.items()},
+    )
+
+
+def round_shapes(batches: Sequence[Batch]) -> list[Batch]:
+    """The batches with rows and positions of padding, so that steps of any size have one of a few shapes.
+
+    On a GPU code is compiled, and a graph captured, for every shape. The number of rows becomes a multiple of a power of two
+    that is at most an eighth of the step's rows, so at most an eighth of a step is padding, and less than a tenth on average.
+    """
+    coarse = 1 << max(0, sum(len(batch.tokens) for batch in batches).bit_length() - 4)
+    return [_add_rows(lengthen(batch, POSITIONS), -len(batch.tokens) % coarse) for batch in batches]
+
+
+def _add_rows(batch: Batch, missing: int) -> Batch:
+    """The batch and so many rows of padding."""
+    if not missing:
+        return batch
+    more = padding_like(batch)
+
+    def add(given: Tensor, padding: Tensor) -> Tensor:
+        return torch.cat([given, padding.expand(missing, *padding.shape[1:])])
+
+    return Batch(
+        add(batch.tokens, more.tokens),
+        add(batch.targets, more.targets),
+        add(batch.positions, more.positions),
+        add(batch.documents, more.documents),
+        {name: add(stream, more.streams[name]) for name, stream in batch.streams.items()},
+        None if batch.sources is None or more.sources is None else add(batch.sources, more.sources),
+        vectors={name: add(vector, more.vectors[name]) for name, vector in batch.vectors.items()},
     )
 
 

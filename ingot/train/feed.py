@@ -17,7 +17,7 @@ from torch import Tensor
 from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import with_metadata
 from ingot.tokens.prefetch import Prefetcher
-from ingot.train.batches import lengthen
+from ingot.train.batches import lengthen, round_shapes
 from ingot.train.parallel.layout import Layout
 from ingot.train.source import Source
 from ingot.train.terms import LossTerm
@@ -72,6 +72,8 @@ class Feed:
     def prepare(self, step: int) -> Prepared:
         """Make and count the batches of `step`."""
         batches, logged = self.source.batches(step, self.rank, self.world)
+        if self.cuda and self.source.varies:
+            batches = round_shapes(batches)
         batches = [lengthen(batch, self.pieces) for batch in batches]  # packed rows are as long as the fullest
         counts = {}
         for term in self.terms:

@@ -12,10 +12,12 @@ from ingot.tokens.batch import Batch
 class Source(ABC):
     """Gives the batches of a step by its number: a source that makes them from (seed, step) alone resumes exactly.
 
-    With `ahead` the batches depend on nothing that training changes, so that a thread may make those of coming steps.
+    With `ahead` the batches depend on nothing that training changes, so that a thread may make those of coming steps. Where the
+    sizes of steps `varies` with what a model samples, batches are padded to one of a few shapes on a GPU (batches.py).
     """
 
     ahead: bool = False
+    varies: bool = False
     names: Sequence[str] = ()  # of the sources that `Batch.sources` numbers, if it does
     temperature: float | None = None  # of the logits of the batches given last, where that changes during the run
     planned_tokens: int | None = None  # in all steps together, where that is known beforehand

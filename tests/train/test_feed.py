@@ -9,7 +9,7 @@ import torch
 
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
-from ingot.train.batches import deal, lengthen, split_rows
+from ingot.train.batches import deal, lengthen, round_shapes, split_rows
 from ingot.train.feed import Feed
 from ingot.train.policy_gradient import PolicyGradient
 from ingot.train.source import Source
@@ -93,3 +93,17 @@ def test_rows_are_lengthened_with_padding() -> None:
     assert longer.documents.tolist() == [[0, 0, 0, -1], [0, -1, -1, -1]]
     assert longer.streams["weight"].tolist() == [[1.0, 1.0, 1.0, 0.0], [0.5, 0.0, 0.0, 0.0]]
     assert longer.token_count == 4
+
+
+def test_steps_of_many_sizes_have_few_shapes() -> None:
+    """Rows of padding say nothing, and the sizes 33 to 64 become the nine multiples of 4."""
+    shapes = set()
+    for rows in range(33, 65):
+        batch = make_batch([TokenSequence([1, 2, 3 + row], {"weight": [0.0, 1.0, 1.0]}) for row in range(rows)], 2)
+        rounded = round_shapes(split_rows(batch, 32))
+        whole = torch.cat([each.targets[:, :2] for each in rounded])[:rows]
+        assert torch.equal(whole, batch.targets)
+        assert sum(int((each.streams["weight"] != 0).sum()) for each in rounded) == 2 * rows
+        assert sum(each.token_count for each in rounded) == batch.token_count
+        shapes.add(tuple(tuple(each.tokens.shape) for each in rounded))
+    assert shapes == {((32, 64), (rest, 64)) for rest in range(4, 36, 4)}

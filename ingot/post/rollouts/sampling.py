@@ -71,6 +71,7 @@ class SampledSource(Source):
     is a copy of `whole` where the algorithm wants a reference. `judge` may change what episodes earn (reward_model.py).
     """
 
+    varies = True
     spurious = False  # whether coin flips stand in for the rewards (rl_source.py)
 
     def __init__(

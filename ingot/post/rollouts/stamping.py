@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ingot.envs.episode import Episode
+from ingot.envs.episode import Episode, Segment
 from ingot.post.algorithm import SampledAlgorithm
 from ingot.tokens.batch import TokenSequence
 
@@ -26,18 +26,24 @@ def training_sequences(
     for place, (episode, count) in enumerate(zip(episodes, counts, strict=True)):
         rows = {name: episode.split(listed[place]) for name, listed in streams.items()}
         rows["sampled_logprob"] = [segment.logprobs() for segment in episode.segments]
+        constant = {"response_mask": 1.0, "episode_tokens": float(count), "group_tokens": float(totals[place // group])}
         sequences = []
         for index, segment in enumerate(episode.segments):
             number += 1
-            mask = [float(one) if count else 0.0 for one in segment.sampled()]
-            constant = {"response_mask": 1.0, "sequence": float(number)}
-            constant |= {"episode_tokens": float(count), "group_tokens": float(totals[place // group])}
-            stamped = {name: [value * one for one in mask] for name, value in constant.items()}
-            stamped |= {name: _masked(row[index], mask) for name, row in rows.items()}
+            stamped = {
+                name: _on_sampled(segment, [value] * segment.length if count else None)
+                for name, value in {**constant, "sequence": float(number)}.items()
+            }
+            stamped |= {name: _on_sampled(segment, row[index] if count else None) for name, row in rows.items()}
             sequences.append(TokenSequence(segment.tokens(), stamped))
         made.append(sequences)
     return made
 
 
-def _masked(row: Sequence[float], mask: Sequence[float]) -> list[float]:
-    return [value * one for value, one in zip(row, mask, strict=True)]
+def _on_sampled(segment: Segment, row: Sequence[float] | None) -> list[float]:
+    """The row on sampled tokens, 0 elsewhere; None: 0 everywhere."""
+    made: list[float] = []
+    for node in segment.nodes:
+        start, size = len(made), len(node.tokens)
+        made += row[start : start + size] if row is not None and node.sampled else [0.0] * size
+    return made

@@ -125,6 +125,8 @@ class DistillSource(Source):
     teacher already, none is needed for them. `dialogues` are what they say, for an algorithm that compares groups.
     """
 
+    varies = True
+
     def __init__(
         self,
         config: DistillConfig,

@@ -1,0 +1,201 @@
+"""RL on one device: the staircase from static batches to asynchronous sampling, and TRL's GRPOTrainer on transformers' generate.
+
+    static         answers are sampled in waves of `slots`; a wave begins when the longest answer of the one before has ended
+    continuous     a slot that is free takes the next answer at once; training waits until all answers of the step have ended
+    asynchronous   samplers never stop; training takes finished groups, and sends its weights
+    trl            GRPOTrainer: `generate` on all answers of a step at once, then training; bfloat16 products, no recomputation
+
+All begin from the same checkpoint and have the tasks, rewards, group, prompts a step, temperature, lengths and learning rate of
+the stage `rl` of a recipe. Each runs in a process of its own. Counted are sampled tokens that were learnt from, by the clock,
+over the second half of the steps: compilation and captured graphs are in the first. Memory is that of the whole device.
+
+    python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
+        [--modes static,continuous,asynchronous,trl]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as a file
+
+from ingot.checkpoints.checkpoint import load_model
+from ingot.checkpoints.convert import export_model
+from ingot.envs.episode import Episode
+from ingot.envs.mix import TaskMix
+from ingot.envs.task import Task
+from ingot.post import rl
+from ingot.post.policy import chat_format
+from ingot.post.rollouts.rl_source import RlSource
+from ingot.post.sampling_config import RlConfig
+from ingot.recipe.load import load_recipe
+from ingot.workspace.progress import Progress
+from ingot.workspace.stage import StageFolder
+
+MODES = ("static", "continuous", "asynchronous", "trl")
+ACCUMULATION = 8  # passes into which TRL divides a step: the logits of all answers at once would not fit
+
+
+class StaticSource(RlSource):
+    """Waves of as many answers as there are slots."""
+
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+        wave = self.config.slots or len(tasks)
+        waves = [tasks[start : start + wave] for start in range(0, len(tasks), wave)]
+        return [each for one in waves for each in super(StaticSource, self).sample(one, step, attempt)]
+
+
+def run_ours(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:
+    """The stage as a recipe runs it."""
+    if mode == "static":
+        vars(rl)["RlSource"] = StaticSource
+    with tempfile.TemporaryDirectory() as folder:
+        stage_folder = StageFolder(Path(folder), seed=0, progress=Progress())
+        rl.run(config, {"checkpoint": checkpoint}, stage_folder)
+        lines = stage_folder.metrics.read()
+    timed = lines[config.steps // 2 :]
+    answers = config.prompts_per_step * config.group
+    tokens, seconds = sum(line["response_length"] * answers for line in timed), sum(line["seconds"] for line in timed)
+    idle = sum(line["learner_idle_share"] * line["seconds"] for line in timed) / seconds
+    told = {"learner_idle": round(idle, 3), "reward": round(sum(line["reward"] for line in timed) / len(timed), 3)}
+    if mode == "asynchronous":
+        told["staleness"] = round(sum(line["staleness"] for line in timed) / len(timed), 2)
+    return figures(tokens, seconds, len(timed), answers) | told
+
+
+def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
+    """GRPOTrainer on the same questions; its rewards are those of the environments, on the very tokens."""
+    import datasets
+    import transformers
+    import trl
+
+    stored = load_model(checkpoint)
+    chat, mix = chat_format(stored), TaskMix(config.tasks)
+    tasks = mix.generate(0, config.prompts_per_step * config.steps, "train", first=0)
+    rows = [
+        {"prompt": chat.tokenizer.decode(chat.prompt(t.messages, thinking=t.thinking)), "number": n}
+        for n, t in enumerate(tasks)
+    ]
+    moments: list[float] = []
+    written: list[float] = []
+
+    def score(completion_ids: list[list[int]], number: list[int], **_: Any) -> list[float]:
+        """What the environment gives for each answer."""
+        written.append(float(sum(map(len, completion_ids))))
+        messages = [chat.parse(tokens) for tokens in completion_ids]
+        return [mix.kinds[tasks[n].kind].score(tasks[n], [m]).reward for n, m in zip(number, messages, strict=True)]
+
+    class Clock(transformers.TrainerCallback):  # type: ignore[misc]  # its base has no types here
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            moments.append(time.perf_counter())
+
+    answers = config.prompts_per_step * config.group
+    on_gpu = torch.cuda.is_available()
+    with tempfile.TemporaryDirectory() as folder:
+        export_model(checkpoint, Path(folder) / "model")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(Path(folder) / "model", padding_side="left")
+        tokenizer.eos_token = chat.tokenizer.piece(chat.turn_end)
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        arguments = trl.GRPOConfig(
+            output_dir=folder,
+            max_steps=config.steps,
+            per_device_train_batch_size=answers // ACCUMULATION,
+            gradient_accumulation_steps=ACCUMULATION,
+            num_generations=config.group,
+            max_completion_length=config.max_new_tokens,
+            temperature=config.temperature,
+            learning_rate=config.optimizer.lr,
+            lr_scheduler_type="constant",
+            scale_rewards="none",
+            epsilon_high=0.28,
+            beta=0.0,
+            shuffle_dataset=False,
+            gradient_checkpointing=False,
+            optim="adamw_torch_fused",
+            bf16=on_gpu,
+            use_cpu=not on_gpu,
+            model_init_kwargs={"dtype": "float32", "attn_implementation": "sdpa"},
+            logging_steps=config.steps,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+        trainer = trl.GRPOTrainer(
+            model=str(Path(folder) / "model"),
+            reward_funcs=score,
+            args=arguments,
+            train_dataset=datasets.Dataset.from_list(rows),
+            processing_class=tokenizer,
+            callbacks=[Clock()],
+        )
+        trainer.train()
+    half = config.steps // 2
+    return figures(sum(written[half:]), moments[-1] - moments[half - 1], config.steps - half, answers)
+
+
+def figures(tokens: float, seconds: float, steps: int, answers: int) -> dict[str, float]:
+    """Tokens a second, the mean answer, and what is in use on the device."""
+    used = 0.0
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        used = (total - free) / 2**30
+    return {
+        "tokens_per_second": round(tokens / seconds),
+        "seconds_a_step": round(seconds / steps, 3),
+        "tokens_an_answer": round(tokens / steps / answers, 1),
+        "gib": round(used, 1),
+    }
+
+
+def stage_config(arguments: argparse.Namespace, mode: str) -> RlConfig:
+    """The stage of the recipe, with the steps and slots of the benchmark, in a mode."""
+    found = next(stage for stage in load_recipe(arguments.recipe).stages if stage.name == arguments.stage).config
+    assert isinstance(found, RlConfig)
+    changed: dict[str, Any] = {"steps": arguments.steps, "slots": arguments.slots, "record_every": arguments.steps}
+    if mode != "asynchronous":
+        algorithm = found.algorithm.model_copy(update={"importance": None})
+        changed |= {"asynchronous": None, "algorithm": algorithm}
+    return found.model_copy(update=changed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--recipe", type=Path, default=Path("recipes/smollm2-rl.yaml"))
+    parser.add_argument("--stage", default="rl")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--slots", type=int, default=128, help="answers at once, in our modes")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--one", choices=MODES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        config = stage_config(arguments, arguments.one)
+        ran = (
+            run_trl(config, arguments.checkpoint)
+            if arguments.one == "trl"
+            else run_ours(arguments.one, config, arguments.checkpoint)
+        )
+        print("RESULT", json.dumps(ran), flush=True)
+        return
+    for mode in arguments.modes.split(","):
+        made = subprocess.run(
+            [sys.executable, __file__, *sys.argv[1:], "--one", mode], capture_output=True, text=True, check=False
+        )
+        found = [line.removeprefix("RESULT ") for line in made.stdout.splitlines() if line.startswith("RESULT ")]
+        print(f"{mode:14}", found[0] if found else f"failed:\n{made.stdout[-1500:]}\n{made.stderr[-3000:]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
