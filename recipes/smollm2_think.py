@@ -98,7 +98,13 @@ class Wishes(FileEnvironment):
         return UNSCORED
 
 
-class MoreLetters(LetterCounting):
-    """The same with more words than SFT saw."""
+class MoreTerms(ChainSum):
+    """Sums and differences of more numbers than SFT saw, for RL."""
 
-    settings: dict[str, Any] = Field({"min_words": 6, "max_words": 10})
+    settings: dict[str, Any] = Field({"min_terms": 3, "max_terms": 5, "min_digits": 2, "max_digits": 3})
+
+
+class MoreLetters(LetterCounting):
+    """Letters in more words than SFT saw, for RL."""
+
+    settings: dict[str, Any] = Field({"min_words": 7, "max_words": 12})

@@ -10,6 +10,7 @@ It ends when the learner says so or has closed the pipe, and at once when the le
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -37,6 +38,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, IngotError
 
 BEAT_SECONDS = 0.1
+SWITCH_SECONDS = 0.0005  # after which a thread that scores gives the interpreter back to the one that decodes
 IDLE_SECONDS = 0.1  # at most, that an idle sampler waits for a message before it beats again
 
 
@@ -153,6 +155,7 @@ def serve(pipe: Connection, config: SamplerConfig, weights: WeightsBuffer) -> No
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(config.threads)
+    sys.setswitchinterval(SWITCH_SECONDS)
     if config.device.startswith("cuda"):
         torch.cuda.set_device(config.device)  # kernels are launched on the current device
     with suppress(Gone):
