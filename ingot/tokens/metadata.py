@@ -20,13 +20,18 @@ from torch import Tensor
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch, BatchMetadata
 
 DOCUMENTS, SCORED = 8, 2048
+MANY_DOCUMENTS, EIGHTH = 64, 8  # where sizes differ from step to step
 MOST = 0.75
 
 
-def with_metadata(batch: Batch, pin: bool = False) -> Batch:
-    """The batch with its metadata; `pin` puts all of it into memory from which a GPU copies without waiting."""
-    starts, longest = document_starts(batch.documents)
-    found = BatchMetadata(starts, longest, whole_rows(batch), scored_positions(batch))
+def with_metadata(batch: Batch, pin: bool = False, varies: bool = False) -> Batch:
+    """The batch with its metadata; `pin` puts all of it into memory from which a GPU copies without waiting.
+
+    Where batches `varies` from step to step sizes are rounded up further, so that a captured graph fits the next ones.
+    """
+    starts, longest = document_starts(batch.documents, MANY_DOCUMENTS if varies else DOCUMENTS)
+    scored = scored_positions(batch, max(SCORED, batch.tokens.numel() // EIGHTH) if varies else SCORED)
+    found = BatchMetadata(starts, batch.tokens.shape[1] if varies else longest, whole_rows(batch), scored)
     batch = dataclasses.replace(batch, metadata=found)
     return batch.pinned() if pin else batch
 
@@ -39,24 +44,24 @@ def whole_rows(batch: Batch) -> bool:
     return bool((documents_BT == documents_BT[:, :1]).all()) and not bool((documents_BT == PADDING_DOCUMENT).any())
 
 
-def document_starts(documents_BT: Tensor) -> tuple[Tensor, int]:
+def document_starts(documents_BT: Tensor, multiple: int = DOCUMENTS) -> tuple[Tensor, int]:
     """Starts of the documents in the flattened batch with the end repeated, and a bound of their lengths."""
     begins = torch.ones_like(documents_BT, dtype=torch.bool)
     begins[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
     starts = begins.flatten().nonzero().flatten()
     total = documents_BT.numel()
-    count = -(-(len(starts) + 1) // DOCUMENTS) * DOCUMENTS
+    count = -(-(len(starts) + 1) // multiple) * multiple
     padded = torch.full((count,), total, dtype=torch.int32)
     padded[: len(starts)] = starts
     longest = int(padded[: len(starts) + 1].diff().max())
     return padded, min(1 << (longest - 1).bit_length(), documents_BT.shape[1])
 
 
-def scored_positions(batch: Batch) -> Tensor | None:
+def scored_positions(batch: Batch, multiple: int = SCORED) -> Tensor | None:
     """Positions of the flattened batch that hold all scored ones; None if that is all of them."""
     scored = torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0).flatten()
     positions = scored.nonzero().flatten()
-    count = -(-len(positions) // SCORED) * SCORED
+    count = -(-len(positions) // multiple) * multiple
     if len(positions) > MOST * scored.numel() or count >= scored.numel():
         return None
     idle = int(torch.argmin(scored.to(torch.uint8)))

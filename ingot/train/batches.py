@@ -58,11 +58,14 @@ def lengthen(batch: Batch, multiple: int) -> Batch:
 def round_shapes(batches: Sequence[Batch]) -> list[Batch]:
     """The batches with rows and positions of padding, so that steps of any size have one of a few shapes.
 
-    On a GPU code is compiled, and a graph captured, for every shape. The number of rows becomes a multiple of a power of two
-    that is at most an eighth of the step's rows, so at most an eighth of a step is padding, and less than a tenth on average.
+    On a GPU code is compiled, and a graph captured, for every shape. The number of rows becomes a multiple of a power of two, of
+    which there are four to eight in it: 17 to 32 rows become 20, 24, 28 or 32.
     """
-    coarse = 1 << max(0, sum(len(batch.tokens) for batch in batches).bit_length() - 4)
-    return [_add_rows(lengthen(batch, POSITIONS), -len(batch.tokens) % coarse) for batch in batches]
+    return [_add_rows(lengthen(batch, POSITIONS), -len(batch.tokens) % _step(len(batch.tokens))) for batch in batches]
+
+
+def _step(rows: int) -> int:
+    return 1 << max(0, (rows - 1).bit_length() - 3)
 
 
 def _add_rows(batch: Batch, missing: int) -> Batch:

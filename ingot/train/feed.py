@@ -87,7 +87,7 @@ class Feed:
                 )
         tokens = sum(batch.token_count for batch in batches)
         if self.cuda:
-            batches = [with_metadata(batch, pin=True) for batch in batches]
+            batches = [with_metadata(batch, pin=True, varies=self.source.varies) for batch in batches]
         return Prepared(batches, counts, tokens, logged)
 
     def restart(self, step: int) -> None:

@@ -66,9 +66,7 @@ def test_documents_begin_where_the_number_changes(batch: Batch) -> None:
 
 @given(batches())
 def test_every_scored_position_is_there_once(batch: Batch) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata, "SCORED", 16)
-        found = scored_positions(batch)
+    found = scored_positions(batch, 16)
     flat = {name: stream.flatten().tolist() for name, stream in batch.streams.items()}
     total = batch.tokens.numel()
     expected = [place for place in range(total) if any(stream[place] for stream in flat.values())]

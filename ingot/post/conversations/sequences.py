@@ -169,7 +169,8 @@ def pack_groups(
     if all(len(group) == 1 for group in groups):
         batch = make_batch([group[0] for group in groups], capacity)
         rows, length = batch.tokens.shape
-        return split_rows(batch, max(1, min(micro_batch_tokens // length, -(-rows // ranks))))
+        count = max(-(-rows // max(1, micro_batch_tokens // length)), min(ranks, rows))
+        return split_rows(batch, -(-rows // count))  # of nearly equal size
     tokens = sum(len(sequence.tokens) for group in groups for sequence in group)
     micro_batch_tokens = min(micro_batch_tokens, -(-tokens // ranks))
     batches, part, size = [], list[TokenSequence](), 0
