@@ -19,7 +19,7 @@ from ingot.post.algorithms.grpo import Grpo
 from ingot.post.processes import Processes
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.policy_optimization import ImportanceConfig
-from ingot.post.samplers.local import LocalTransport
+from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.post.sampling_config import RlConfig
@@ -177,7 +177,7 @@ def test_a_sampler_that_dies_or_hangs_is_replaced(
     try:
         source.update(0)
         victim = source.transport.workers[0]
-        assert victim.process.pid is not None
+        assert isinstance(victim, ProcessWorker) and victim.process.pid is not None
         os.kill(victim.process.pid, number)
         step, deadline = 1, time.monotonic() + DEADLINE
         while step < 6 or not lost or not source.transport.workers[0].ready:

@@ -109,8 +109,12 @@ class AsynchronousSource(RlSource):
     def renew(self, step: int) -> None:
         if self.sent != step:
             self.processes.renew(self.whole, self.model)
-            self.processes.once(lambda: self.transport.send_weights(merged_state(self.whole), step))
+            self.processes.once(lambda: self._send(step))
             self.sent = step
+
+    def _send(self, step: int) -> None:
+        self.transport.send_weights(merged_state(self.whole), step)
+        self.dispatcher.advance(step)
 
     def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
         episodes, metrics = self.draw(step)
@@ -120,6 +124,7 @@ class AsynchronousSource(RlSource):
             "learner_idle_share": counts.waited / (self.drawn_at - last),
             "queue_length": float(counts.queued),
             "dropped_groups": float(counts.dropped),
+            "cancelled_groups": float(counts.cancelled),
             "lost_samplers": float(counts.lost),
         }
         if counts.sampler_seconds:
