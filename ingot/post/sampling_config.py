@@ -62,9 +62,27 @@ class DynamicSamplingConfig(Config):
     )
 
 
+class RaySamplersConfig(Config):
+    """Samplers as actors of a Ray cluster (`pip install "ingot[ray]"`)."""
+
+    address: str = Field(
+        "auto", description="of the cluster: `auto`, HOST:PORT, or `local`, which starts one on this machine"
+    )
+    cpus: int = Field(
+        1, gt=0, description="processors that each sampler asks of the cluster; it samples with as many threads"
+    )
+    gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs that each sampler asks of the cluster, or a fraction of one; 0: it samples on a CPU; null: one if the "
+        "learner has one",
+    )
+
+
 class AsynchronousConfig(Config):
     """Samplers in processes of their own, which never wait for training (post/samplers/)."""
 
+    how: ClassVar[frozenset[str]] = frozenset({"samplers", "slots", "silence_seconds", "ray"})
     staleness: int = Field(
         4,
         gt=0,
@@ -81,7 +99,13 @@ class AsynchronousConfig(Config):
         "auto", description="of the samplers' weights; auto: bfloat16 on a GPU, float32 on a CPU"
     )
     silence_seconds: float = Field(
-        300.0, gt=0, description="a sampler that gave no sign of life for so long is killed and started again"
+        300.0,
+        gt=0,
+        description="a sampler that gave no sign of life for so long is killed and started again; with `ray`, also how long the "
+        "cluster may take to find a node for it",
+    )
+    ray: RaySamplersConfig | None = Field(
+        None, description="samplers as actors of a Ray cluster; null: processes of this machine"
     )
 
 

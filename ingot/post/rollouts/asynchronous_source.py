@@ -37,6 +37,7 @@ from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.trajectories import describe
 from ingot.post.samplers.dispatcher import Dispatcher, Group
 from ingot.post.samplers.local import LocalTransport
+from ingot.post.samplers.ray_transport import RayTransport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.post.samplers.worker import SamplerConfig
@@ -78,7 +79,7 @@ class AsynchronousSource(RlSource):
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
 
     def make_transport(self, wanted: int) -> Transport:
-        """Samplers as processes of this machine, for batches of `wanted` tasks."""
+        """Samplers for batches of `wanted` tasks: processes of this machine, or actors of a Ray cluster."""
         options, samplers = self.options, self.asynchronous.samplers
         config = SamplerConfig(
             model=self.whole.config,
@@ -97,8 +98,12 @@ class AsynchronousSource(RlSource):
             temperature=options.temperature,
             episode_seconds=options.episode_seconds,
         )
+        silence, ray = self.asynchronous.silence_seconds, self.asynchronous.ray
+        if ray is not None:
+            gpus = float(self.device.type == "cuda") if ray.gpus is None else ray.gpus
+            return RayTransport(config, samplers, silence, ray.address, ray.cpus, gpus)
         first = self.processes.size  # the GPU after those of the learner
-        return LocalTransport(config, samplers, self.device, self.asynchronous.silence_seconds, first)
+        return LocalTransport(config, samplers, self.device, silence, first)
 
     def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
         self.renew(step)  # after every update, not only where a batch begins

@@ -11,8 +11,10 @@ The weights are those of the plain model that computes the same (adapters merged
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,3 +85,17 @@ class WeightsBuffer:
     def write(self, slot: int, state: Mapping[str, Tensor]) -> int:
         """Copy weights into a slot; returns their checksum there."""
         return self.layout.write(self.blocks[slot], state)
+
+
+class StoredWeights:
+    """Blocks in Ray's object store, which all samplers of a machine map (ray_transport.py)."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        self.layout = WeightsLayout(config, dtype)
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # they are only read
+
+    def read(self, reference: Any) -> dict[str, Tensor]:
+        """Views of the tensors in the block that a reference is of."""
+        import ray
+
+        return self.layout.views(torch.from_numpy(ray.get(reference)))
