@@ -5,8 +5,8 @@ Such files travel as bytes, and lie there in a folder of their own, below which 
     /home/me/sums.py:Sums   →   FOLDER/home/me/sums.py:Sums
 
 Names of task kinds keep their order so, on which the stream of tasks depends (envs/mix.py). What an environment reads besides (a
-file of tasks) does not travel: it must lie on every machine under the same path with the same content, as on a shared file system.
-Nor does this package: every machine has the same. Both are checked before anything is sampled.
+file of tasks) does not travel: it must lie on every machine under the same path, with the same content, as a shared file system
+has it. Nor does this package: every machine has the same. Both are checked before anything is sampled.
 """
 
 from __future__ import annotations

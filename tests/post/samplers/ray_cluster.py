@@ -8,12 +8,12 @@ from typing import Any
 
 
 @contextmanager
-def ray_cluster(nodes: int, cpus: int = 1) -> Iterator[Any]:
-    """A head that plans but does not work, as large clusters have it, and so many nodes; `worker_nodes` of it lists these."""
+def ray_cluster(cpus: int, nodes: int = 0) -> Iterator[Any]:
+    """A head with so many processors; or one that plans but does not work, as large clusters have it, and nodes that do."""
     import ray
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0 if nodes else cpus, "include_dashboard": False})
     try:
         for _ in range(nodes):
             made.add_node(num_cpus=cpus)

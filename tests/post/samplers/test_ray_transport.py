@@ -1,4 +1,4 @@
-"""Samplers as Ray actors: weights, jobs, cancellations, an actor that is killed or hangs, a node that nobody has; files that travel."""
+"""Samplers as Ray actors: weights, jobs, an actor that is killed or hangs, a cluster without room; files that travel."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from ingot.data.engine.ray_cluster import connect, describe
 from ingot.envs.config import TaskMixConfig
-from ingot.post.samplers.messages import Cancel, Cancelled, Event, Finished, Job, Lost, NewWeights, Taken
+from ingot.envs.tools.find import find_tools
+from ingot.post.samplers.messages import Cancel, Event, Finished, Job, Lost, NewWeights
 from ingot.post.samplers.ray_actor import Mail
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
-from ingot.post.samplers.shipment import Shipment
+from ingot.post.samplers.shipment import Shipment, package_sha256
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.errors import CheckFailed, RecipeError
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.files import fingerprint
 from tests.post.making import nudged, tiny_model
 from tests.post.samplers.ray_cluster import ray_cluster
 from tests.post.samplers.test_worker import make_config
@@ -43,7 +44,7 @@ class Zebra(Environment):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with ray_cluster(1, cpus=2) as made:
+    with ray_cluster(cpus=2) as made:
         yield made
 
 
@@ -57,42 +58,35 @@ def wait_for(transport: RayTransport, kind: type[Any], count: int = 1) -> list[t
     return found
 
 
-def test_weights_jobs_and_a_killed_actor(tokenizer: Tokenizer, tmp_path: Path, cluster: Any) -> None:
-    """The environment's file is gone before the actors start: it came with them. Tokens carry the version that drew them."""
+def test_weights_jobs_cancellations_and_a_killed_actor(tokenizer: Tokenizer, tmp_path: Path, cluster: Any) -> None:
+    """The environment's file is gone before the actor starts: it came with it. Tokens carry the version that drew them."""
     file = tmp_path / "own.py"
     file.write_text(OWN, encoding="utf-8")
     tasks = TaskMixConfig.model_validate({"weights": {f"{file}:Zebra": 1.0}})
     model = tiny_model(tokenizer)
-    config = make_config(tokenizer, tasks=tasks)
-    transport = RayTransport(config, 2, 60.0, cluster.address, cpus=1, gpus=0.0)
+    transport = RayTransport(make_config(tokenizer, tasks=tasks), 1, 60.0, cluster.address, cpus=1, gpus=0.0)
     file.unlink()
     try:
         transport.send_weights(model.state_dict(), 3)
-        for sampler in range(2):
-            transport.send(sampler, Job(sampler, 4))
-        done = {number: event for number, event in wait_for(transport, Finished, 2)}
-        assert {event.number: event.began for event in done.values()} == {0: 3, 1: 3}
+        transport.send(0, Job(0, 4))
+        ((_, finished),) = wait_for(transport, Finished)
+        assert (finished.number, finished.began) == (0, 3)
         transport.send_weights(nudged(model, 0.05, seed=1).state_dict(), 4)
-        assert transport.newest is not None
-        deadline = time.monotonic() + DEADLINE
-        while any(worker.taken < 4 for worker in transport.workers):  # which a checksum has been compared for
-            assert time.monotonic() < deadline
-            transport.receive(0.2)
-        transport.send(0, Job(2, 4))
+        transport.send(0, Cancel(0))  # it has ended, so that this means nothing
+        transport.send(0, Job(1, 4))
         ((_, finished),) = wait_for(transport, Finished)
         versions = {each for one in finished.episodes for node in one["segments"][0] for each in node["versions"]}
-        assert versions == {4}
+        assert (finished.number, finished.began, versions) == (1, 4, {4}), "the checksum of version 4 was compared"
 
-        victim = transport.workers[1]
-        assert isinstance(victim, ActorWorker)
-        transport.send(1, Job(3, 80))
+        (victim,) = transport.workers
+        assert isinstance(victim, ActorWorker) and victim.taken == 4
+        transport.send(0, Job(2, 80))
         ray.kill(victim.actor)
-        ((lost, event),) = wait_for(transport, Lost)
-        assert lost == 1 and "ActorDiedError" in event.reason
-        assert transport.workers[1] is not victim
-        transport.send(1, Job(3, 4))
-        ((sampler, finished),) = wait_for(transport, Finished)
-        assert (sampler, finished.number, finished.began) == (1, 3, 4), "the new one has the newest weights"
+        ((_, lost),) = wait_for(transport, Lost)
+        assert "ActorDiedError" in lost.reason and victim not in transport.workers
+        transport.send(0, Job(2, 4))
+        ((_, finished),) = wait_for(transport, Finished)
+        assert (finished.number, finished.began) == (2, 4), "the new one has the newest weights"
     finally:
         transport.close()
     assert not transport.workers and not ray.is_initialized()
@@ -126,3 +120,51 @@ def test_no_node_takes_a_sampler(tokenizer: Tokenizer, cluster: Any) -> None:
             wait_for(transport, Lost)
     finally:
         transport.close()
+
+
+def test_new_weights_take_the_place_of_unread_ones() -> None:
+    """Jobs behind them do not overtake them."""
+    mail: Mail[Any] = Mail()
+    for message in (NewWeights(1, "a", 0), Job(0, 4), NewWeights(2, "b", 0), Cancel(0)):
+        mail.put(message)
+    assert mail.wait(0.0)
+    assert mail.take() == NewWeights(2, "b", 0)
+    assert mail.take_all() == [Job(0, 4), Cancel(0)] and not mail.wait(0.0)
+
+
+def test_code_travels_and_the_stream_of_tasks_is_the_same(tmp_path: Path) -> None:
+    """Two files whose names would sort the other way by their last parts, options of one of them, and tools."""
+    files = [tmp_path / "b" / "a.py", tmp_path / "a" / "b.py"]
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        file.write_text(OWN.replace("Zebra", f"Kind{number}"), encoding="utf-8")
+    tool = tmp_path / "tools.py"
+    tool.write_text('def look(word: str) -> str:\n    "Looks."\n    return word\n', encoding="utf-8")
+    names = [f"{file}:Kind{number}" for number, file in enumerate(files)]
+    given: dict[str, Any] = {"weights": dict.fromkeys([*names, "arithmetic"], 1.0), names[0]: {"most": 99}}
+    tasks = TaskMixConfig.model_validate(given)
+    here = TaskStream(tasks, 5, 12)
+    shipment = Shipment.pack(tasks, (str(tool), f"{tool}:look", "calculator"))
+    expected = [(here[number].id, here[number].question) for number in range(24)]
+    for file in (*files, tool):
+        file.unlink()
+    moved, tools = shipment.unpack(tmp_path / "there")
+    stream = TaskStream(moved, 5, 12)
+    assert [(stream[number].id, stream[number].question) for number in range(24)] == expected
+    below = f"{tmp_path}/there{tool}"
+    assert tools == (below, f"{below}:look", "calculator")
+    assert list(find_tools(tools[1:])) == ["look", "calculator"]
+
+
+def test_what_does_not_travel_must_be_there(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"question": "1?", "answer": "#### 1"}\n', encoding="utf-8")
+    shipment = Shipment({"weights": {"arithmetic": 1.0}}, (), {}, {str(rows): fingerprint(rows)}, package_sha256())
+    shipment.unpack(tmp_path / "there")
+    for problem in ("changed", "gone"):
+        rows.write_text("{}", encoding="utf-8") if problem == "changed" else rows.unlink()
+        with pytest.raises(CheckFailed, match="does not have the file that the tasks read") as raised:
+            shipment.unpack(tmp_path / "there")
+        assert raised.value.place == str(rows)
+    with pytest.raises(CheckFailed, match="has another version of ingot than the learner"):
+        replace(shipment, present={}, package="other").unpack(tmp_path / "there")
