@@ -4,7 +4,7 @@ It is whole in every process, never divided:
 
     sampler     4 B · parameters: the copy that is sampled from where several processes divide the model (post/processes.py);
                 asynchronous: 2 B on a GPU, 4 B on a CPU, for each sampler and for two slots of weights on their way to them, all
-                counted on one device (post/samplers/)
+                counted on one device (post/samplers/); with `ray` none of it but one block of weights in the learner's memory
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
                 with adapters in one process)
     teacher     4 B · parameters of the teacher (distill)
@@ -93,10 +93,12 @@ def _asynchronous_memory(
 ) -> SamplerMemory:
     narrow = options.precision == "bfloat16" or (options.precision == "auto" and device is not None)
     width = 2 if narrow else MASTER
+    reference = weights if config.algorithm.wants_reference and config.lora is None else 0
+    if options.ray is not None:  # samplers are elsewhere
+        return SamplerMemory(weights * width // MASTER if device is None else 0, reference)
     copies = (options.samplers + 2) * weights * width // MASTER
     batch = config.prompts_per_step * config.mini_batches * config.group
     slots = options.samplers * (options.slots or -(-batch // options.samplers))
-    reference = weights if config.algorithm.wants_reference and config.lora is None else 0
     free = None if device is None else device - weights - copies
     return SamplerMemory(copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
 

@@ -22,7 +22,7 @@ from ingot.post.rollouts.policy_optimization import ImportanceConfig
 from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
-from ingot.post.sampling_config import RlConfig
+from ingot.post.sampling_config import AsynchronousConfig, RlConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, Interrupted
@@ -92,6 +92,15 @@ def test_the_options() -> None:
     ):
         with pytest.raises(ValidationError, match=problem):
             make_config(**options)
+
+
+def test_where_samplers_are_is_no_part_of_the_work() -> None:
+    """A run goes on with other samplers, on other machines, in the same folder; another bound is other work."""
+    elsewhere = {"staleness": 2, "samplers": 7, "slots": 3, "silence_seconds": 9.0, "ray": {"cpus": 2}}
+    assert make_config(asynchronous=elsewhere).work() == make_config().work()
+    assert make_config(asynchronous={"staleness": 3}).work() != make_config().work()
+    assert make_config(asynchronous=None).work() != make_config().work()
+    assert AsynchronousConfig.how <= AsynchronousConfig.model_fields.keys()
 
 
 def test_a_ratio_is_asked_of_present_tokens_only(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -48,6 +51,14 @@ def cluster() -> Iterator[Any]:
         yield made
 
 
+def stored_objects() -> int:
+    """How many objects are in the cluster's object store."""
+    from ray._private.internal_api import memory_summary
+
+    found = re.search(r"(\d+) objects", memory_summary(stats_only=True))
+    return int(found[1]) if found else 0
+
+
 def wait_for(transport: RayTransport, kind: type[Any], count: int = 1) -> list[tuple[int, Any]]:
     """The next events of a kind."""
     found: list[tuple[int, Event]] = []
@@ -78,18 +89,59 @@ def test_weights_jobs_cancellations_and_a_killed_actor(tokenizer: Tokenizer, tmp
         versions = {each for one in finished.episodes for node in one["segments"][0] for each in node["versions"]}
         assert (finished.number, finished.began, versions) == (1, 4, {4}), "the checksum of version 4 was compared"
 
+        for version in range(5, 9):
+            transport.send_weights(model.state_dict(), version)
         (victim,) = transport.workers
-        assert isinstance(victim, ActorWorker) and victim.taken == 4
+        assert isinstance(victim, ActorWorker)
+        deadline = time.monotonic() + DEADLINE
+        while victim.taken < 8 or stored_objects() > 3:  # the newest weights, the sampler's config, the user's files
+            assert time.monotonic() < deadline, "old versions stay in the object store"
+            transport.receive(0.1)
+
         transport.send(0, Job(2, 80))
         ray.kill(victim.actor)
         ((_, lost),) = wait_for(transport, Lost)
         assert "ActorDiedError" in lost.reason and victim not in transport.workers
         transport.send(0, Job(2, 4))
         ((_, finished),) = wait_for(transport, Finished)
-        assert (finished.number, finished.began) == (2, 4), "the new one has the newest weights"
+        assert (finished.number, finished.began) == (2, 8), "the new one has the newest weights"
     finally:
         transport.close()
     assert not transport.workers and not ray.is_initialized()
+
+
+LEARNER = """
+import os, sys, time
+import ray
+from ingot.post.samplers.messages import Finished, Job
+from ingot.post.samplers.ray_transport import RayTransport
+from tests.post.making import tiny_model, tiny_tokenizer
+from tests.post.samplers.test_worker import make_config
+
+tokenizer = tiny_tokenizer()
+transport = RayTransport(make_config(tokenizer), 1, 60.0, sys.argv[1], cpus=1, gpus=0.0)
+transport.send_weights(tiny_model(tokenizer).state_dict(), 0)
+while not transport.workers[0].ready:
+    transport.receive(0.2)
+print(ray.get(transport.workers[0].actor.__ray_call__.remote(lambda self: os.getpid())), flush=True)
+while True:
+    transport.receive(1.0)
+"""
+
+
+@pytest.mark.slow
+def test_actors_end_with_a_learner_that_is_killed(cluster: Any) -> None:
+    command = [sys.executable, "-c", LEARNER, cluster.address]
+    learner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert learner.stdout is not None
+    actor = int(learner.stdout.readline())
+    assert Path(f"/proc/{actor}").exists()
+    learner.kill()
+    learner.communicate(timeout=DEADLINE)
+    deadline = time.monotonic() + DEADLINE
+    while Path(f"/proc/{actor}").exists():
+        assert time.monotonic() < deadline, "a sampler outlives its learner"
+        time.sleep(0.05)
 
 
 @pytest.mark.slow
