@@ -1,13 +1,16 @@
 """The connection to a Ray cluster (`pip install "ingot[ray]"`): for tasks of curation (ray_pool.py) and samplers of RL.
 
-Ray waits for minutes for an address that nobody answers at, so that is tried first.
+Ray waits for minutes for an address that nobody answers at, so that is tried first. It would end this process at SIGTERM, which
+here means to save and stop (workspace/interrupt.py): the handler stays as it was.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 from ingot.workspace.errors import RecipeError
@@ -31,6 +34,7 @@ def connect(address: str | None, processors: int | None = None) -> tuple[Any, bo
     here = address in (None, "local")
     if not here:
         _check(str(address))
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=address or "local",  # without an address Ray would join whatever cluster it finds running here
@@ -42,6 +46,8 @@ def connect(address: str | None, processors: int | None = None) -> tuple[Any, bo
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _unreachable(str(address), error) from error
+    if threading.current_thread() is threading.main_thread():  # Ray sets its own in the main thread only, too
+        signal.signal(signal.SIGTERM, handler)
     return ray, True
 
 

@@ -77,8 +77,10 @@ def test_weights_jobs_cancellations_and_a_killed_actor(tokenizer: Tokenizer, tmp
     model = tiny_model(tokenizer)
     transport = RayTransport(make_config(tokenizer, tasks=tasks), 1, 60.0, cluster.address, cpus=1, gpus=0.0)
     file.unlink()
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         transport.send_weights(model.state_dict(), 3)
+        assert signal.getsignal(signal.SIGTERM) is at_sigterm, "a run that is stopped saves first"
         transport.send(0, Job(0, 4))
         ((_, finished),) = wait_for(transport, Finished)
         assert (finished.number, finished.began) == (0, 3)
