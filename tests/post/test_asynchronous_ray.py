@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ingot.data.engine.ray_cluster import connect
 from ingot.post import rl
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
+from ingot.post.samplers import ray_transport
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.tokens.tokenizer import Tokenizer
@@ -76,14 +78,27 @@ def test_a_policy_learns_a_bandit(
     assert not ray.is_initialized(), "the stage has ended its connection"
 
 
+def run_counted(base: Path, path: Path, options: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The stage in one of several learner processes, and how often that connected to Ray."""
+    calls = []
+
+    def counted(address: str) -> tuple[Any, bool]:
+        calls.append(address)
+        return connect(address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_transport, "connect", counted)
+        return run_rank(base, path, options), len(calls)
+
+
 def test_a_learner_of_two_processes(tokenizer: Tokenizer, tmp_path: Path, cluster: Any) -> None:
     """The first process alone connects and has the samplers; both train on their share of the same groups."""
     (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
     base = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
     options: dict[str, Any] = {"tasks": {"weights": {f"{tmp_path / 'wide.py'}:Numbers": 1.0}}, "record_every": 1}
     options |= {"mesh": {"shard": 2}, "algorithm": "grpo", "asynchronous": on_ray(cluster, samplers=1)}
-    said = run_ranks(2, run_rank, tmp_path / "store", base, tmp_path / "rl", options)
-    assert said[0] == said[1]
+    (first, connected), (second, none) = run_ranks(2, run_counted, tmp_path / "store", base, tmp_path / "rl", options)
+    assert first == second and (connected, none) == (1, 0)
     folder = StageFolder(tmp_path / "rl", seed=1, progress=Progress())
     rows = folder.metrics.read()
     assert [row["step"] for row in rows] == list(range(8))

@@ -69,7 +69,7 @@ class ActorWorker(Worker):
             self.ray.wait([self.serving], timeout=END_SECONDS)
         self.ray.kill(self.actor)
         self.thread.join(END_SECONDS)
-        return "an actor of Ray"
+        return "what it printed is in the logs of Ray"
 
     def overdue(self, silence: float) -> Lost | None:
         if not self.placed and time.monotonic() - self.heard > silence:
