@@ -19,21 +19,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import ingot
+from pydantic import ValidationError
+
 from ingot.envs.config import TaskMixConfig
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.files import fingerprint
 from ingot.workspace.outside import FILE_SPEC, anchor, digests
+
+PACKAGE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Shipment:
-    """Tasks and tools as plain data, the bytes of files by path, fingerprints of what must be there, and of the package."""
+    """Tasks and tools as plain data, the bytes of files by path; fingerprints of what tasks read, and of the package."""
 
     tasks: dict[str, Any]
     tools: tuple[str, ...]
     files: Mapping[str, bytes]
-    present: Mapping[str, str]
+    read: Mapping[str, str]
     package: str
 
     @classmethod
@@ -50,19 +52,25 @@ class Shipment:
         """The tasks and tools on this machine, with their files below `folder`; a CheckFailed if something is missing."""
         machine = platform.node()
         if package_sha256() != self.package:
-            problem = f"{machine} has another version of ingot than the learner: {ingot.__version__} in {PACKAGE}"
+            problem = f"{machine} has another version of ingot than the learner, in {PACKAGE}"
             raise CheckFailed(problem, place="ray", fix="install the same version on every machine")
-        for name, expected in self.present.items():
-            if not Path(name).is_file() or fingerprint(Path(name)) != expected:
-                problem = f"{machine} does not have the file that the tasks read, or another one of its name"
-                fix = "put it where all machines see it under the same path"
-                raise CheckFailed(problem, place=name, fix=fix)
-
         moved = {path: folder / path.lstrip("/") for path in self.files}
         for path, there in moved.items():
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(self.files[path])
-        return TaskMixConfig.model_validate(_move(self.tasks, moved)), tuple(_move(list(self.tools), moved))
+        try:
+            tasks = TaskMixConfig.model_validate(_move(self.tasks, moved))
+        except ValidationError as error:
+            problems = "; ".join(each["msg"] for each in error.errors(include_url=False))
+            fix = "install what they import on every machine"
+            raise CheckFailed(f"{machine} cannot load the tasks: {problems}", place="ray", fix=fix) from error
+        found = tasks.outside()
+        for name, expected in self.read.items():
+            if found.get(name) != expected:
+                problem = f"{machine} has no such file that the tasks read, or another one"
+                fix = "give an absolute path, where all machines see the same file"
+                raise CheckFailed(problem, place=name, fix=fix)
+        return tasks, tuple(_move(list(self.tools), moved))
 
 
 def _move(value: Any, moved: Mapping[str, Path]) -> Any:
@@ -73,9 +81,6 @@ def _move(value: Any, moved: Mapping[str, Path]) -> Any:
     if isinstance(value, dict):
         return {_move(key, moved): _move(child, moved) for key, child in value.items()}
     return [_move(child, moved) for child in value] if isinstance(value, list) else value
-
-
-PACKAGE = Path(ingot.__file__).parent
 
 
 @cache

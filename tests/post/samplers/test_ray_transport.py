@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -20,11 +21,10 @@ from ingot.envs.tools.find import find_tools
 from ingot.post.samplers.messages import Cancel, Event, Finished, Job, Lost, NewWeights
 from ingot.post.samplers.ray_actor import Mail
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
-from ingot.post.samplers.shipment import Shipment, package_sha256
+from ingot.post.samplers.shipment import Shipment
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.files import fingerprint
 from tests.post.making import nudged, tiny_model
 from tests.post.samplers.ray_cluster import ray_cluster
 from tests.post.samplers.test_worker import make_config
@@ -211,14 +211,30 @@ def test_code_travels_and_the_stream_of_tasks_is_the_same(tmp_path: Path) -> Non
 
 
 def test_what_does_not_travel_must_be_there(tmp_path: Path) -> None:
+    """A file of tasks: as it is, changed, gone."""
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"question": "1?", "answer": "#### 1"}\n', encoding="utf-8")
-    shipment = Shipment({"weights": {"arithmetic": 1.0}}, (), {}, {str(rows): fingerprint(rows)}, package_sha256())
-    shipment.unpack(tmp_path / "there")
-    for problem in ("changed", "gone"):
-        rows.write_text("{}", encoding="utf-8") if problem == "changed" else rows.unlink()
-        with pytest.raises(CheckFailed, match="does not have the file that the tasks read") as raised:
+    row = json.dumps({"question": "What is 1 + 1?", "answer": "It is 2. #### 2"})
+    rows.write_text(row, encoding="utf-8")
+    given = {"weights": {"gsm8k": 1.0}, "gsm8k": {"train": [str(rows)]}}
+    shipment = Shipment.pack(TaskMixConfig.model_validate(given), ())
+    tasks, _ = shipment.unpack(tmp_path / "there")
+    assert TaskStream(tasks, 1, 1)[0].question.startswith("What is 1 + 1?")
+    for change in (lambda: rows.write_text("{}", encoding="utf-8"), rows.unlink):
+        change()
+        with pytest.raises(CheckFailed, match=r"rows\.jsonl: .* has no such file that the tasks read, or another one"):
             shipment.unpack(tmp_path / "there")
-        assert raised.value.place == str(rows)
     with pytest.raises(CheckFailed, match="has another version of ingot than the learner"):
-        replace(shipment, present={}, package="other").unpack(tmp_path / "there")
+        replace(shipment, package="other").unpack(tmp_path / "there")
+
+
+def test_what_the_code_imports_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "ingot_test_helper.py").write_text("", encoding="utf-8")
+    file = tmp_path / "own.py"
+    file.write_text(f"import ingot_test_helper\n{OWN}", encoding="utf-8")
+    with monkeypatch.context() as here:
+        here.syspath_prepend(tmp_path / "lib")
+        shipment = Shipment.pack(TaskMixConfig.model_validate({"weights": {f"{file}:Zebra": 1.0}}), ())
+    monkeypatch.delitem(sys.modules, "ingot_test_helper")
+    with pytest.raises(CheckFailed, match="cannot load the tasks: .*No module named 'ingot_test_helper'"):
+        shipment.unpack(tmp_path / "there")
