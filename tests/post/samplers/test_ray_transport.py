@@ -1,8 +1,7 @@
-"""Samplers as Ray actors: weights, jobs, an actor that is killed or hangs, a cluster without room; files that travel."""
+"""Samplers as Ray actors: weights, jobs, an actor that is killed or hangs, a cluster without room."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,39 +9,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.tools.find import find_tools
 from ingot.post.samplers.messages import Cancel, Event, Finished, Job, Lost, NewWeights
 from ingot.post.samplers.ray_actor import Mail
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
-from ingot.post.samplers.shipment import Shipment
-from ingot.post.samplers.task_stream import TaskStream
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from tests.post.making import nudged, tiny_model
 from tests.post.samplers.ray_cluster import ray_cluster
+from tests.post.samplers.test_shipment import OWN
 from tests.post.samplers.test_worker import make_config
 
 ray = pytest.importorskip("ray")
 
 DEADLINE = 120.0
-OWN = """
-from ingot.envs.environment import Environment
-
-class Zebra(Environment):
-    "Questions of a file outside the package."
-
-    most: int = 9
-
-    def draw(self, rng):
-        return self.ask(f"{rng.randrange(self.most)}?", "1", thinking=False)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +103,7 @@ import ray
 from ingot.post.samplers.messages import Finished, Job
 from ingot.post.samplers.ray_transport import RayTransport
 from tests.post.making import tiny_model, tiny_tokenizer
+from tests.post.samplers.test_shipment import OWN
 from tests.post.samplers.test_worker import make_config
 
 tokenizer = tiny_tokenizer()
@@ -184,57 +170,3 @@ def test_new_weights_take_the_place_of_unread_ones() -> None:
     assert mail.wait(0.0)
     assert mail.take() == NewWeights(2, "b", 0)
     assert mail.take_all() == [Job(0, 4), Cancel(0)] and not mail.wait(0.0)
-
-
-def test_code_travels_and_the_stream_of_tasks_is_the_same(tmp_path: Path) -> None:
-    """Two files whose names would sort the other way by their last parts, options of one of them, and tools."""
-    files = [tmp_path / "b" / "a.py", tmp_path / "a" / "b.py"]
-    for number, file in enumerate(files):
-        file.parent.mkdir()
-        file.write_text(OWN.replace("Zebra", f"Kind{number}"), encoding="utf-8")
-    tool = tmp_path / "tools.py"
-    tool.write_text('def look(word: str) -> str:\n    "Looks."\n    return word\n', encoding="utf-8")
-    names = [f"{file}:Kind{number}" for number, file in enumerate(files)]
-    given: dict[str, Any] = {"weights": dict.fromkeys([*names, "arithmetic"], 1.0), names[0]: {"most": 99}}
-    tasks = TaskMixConfig.model_validate(given)
-    here = TaskStream(tasks, 5, 12)
-    shipment = Shipment.pack(tasks, (str(tool), f"{tool}:look", "calculator"))
-    expected = [(here[number].id, here[number].question) for number in range(24)]
-    for file in (*files, tool):
-        file.unlink()
-    moved, tools = shipment.unpack(tmp_path / "there")
-    stream = TaskStream(moved, 5, 12)
-    assert [(stream[number].id, stream[number].question) for number in range(24)] == expected
-    below = f"{tmp_path}/there{tool}"
-    assert tools == (below, f"{below}:look", "calculator")
-    assert list(find_tools(tools[1:])) == ["look", "calculator"]
-
-
-def test_what_does_not_travel_must_be_there(tmp_path: Path) -> None:
-    """A file of tasks: as it is, changed, gone."""
-    rows = tmp_path / "rows.jsonl"
-    row = json.dumps({"question": "What is 1 + 1?", "answer": "It is 2. #### 2"})
-    rows.write_text(row, encoding="utf-8")
-    given = {"weights": {"gsm8k": 1.0}, "gsm8k": {"train": [str(rows)]}}
-    shipment = Shipment.pack(TaskMixConfig.model_validate(given), ())
-    tasks, _ = shipment.unpack(tmp_path / "there")
-    assert TaskStream(tasks, 1, 1)[0].question.startswith("What is 1 + 1?")
-    for change in (lambda: rows.write_text("{}", encoding="utf-8"), rows.unlink):
-        change()
-        with pytest.raises(CheckFailed, match=r"rows\.jsonl: .* has no such file that the tasks read, or another one"):
-            shipment.unpack(tmp_path / "there")
-    with pytest.raises(CheckFailed, match="has another version of ingot than the learner"):
-        replace(shipment, package="other").unpack(tmp_path / "there")
-
-
-def test_what_the_code_imports_must_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "ingot_test_helper.py").write_text("", encoding="utf-8")
-    file = tmp_path / "own.py"
-    file.write_text(f"import ingot_test_helper\n{OWN}", encoding="utf-8")
-    with monkeypatch.context() as here:
-        here.syspath_prepend(tmp_path / "lib")
-        shipment = Shipment.pack(TaskMixConfig.model_validate({"weights": {f"{file}:Zebra": 1.0}}), ())
-    monkeypatch.delitem(sys.modules, "ingot_test_helper")
-    with pytest.raises(CheckFailed, match="cannot load the tasks: .*No module named 'ingot_test_helper'"):
-        shipment.unpack(tmp_path / "there")
