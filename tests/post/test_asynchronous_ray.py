@@ -19,9 +19,9 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.post.making import checkpoint_of, tiny_model
-from tests.post.samplers.ray_cluster import ray_cluster
 from tests.post.test_asynchronous import PROMPTS, WIDE, check_each_once, make_config, run_rank, trained_tasks
 from tests.post.test_asynchronous_learning import Even
+from tests.ray_cluster import ray_cluster
 from tests.train.parallel.ranks import run_ranks
 
 ray = pytest.importorskip("ray")

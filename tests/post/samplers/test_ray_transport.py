@@ -21,9 +21,9 @@ from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from tests.post.making import nudged, tiny_model
-from tests.post.samplers.ray_cluster import ray_cluster
 from tests.post.samplers.test_shipment import OWN
 from tests.post.samplers.test_worker import make_config
+from tests.ray_cluster import ray_cluster
 
 ray = pytest.importorskip("ray")
 
