@@ -10,9 +10,9 @@ malformed (nothing after it could earn the reward), or at a limit; a tool's resu
 out. The seed of each request is a hash of (seed, task id, which sample of that task, turn): an episode does not depend on which
 other tasks share the batch, nor on the order in which things end.
 
-`rollouts` gives finished groups as they come, `rollout` all episodes in the order of the tasks, `play_orders` groups of a stream
-that may pause and whose seeds and limits change. Every episode that was begun is given back once, or is cancelled when the caller
-stops: nothing stays behind in the policy, and every state is torn down.
+`rollouts` gives finished groups as they come, `rollout` all episodes in the order of the tasks, `OrderPlayer` (orders.py) those
+of a stream that may pause, whose seeds and limits change, and that may be cancelled. Every episode that was begun is given
+back once, or is cancelled when the caller stops: nothing stays behind in the policy, and every state is torn down.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def rollout(
     processes may each do some. `between` is called between any two steps; what it raises ends the rollout.
     """
     numbered = list(enumerate(zip(tasks, _sample_numbers(tasks), strict=True)))[only]
-    entries = [_Entry(task, place, sample) for place, (task, sample) in numbered]
-    player = _Player(policy, chat, environments, drawing, limits, tools, between)
+    entries = [Entry(task, place, sample) for place, (task, sample) in numbered]
+    player = Player(policy, chat, environments, drawing, limits, tools, between)
     done = {run.entry.group: run.game.episode for run in player.play(entries, len(entries))}
     return [done[entry.group] for entry in entries]
 
@@ -98,15 +98,15 @@ def rollouts(
     Tasks are taken one by one as episodes end, so there may be endlessly many; `at_once` episodes are in progress. A caller that
     has enough closes the iterator: what is unfinished is cancelled.
     """
-    orders = (Order(place, task, drawing.seed, limits) for place, task in enumerate(tasks))
-    options: dict[str, Any] = {"group": group, "at_once": at_once, "drawing": drawing, "tools": tools}
-    for _, episodes in play_orders(orders, policy, chat, environments, **options, between=between):
-        yield episodes
+    entries = (Entry(task, place, sample) for place, task in enumerate(tasks) for sample in range(group))
+    player = Player(policy, chat, environments, drawing, limits, tools, between)
+    for runs in player.play_groups(entries, at_once, group):
+        yield [run.game.episode for run in runs]
 
 
 @dataclass(frozen=True)
 class Order:
-    """A group to be played: its number, its task, the seed of its samples, and its limits."""
+    """A group to be played: its number, its task, the seed of its samples, and its limits (orders.py)."""
 
     number: int
     task: Task
@@ -114,40 +114,8 @@ class Order:
     limits: Limits
 
 
-def play_orders(
-    orders: Iterable[Order | None],
-    policy: Policy | Speaker,
-    chat: ChatFormat,
-    environments: Mapping[str, Environment] | None = None,
-    *,
-    group: int = 1,
-    at_once: int = 256,
-    drawing: Drawing = PLAIN,
-    tools: Mapping[str, Tool] | None = None,
-    between: Callable[[], None] = lambda: None,
-) -> Generator[tuple[Order, list[Episode]], None, None]:
-    """Every order with its `group` episodes, as soon as all of them have ended. None in place of an order: none at present."""
-    entries = (
-        None if order is None else _Entry(order.task, order.number, sample, order)
-        for order in orders
-        for sample in range(1 if order is None else group)
-    )
-    runs = _Player(policy, chat, environments, drawing, USUAL, tools, between).play(entries, at_once)
-    groups: dict[int, list[_Run]] = {}
-    try:
-        for run in runs:
-            members = groups.setdefault(run.entry.group, [])
-            members.append(run)
-            if len(members) == group:
-                done = sorted(groups.pop(run.entry.group), key=lambda each: each.entry.sample)
-                assert run.entry.order is not None
-                yield run.entry.order, [each.game.episode for each in done]
-    finally:
-        runs.close()
-
-
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """An episode to play: which sample of which task."""
 
     task: Task
@@ -157,16 +125,23 @@ class _Entry:
 
 
 @dataclass(eq=False)
-class _Run:
+class Run:
     """An episode in progress."""
 
-    entry: _Entry
+    entry: Entry
     game: Game
     play: Play[None]
     writing: Writing | None = None  # the turn that was asked for last
 
+    @property
+    def first_version(self) -> int | None:
+        """The version of the weights that drew its first token; None if there is none yet."""
+        written = (version for node in self.game.episode.nodes for version in node.versions)
+        under_way = iter(self.writing.versions if self.writing is not None else ())
+        return next(written, next(under_way, None))
 
-class _Player:
+
+class Player:
     """Plays episodes: lets the policy write, lets other work run beside it, and hands each result to its episode."""
 
     def __init__(
@@ -184,12 +159,14 @@ class _Player:
         self.environments, self.tools = dict(environments or {}), dict(tools or {})
         self.last: Game | None = None  # the episode that was begun last: samples of one task follow one another
         self.looked = time.monotonic()  # at the deadlines of episodes
-        self.beside: Beside[_Run] = Beside()
-        self.writing: dict[Writing, _Run] = {}
-        self.open: set[_Run] = set()
-        self.ended: list[_Run] = []
+        self.beside: Beside[Run] = Beside()
+        self.writing: dict[Writing, Run] = {}
+        self.open: set[Run] = set()
+        self.ended: list[Run] = []
+        self.members: dict[int, list[Run]] = {}  # of unfinished groups, those that have ended
+        self.cancelled: set[int] = set()  # groups of which no turn is begun any more, until they have ended
 
-    def play(self, entries: Iterable[_Entry | None], at_once: int) -> Generator[_Run, None, None]:
+    def play(self, entries: Iterable[Entry | None], at_once: int) -> Generator[Run, None, None]:
         """Runs that have ended, as they come. None among the entries: there is none at present."""
         waiting = iter(entries)
         more = True
@@ -200,7 +177,7 @@ class _Player:
                         self.between()
                         entry = next(waiting, END)
                         more = entry is not END
-                        if not isinstance(entry, _Entry):
+                        if not isinstance(entry, Entry):
                             break
                         self._begin(entry)
                     self._move()
@@ -211,6 +188,18 @@ class _Player:
             finally:
                 self._close()
 
+    def play_groups(self, entries: Iterable[Entry | None], at_once: int, size: int) -> Generator[list[Run], None, None]:
+        """The `size` runs of each group, by sample, as soon as all of them have ended."""
+        runs = self.play(entries, at_once)
+        try:
+            for run in runs:
+                members = self.members.setdefault(run.entry.group, [])
+                members.append(run)
+                if len(members) == size:
+                    yield sorted(self.members.pop(run.entry.group), key=lambda each: each.entry.sample)
+        finally:
+            runs.close()
+
     def _move(self) -> None:
         """One step of the policy, and all that has ended since the last one."""
         self.between()
@@ -220,26 +209,30 @@ class _Player:
             self._advance(self.writing.pop(turn), turn, getattr(turn, "failure", None))  # a server that gave no answer
         for run, result, failure in self.beside.ended(0.0 if self.writing or self.ended else WAIT_SECONDS):
             self._advance(run, result, failure)
-        if time.monotonic() - self.looked < LOOK_SECONDS:
+        if not self.cancelled and time.monotonic() - self.looked < LOOK_SECONDS:
             return
         self.looked = time.monotonic()
         for turn, run in list(self.writing.items()):
-            if run.game.seconds_left <= 0:
+            cancelled = run.entry.group in self.cancelled
+            if cancelled or run.game.seconds_left <= 0:
                 del self.writing[turn]
                 self.policy.cancel(turn)
-                self._advance(run, None)
+                self._advance(run, None, EnvironmentFailed("cancelled") if cancelled else None)
 
-    def _begin(self, entry: _Entry) -> None:
+    def _begin(self, entry: Entry) -> None:
         kind = entry.task.kind
         if kind not in self.environments:
             self.environments[kind] = TASKS.find(kind)()
         limits = self.limits if entry.order is None else entry.order.limits
         self.last = game = Game(entry.task, self.environments[kind], self.chat, limits, self.tools, self.last)
-        run = _Run(entry, game, game.play())
+        run = Run(entry, game, game.play())
         self.open.add(run)
-        self._advance(run, None)
+        if entry.group in self.cancelled:
+            self.ended.append(run)
+        else:
+            self._advance(run, None)
 
-    def _advance(self, run: _Run, value: Any, failure: EnvironmentFailed | None = None) -> None:
+    def _advance(self, run: Run, value: Any, failure: EnvironmentFailed | None = None) -> None:
         """Hand an answer to the episode, and begin what it asks for next."""
         segments = len(run.game.episode.segments)
         try:
@@ -266,7 +259,7 @@ class _Player:
         self.writing[run.writing] = run
 
     @staticmethod
-    def _submit_to(policy: Policy | Speaker) -> Callable[[_Run, Sampling, Writing | None], Writing]:
+    def _submit_to(policy: Policy | Speaker) -> Callable[[Run, Sampling, Writing | None], Writing]:
         """How a turn is asked for; decided once, because the check of a protocol is slow."""
         if isinstance(policy, Speaker):
             speaker = policy
@@ -292,7 +285,7 @@ class _Player:
                 self.beside.begin(run, partial(call, teardown, state), run.game.limits.hook_seconds, "teardown")
         self._wait(())
 
-    def _wait(self, setting_up: Collection[_Run]) -> None:
+    def _wait(self, setting_up: Collection[Run]) -> None:
         """Wait for the work that is running; states that it makes are kept."""
         stop = time.monotonic() + CLOSE_SECONDS
         more = True

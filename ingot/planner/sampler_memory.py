@@ -4,8 +4,9 @@ It is whole in every process, never divided:
 
     sampler     the copy that is sampled from: 2 B · parameters on a GPU, on a CPU 4 B where several processes divide the model
                 (post/processes.py), 0 where one samples from the model that it trains (`sampling_precision`); asynchronous: one
-                for each sampler, and two slots of weights on their way to them, all counted on one device (post/samplers/);
-                prefer: 4 B where several processes divide the model, of which it also needs the reference's log-probabilities
+                for each sampler, and two slots of weights on their way to them, all counted on one device (post/samplers/), with
+                `ray` none of it but one block of weights in the learner's memory; prefer: 4 B where several processes divide
+                the model, of which it also needs the reference's log-probabilities
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
                 with adapters in one process)
     teacher     4 B · parameters of the teacher (distill)
@@ -98,10 +99,12 @@ def _asynchronous_memory(
     model: ModelConfig, config: RlConfig, options: AsynchronousConfig, weights: int, device: int | None
 ) -> SamplerMemory:
     width = _sampling_width(config, device)
+    reference = weights if config.algorithm.wants_reference and config.lora is None else 0
+    if options.ray is not None:  # samplers are elsewhere
+        return SamplerMemory(weights * width // MASTER if device is None else 0, reference)
     copies = (options.samplers + 2) * weights * width // MASTER
     batch = config.prompts_per_step * config.mini_batches * config.group
     slots = options.samplers * -(-(config.slots or batch) // options.samplers)
-    reference = weights if config.algorithm.wants_reference and config.lora is None else 0
     free = None if device is None else device - weights - copies
     return SamplerMemory(copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
 

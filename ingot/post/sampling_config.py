@@ -24,6 +24,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 class SamplingConfig(TrainingConfig):
     """Training on what the model itself samples."""
 
+    how: ClassVar[frozenset[str]] = TrainingConfig.how | {"slots"}
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
     tools: tuple[ToolName, ...] = Field(
         (), description="tools that are offered beside a task's own: names, or file.py:function"
@@ -72,6 +73,23 @@ class DynamicSamplingConfig(Config):
     )
 
 
+class RaySamplersConfig(Config):
+    """Samplers as actors of a Ray cluster (`pip install "ingot[ray]"`)."""
+
+    address: str = Field(
+        "auto", description="of the cluster: `auto`, HOST:PORT, or `local`, which starts one on this machine"
+    )
+    cpus: int = Field(
+        1, gt=0, description="processors that each sampler asks of the cluster; it samples with as many threads"
+    )
+    gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs that each sampler asks of the cluster, or a fraction of one; 0: it samples on a CPU; null: one if the "
+        "learner has one",
+    )
+
+
 class AsynchronousConfig(Config):
     """Samplers in processes of their own, which never wait for training (post/samplers/)."""
 
@@ -79,7 +97,7 @@ class AsynchronousConfig(Config):
         "slots": "slots: ... of the stage",
         "precision": "sampling_precision: ... of the stage",
     }
-
+    how: ClassVar[frozenset[str]] = frozenset({"samplers", "silence_seconds", "ray"})
     staleness: int = Field(
         4,
         gt=0,
@@ -88,7 +106,13 @@ class AsynchronousConfig(Config):
     )
     samplers: int = Field(1, gt=0, description="processes that sample, each with its own copy of the model")
     silence_seconds: float = Field(
-        300.0, gt=0, description="a sampler that gave no sign of life for so long is killed and started again"
+        300.0,
+        gt=0,
+        description="a sampler that gave no sign of life for so long is killed and started again; with `ray`, also how long the "
+        "cluster may take to find a node for it",
+    )
+    ray: RaySamplersConfig | None = Field(
+        None, description="samplers as actors of a Ray cluster; null: processes of this machine"
     )
 
 

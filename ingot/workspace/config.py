@@ -28,7 +28,12 @@ class Config(BaseModel):
 
     def work(self) -> dict[str, Any]:
         """The configuration without `how`: what a stage's hash is made of, so that a run resumes on another layout."""
-        return self.model_dump(mode="json", exclude=set(self.how))
+        return self.model_dump(mode="json", exclude=self._excluded())
+
+    def _excluded(self) -> dict[str, Any]:
+        """`how`, also of configs within this one, as pydantic excludes it."""
+        within = {name: value._excluded() for name, value in self if isinstance(value, Config)}
+        return {name: inner for name, inner in within.items() if inner} | dict.fromkeys(self.how, True)
 
     def outside(self) -> dict[str, str]:
         """Fingerprints by name of what the work reads besides this config and its inputs.

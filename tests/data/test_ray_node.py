@@ -12,6 +12,7 @@ import pytest
 
 from ingot.data.config import CurateConfig
 from ingot.data.curate import run as run_stage
+from tests.ray_cluster import ray_cluster
 
 from .conftest import Recorder
 from .dirty import write_rows
@@ -25,13 +26,8 @@ DEADLINE_SECONDS = 120.0
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """A head that plans but does not work, as large clusters have it; nodes are processes of this machine."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with ray_cluster(cpus=0) as made:
+        yield made
 
 
 def titles(pid: int) -> list[str]:

@@ -61,6 +61,9 @@ def test_asynchronous_rl_by_hand() -> None:
     assert sampler_memory(llama(), config, device=80 * GIB) == SamplerMemory(
         2 * LLAMA_BYTES, cache=pages * PAGE_BYTES // 2
     )
+    elsewhere = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "ray": {}}})
+    assert sampler_memory(llama(), elsewhere) == SamplerMemory(LLAMA_BYTES), "the weights on their way"
+    assert sampler_memory(llama(), elsewhere, device=80 * GIB) == NOTHING
 
 
 def test_a_cache_takes_what_is_free_and_no_more() -> None:

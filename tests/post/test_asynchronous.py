@@ -19,10 +19,10 @@ from ingot.post.algorithms.grpo import Grpo
 from ingot.post.processes import Processes
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.policy_optimization import ImportanceConfig
-from ingot.post.samplers.local import LocalTransport
+from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
-from ingot.post.sampling_config import RlConfig
+from ingot.post.sampling_config import AsynchronousConfig, RlConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, Interrupted
@@ -94,6 +94,15 @@ def test_the_options() -> None:
             make_config(**options)
 
 
+def test_where_samplers_are_is_no_part_of_the_work() -> None:
+    """A run goes on with other samplers, on other machines, in the same folder; another bound is other work."""
+    elsewhere = {"staleness": 2, "samplers": 7, "slots": 3, "silence_seconds": 9.0, "ray": {"cpus": 2}}
+    assert make_config(asynchronous=elsewhere).work() == make_config().work()
+    assert make_config(asynchronous={"staleness": 3}).work() != make_config().work()
+    assert make_config(asynchronous=None).work() != make_config().work()
+    assert AsynchronousConfig.how <= AsynchronousConfig.model_fields.keys()
+
+
 def test_a_ratio_is_asked_of_present_tokens_only(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
@@ -145,6 +154,27 @@ def test_a_stop_while_a_batch_is_taken_loses_nothing(
     assert not {0, 1, 2, 3} & {group["number"] for group in other.dispatcher.state()["finished"]}
 
 
+def test_new_weights_cancel_what_is_too_old_for_them(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """A sampler hangs in its groups while the learner goes on: they are cancelled with the update that makes them too old."""
+    source = PlayedSource(tiny_model(tokenizer), make_config(group=2, algorithm=Grpo()), make_folder("rl"))
+    transport = source.transport
+    assert isinstance(transport, Played)
+    source.renew(0)
+    source.dispatcher.dispatch()
+    for step in (1, 2, 3):
+        transport.beat(0)
+        source.renew(step)
+        assert len(transport.cancels) == (0 if step <= 2 else source.dispatcher.capacity)
+    transport.read()
+    episodes, metrics = source.timed_draw(3)
+    assert metrics["cancelled_groups"] == source.dispatcher.capacity and metrics["dropped_groups"] == 0
+    assert {version for each in episodes for node in each.nodes for version in node.versions} == {3}
+    stream = source.dispatcher.stream
+    assert [each.task.id for each in episodes] == [stream[number].id for number in range(PROMPTS)]
+
+
 def trained_tasks(folder: Path, steps: int) -> list[str]:
     """The id of every task that was trained on, by the record of all steps."""
     rows = read_jsonl(folder / "trajectories.jsonl")
@@ -173,14 +203,17 @@ def test_a_sampler_that_dies_or_hangs_is_replaced(
         tiny_model(tokenizer), make_config(asynchronous=options, tasks=tasks, record_every=1), make_folder("rl")
     )
     assert isinstance(source.transport, LocalTransport)
-    lost = 0.0
+    lost, step, deadline = 0.0, 0, time.monotonic() + DEADLINE
     try:
-        source.update(0)
+        while not source.transport.workers or not source.transport.workers[0].ready:  # one that starts has more time
+            assert time.monotonic() < deadline
+            source.update(step)
+            step += 1
         victim = source.transport.workers[0]
-        assert victim.process.pid is not None
+        assert isinstance(victim, ProcessWorker) and victim.process.pid is not None
         os.kill(victim.process.pid, number)
-        step, deadline = 1, time.monotonic() + DEADLINE
-        while step < 6 or not lost or not source.transport.workers[0].ready:
+        begun = step
+        while step < begun + 5 or not lost or not source.transport.workers[0].ready:
             assert time.monotonic() < deadline
             lost += source.update(step)[1]["lost_samplers"]
             step += 1

@@ -7,34 +7,19 @@ does on one machine.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ingot.data.engine.pool import Answer, Call, Pool, answer
-from ingot.workspace.errors import DataError
+from ingot.data.engine.ray_cluster import connect, describe
 
 
 class RayPool(Pool):
     """`workers` calls at once, or as many as the cluster has processors."""
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise DataError("engine: ray needs the package ray", fix='pip install "ingot[ray]"') from None
-        self.ray = ray
-        self.started = not ray.is_initialized()
-        if self.started:
-            ray.init(
-                address=address or "local",  # without an address Ray would join whatever cluster it finds running here
-                num_cpus=workers if address is None else None,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                runtime_env={"env_vars": {"PYTHONPATH": ":".join(filter(None, sys.path))}} if address is None else None,
-            )
-        self.width = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self.remote = ray.remote(num_cpus=1, max_retries=0)(answer)
+        self.ray, self.started = connect(address, workers)
+        self.width = workers or max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        self.remote = self.ray.remote(num_cpus=1, max_retries=0)(answer)
         self.numbers: dict[Any, int] = {}
 
     def start(self) -> None:
@@ -54,8 +39,7 @@ class RayPool(Pool):
             assert isinstance(received, Answer)
             return received
         except self.ray.exceptions.RayError as error:
-            first = str(error).strip().split("\n")[0]
-            return Answer(number, lost=f"{type(error).__name__}: {first}")
+            return Answer(number, lost=describe(error))
 
     def close(self) -> None:
         for reference in self.numbers:

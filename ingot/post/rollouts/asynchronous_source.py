@@ -36,6 +36,7 @@ from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.trajectories import describe
 from ingot.post.samplers.dispatcher import Dispatcher, Group
 from ingot.post.samplers.local import LocalTransport
+from ingot.post.samplers.ray_transport import RayTransport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.post.samplers.worker import SamplerConfig
@@ -74,7 +75,7 @@ class AsynchronousSource(RlSource):
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
 
     def make_transport(self, wanted: int) -> Transport:
-        """Samplers as processes of this machine, for batches of `wanted` tasks."""
+        """Samplers for batches of `wanted` tasks: processes of this machine, or actors of a Ray cluster."""
         options, samplers = self.options, self.asynchronous.samplers
         config = SamplerConfig(
             model=self.whole.config,
@@ -93,8 +94,12 @@ class AsynchronousSource(RlSource):
             temperature=options.temperature,
             episode_seconds=options.episode_seconds,
         )
+        silence, ray = self.asynchronous.silence_seconds, self.asynchronous.ray
+        if ray is not None:
+            gpus = float(self.device.type == "cuda") if ray.gpus is None else ray.gpus
+            return RayTransport(config, samplers, silence, ray.address, ray.cpus, gpus)
         first = self.processes.size  # the GPU after those of the learner
-        return LocalTransport(config, samplers, self.device, self.asynchronous.silence_seconds, first)
+        return LocalTransport(config, samplers, self.device, silence, first)
 
     def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
         self.renew(step)  # after every update, not only where a batch begins
@@ -105,8 +110,12 @@ class AsynchronousSource(RlSource):
     def renew(self, step: int) -> None:
         if self.sent != step:
             self.processes.renew(self.whole, self.model)
-            self.processes.once(lambda: self.transport.send_weights(merged_state(self.whole), step))
+            self.processes.once(lambda: self._send(step))
             self.sent = step
+
+    def _send(self, step: int) -> None:
+        self.transport.send_weights(merged_state(self.whole), step)
+        self.dispatcher.advance(step)
 
     def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
         episodes, metrics = self.draw(step)
@@ -116,6 +125,7 @@ class AsynchronousSource(RlSource):
             "learner_idle_share": counts.waited / (self.drawn_at - last),
             "queue_length": float(counts.queued),
             "dropped_groups": float(counts.dropped),
+            "cancelled_groups": float(counts.cancelled),
             "lost_samplers": float(counts.lost),
         }
         if counts.sampler_seconds:

@@ -11,12 +11,16 @@ A sampler that is lost sends its running numbers back to `again`; so does a grou
 
     age = version of the learner − version of the group's oldest token        dropped if age > staleness
 
+Samplers tell the oldest token of every group in play. One that is too old already could only be dropped when it ends: its sampler
+is told to give it up, and its number goes to `again` when that is confirmed. Until then it is running: it may just have ended, or
+its sampler be lost. So every group that was dispatched comes back once: as a result, as a cancellation, or with a lost sampler.
+
 Dispatch stops while `again`, running and finished groups are enough for the batches that may still use them:
 
     capacity = staleness div updates · groups of a batch            SkyRL's rule; `updates`: optimizer steps on a batch
 
-A group that takes longer than its bound would be dropped for ever while others are trained on; it is not, because dropped ones
-come back, and when nothing else is left the learner waits for them and its version stands still.
+A group that takes longer than its bound would be given up for ever while others are trained on; it is not, because such groups
+come back first, and when nothing else is left the learner waits for them and its version stands still.
 
 These lists, the position in the stream and the queue's episodes are part of the checkpoint (`state`).
 """
@@ -30,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.envs.episode import Episode
-from ingot.post.samplers.messages import Beat, Event, Finished, Job, Lost, from_plain, to_plain
+from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.workspace.errors import CheckFailed
@@ -58,6 +62,7 @@ class Counts:
     """What happened since the last batch."""
 
     dropped: int = 0
+    cancelled: int = 0
     lost: int = 0
     waited: float = 0.0  # seconds that the learner stood still
     sampler_seconds: float = 0.0
@@ -81,18 +86,26 @@ class Dispatcher:
         self.skip = skip
         self.capacity = max(1, staleness // updates) * stream.size
         self.limit = 1
+        self.version = 0  # the learner's
         self.position = 0  # in the stream: the first number that was never dispatched
         self.again: deque[int] = deque()
         self.running: dict[int, int] = {}  # number -> sampler
+        self.cancelling: set[int] = set()  # running ones whose samplers have been told
         self.finished: deque[Group] = deque()
         self.taken: list[Group] = []
         self.counts = Counts()
 
     # ---- the learner's side
 
+    def advance(self, version: int) -> None:
+        """The learner has this version from now on: give up what has become too old for it."""
+        self.version = version
+        self.receive(0.0)
+
     def take(self, version: int, between: Callable[[], None] = lambda: None) -> Group:
         """The next finished group that is not too old for the learner's version; waits for it, and calls `between` meanwhile."""
         began = time.monotonic()
+        self.version = version
         while True:
             self.dispatch()
             while self.finished:
@@ -127,6 +140,21 @@ class Dispatcher:
             self.running[number] = loads.index(min(loads))
             self.transport.send(self.running[number], Job(number, self.limit))
 
+    def _cancel(self, sampler: int, oldest: Mapping[int, int]) -> None:
+        """Let a sampler give up the groups in play that no batch can use any more."""
+        for number, version in oldest.items():
+            asked = self.running.get(number) == sampler and number not in self.cancelling
+            if asked and self.version - version > self.staleness:
+                self.cancelling.add(number)
+                self.transport.send(sampler, Cancel(number))
+
+    def _end(self, sampler: int, number: int, what: str) -> None:
+        """A group runs no longer."""
+        self.cancelling.discard(number)
+        if self.running.pop(number, None) != sampler:
+            problem = f"sampler {sampler} {what} group {number}, which it was not asked for"
+            raise CheckFailed(problem, place="dispatcher")
+
     def _next(self) -> int:
         """The next number; one that is to be skipped only if many in a row are."""
         first = self.position
@@ -143,22 +171,25 @@ class Dispatcher:
     def _sort_in(self, sampler: int, event: Event) -> None:
         match event:
             case Finished():
-                if self.running.pop(event.number, None) != sampler:
-                    problem = f"sampler {sampler} returned group {event.number}, which it was not asked for"
-                    raise CheckFailed(problem, place="dispatcher")
+                self._end(sampler, event.number, "returned")
                 task = self.stream[event.number]
                 episodes = [from_plain(each, task) for each in event.episodes]
                 self.finished.append(Group(event.number, event.began, episodes))
+            case Cancelled():
+                self._end(sampler, event.number, "cancelled")
+                self.again.append(event.number)
+                self.counts.cancelled += 1
             case Lost():
                 lost = sorted(number for number, where in self.running.items() if where == sampler)
                 for number in lost:
-                    del self.running[number]
+                    self._end(sampler, number, "lost")
                 self.again.extend(lost)
                 self.counts.lost += 1
             case Beat():
                 self.counts.sampler_seconds += event.seconds
                 self.counts.idle_seconds += event.idle_seconds
                 self.counts.tokens += event.tokens
+                self._cancel(sampler, event.oldest)
 
     # ---- checkpoints
 
@@ -185,7 +216,7 @@ class Dispatcher:
             )
             for each in state["finished"]
         )
-        self.taken, self.counts = [], Counts()
+        self.taken, self.counts, self.cancelling = [], Counts(), set()
 
     def take_counts(self) -> Counts:
         """What happened since the last call."""

@@ -1,7 +1,7 @@
 """What learner and samplers say to each other: plain data, so that any transport can carry it.
 
-    learner → sampler    Job, NewWeights, Stop
-    sampler → learner    Ready, Taken, Beat, Finished, Failed; and Lost, which the transport says of a sampler that is gone
+    learner → sampler    Job, Cancel, NewWeights, Stop
+    sampler → learner    Ready, Taken, Beat, Finished, Cancelled, Failed; and Lost, which the transport says of one that is gone
 
 A task does not travel: it is a function of its number in the stream of tasks (task_stream.py), which both sides have. Episodes
 travel, and are saved, as JSON-like mappings without their task.
@@ -10,7 +10,7 @@ travel, and are saved, as JSON-like mappings without their task.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ingot.envs.episode import Episode, Node, Score, Segment
@@ -27,17 +27,30 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Cancel:
+    """Give a group up that is in play; one that has just ended stays as it is."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class NewWeights:
-    """Weights of a version lie in a slot of the shared buffer; `checksum` is what they must have when they have been copied."""
+    """There are weights of a version; `checksum` is what they must have when they have been copied.
+
+    `where` is the transport's: a slot of shared memory, or a reference into an object store.
+    """
 
     version: int
-    slot: int
+    where: Any
     checksum: int
 
 
 @dataclass(frozen=True)
 class Stop:
     """Cancel what is under way, tear its states down, and end."""
+
+
+Command = Job | Cancel | NewWeights | Stop
 
 
 @dataclass(frozen=True)
@@ -54,11 +67,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class Beat:
-    """The sampler is alive; what it did since its last beat."""
+    """The sampler is alive; what it did since its last beat, and the version of the oldest token of each group in play."""
 
     seconds: float
     idle_seconds: float
     tokens: int
+    oldest: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,13 @@ class Finished:
     number: int
     began: int
     episodes: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A group was given up, as the learner has asked; its states are torn down."""
+
+    number: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +105,7 @@ class Lost:
     reason: str
 
 
-Event = Ready | Taken | Beat | Finished | Failed | Lost
+Event = Ready | Taken | Beat | Finished | Cancelled | Failed | Lost
 
 
 def to_plain(episode: Episode) -> dict[str, Any]:

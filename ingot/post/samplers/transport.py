@@ -1,4 +1,4 @@
-"""How a learner reaches its samplers: the seam at which processes of this machine (local.py) or actors elsewhere stand.
+"""How a learner reaches its samplers: processes of this machine (local.py), actors of a Ray cluster (ray_transport.py), others.
 
 Samplers are numbered from 0. A sampler that dies is `Lost`, and the transport starts another one under its number, with the
 newest weights; what it was playing is the dispatcher's to ask for again (dispatcher.py).
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from ingot.post.samplers.messages import Event, Job
+from ingot.post.samplers.messages import Cancel, Event, Job
 
 
 class Transport(ABC):
@@ -24,8 +24,8 @@ class Transport(ABC):
         """Let all samplers go on with these weights; they are copied before this returns."""
 
     @abstractmethod
-    def send(self, sampler: int, job: Job) -> None:
-        """Ask a sampler for a group."""
+    def send(self, sampler: int, message: Job | Cancel) -> None:
+        """Ask a sampler for a group, or let it give one up."""
 
     @abstractmethod
     def receive(self, seconds: float) -> list[tuple[int, Event]]:

@@ -14,23 +14,40 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from ingot.data.engine.local_pool import end_with_parent
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.orders import OrderPlayer
 from ingot.envs.play import Limits
-from ingot.envs.rollout import Drawing, Order, play_orders
+from ingot.envs.rollout import Drawing, Order
 from ingot.envs.tools.find import find_tools
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
-from ingot.post.samplers.messages import Beat, Event, Failed, Finished, Job, NewWeights, Ready, Stop, Taken, to_plain
+from ingot.post.samplers.messages import (
+    Beat,
+    Cancel,
+    Cancelled,
+    Command,
+    Event,
+    Failed,
+    Finished,
+    Job,
+    NewWeights,
+    Ready,
+    Stop,
+    Taken,
+    to_plain,
+)
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.tokens.chat import ChatFormat
@@ -63,6 +80,26 @@ class SamplerConfig:
     episode_seconds: float
 
 
+class Pipe(Protocol):
+    """The sampler's end of its connection to the learner, as `multiprocessing` has it; one that is closed raises OSError."""
+
+    def poll(self, timeout: float) -> bool:
+        """Whether there is a message; waits so long for it."""
+
+    def recv(self) -> Command:
+        """The next message."""
+
+    def send(self, obj: Event, /) -> None:
+        """Tell the learner."""
+
+
+class Weights(Protocol):
+    """Where a transport puts weights."""
+
+    def read(self, where: Any) -> Mapping[str, Tensor]:
+        """The tensors that are there; they are copied before the next message is read."""
+
+
 class Gone(Exception):
     """The learner needs this sampler no longer."""
 
@@ -70,34 +107,36 @@ class Gone(Exception):
 class Sampler:
     """The engine, the jobs that wait, and what is told about itself."""
 
-    def __init__(self, pipe: Connection, config: SamplerConfig, weights: WeightsBuffer) -> None:
+    def __init__(self, pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
         self.pipe, self.config, self.weights = pipe, config, weights
         with torch.device(config.device):
             model = Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
         model.tokenizer = config.tokenizer
         self.engine = Engine(model, slots=config.slots, length=config.length)
         self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps)
+        self.player = OrderPlayer(
+            self.engine,
+            ChatFormat(config.tokenizer),
+            self.stream.mix.kinds,
+            group=config.group,
+            at_once=config.slots,
+            drawing=Drawing(config.temperature),
+            tools=find_tools(config.tools),
+            between=self._between,
+        )
         self.jobs: deque[Job] = deque()
         self.began: dict[int, int] = {}  # the version with which each group in play began
         self.beaten, self.idle, self.tokens = time.monotonic(), 0.0, 0
 
     def run(self) -> None:
-        """Play, until the pipe closes."""
+        """Play, until the learner needs it no longer."""
         self._say(Ready())
-        played = play_orders(
-            self._orders(),
-            self.engine,
-            ChatFormat(self.config.tokenizer),
-            self.stream.mix.kinds,
-            group=self.config.group,
-            at_once=self.config.slots,
-            drawing=Drawing(self.config.temperature),
-            tools=find_tools(self.config.tools),
-            between=self._between,
-        )
-        for order, episodes in played:
-            plain = tuple(to_plain(each) for each in episodes)
-            self._say(Finished(order.number, self.began.pop(order.number), plain))
+        for order, episodes in self.player.play(self._orders()):
+            began = self.began.pop(order.number)
+            if episodes is None:
+                self._say(Cancelled(order.number))
+            else:
+                self._say(Finished(order.number, began, tuple(to_plain(each) for each in episodes)))
 
     def _orders(self) -> Iterator[Order | None]:
         while True:
@@ -118,12 +157,16 @@ class Sampler:
             while self.pipe.poll(IDLE_SECONDS if idle else 0.0):
                 message = self.pipe.recv()
                 idle = False
-                if isinstance(message, Stop):
-                    raise Gone
-                if isinstance(message, NewWeights):
-                    newest = message
-                else:
-                    self.jobs.append(message)
+                match message:
+                    case Stop():
+                        raise Gone
+                    case NewWeights():
+                        newest = message
+                    case Cancel():
+                        if message.number in self.began:
+                            self.player.cancel(message.number)
+                    case Job():
+                        self.jobs.append(message)
         except (EOFError, OSError) as error:
             raise Gone from error
         now = time.monotonic()
@@ -133,11 +176,11 @@ class Sampler:
             self._take(newest)
         if now - self.beaten >= BEAT_SECONDS:
             made = self.engine.stats.generated_tokens
-            self._say(Beat(now - self.beaten, self.idle, made - self.tokens))
+            self._say(Beat(now - self.beaten, self.idle, made - self.tokens, self.player.oldest()))
             self.beaten, self.idle, self.tokens = now, 0.0, made
 
     def _take(self, new: NewWeights) -> None:
-        self.engine.update(self.weights.read(new.slot), new.version)
+        self.engine.update(self.weights.read(new.where), new.version)
         if weights_checksum(self.engine.model) != new.checksum:
             raise CheckFailed(f"the weights of version {new.version} did not arrive as they were sent", place="sampler")
         self._say(Taken(new.version))
@@ -149,11 +192,8 @@ class Sampler:
             raise Gone from error
 
 
-def serve(pipe: Connection, config: SamplerConfig, weights: WeightsBuffer) -> None:
-    """What the process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's, which closes the pipe
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+def run_sampler(pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
+    """Be a sampler in this thread; what it cannot go on with is said to the learner."""
     torch.set_num_threads(config.threads)
     sys.setswitchinterval(SWITCH_SECONDS)
     if config.device.startswith("cuda"):
@@ -164,3 +204,11 @@ def serve(pipe: Connection, config: SamplerConfig, weights: WeightsBuffer) -> No
         except IngotError as error:
             with suppress(BrokenPipeError, OSError):
                 pipe.send(Failed(str(error)))
+
+
+def serve(pipe: Connection, config: SamplerConfig, weights: WeightsBuffer) -> None:
+    """What a process of this machine runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the learner's, which closes the pipe
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    run_sampler(pipe, config, weights)

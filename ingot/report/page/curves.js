@@ -26,6 +26,7 @@ const METRICS = {
   sampler_tokens_per_second: "Sampler tokens per second",
   queue_length: "Finished groups in the queue",
   dropped_groups: "Groups dropped for age",
+  cancelled_groups: "Groups cancelled in play for age",
   preference_accuracy: "Preference accuracy",
   margin: "Preference margin",
   cross_entropy: "Cross-entropy, nats per token",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ingot.envs.episode import Episode, Node, Score, Segment
 from ingot.post.samplers.dispatcher import Dispatcher
-from ingot.post.samplers.messages import Beat, Event, Finished, Job, Lost, from_plain, to_plain
+from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.tokens.message import Message, ToolCall
@@ -29,14 +29,19 @@ class Played(Transport):
     def __init__(self, count: int) -> None:
         self.count, self.version = count, 0
         self.jobs: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # (number, version when it came)
+        self.cancels: list[tuple[int, int]] = []  # (sampler, number), until the sampler has read it
         self.events: list[tuple[int, Event]] = []
         self.starved = 0
 
     def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
         self.version = version
 
-    def send(self, sampler: int, job: Job) -> None:
-        self.jobs[sampler].append((job.number, self.version))
+    def send(self, sampler: int, message: Job | Cancel) -> None:
+        match message:
+            case Job():
+                self.jobs[sampler].append((message.number, self.version))
+            case Cancel():
+                self.cancels.append((sampler, message.number))
 
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
         if seconds and not self.events:  # the learner waits: somebody finishes
@@ -52,7 +57,21 @@ class Played(Transport):
         done = {"segments": [[vars(node)]], "messages": [], "score": vars(Score(0.0, False, True)), "ended": "answer"}
         self.events.append((sampler, Finished(number, version, (done | {"seconds": {}},))))
 
+    def beat(self, sampler: int) -> None:
+        """All jobs have drawn their first token as soon as they came."""
+        self.events.append((sampler, Beat(1.0, 0.0, 1, dict(self.jobs[sampler]))))
+
+    def read(self) -> None:
+        """Samplers read that they shall give groups up; one that has ended before is passed over."""
+        for sampler, number in self.cancels:
+            playing = [job for job in self.jobs[sampler] if job[0] == number]
+            for job in playing:
+                self.jobs[sampler].remove(job)
+                self.events.append((sampler, Cancelled(number)))
+        self.cancels.clear()
+
     def lose(self, sampler: int) -> None:
+        self.cancels = [each for each in self.cancels if each[0] != sampler]
         self.jobs[sampler].clear()
         self.events.append((sampler, Lost("killed")))
 
@@ -66,7 +85,11 @@ def make(count: int = 2, **options: Any) -> tuple[Dispatcher, Played]:
 
 
 MOVES = st.lists(
-    st.tuples(st.sampled_from(["finish", "lose", "take", "restore", "finish", "take"]), st.integers(0, 20)), max_size=60
+    st.tuples(
+        st.sampled_from(["finish", "lose", "take", "restore", "finish", "take", "beat", "beat", "read"]),
+        st.integers(0, 20),
+    ),
+    max_size=60,
 )
 
 
@@ -84,6 +107,10 @@ def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]])
         elif move == "lose":
             transport.lose(sampler)
             dispatcher.receive(0.0)
+        elif move == "beat":
+            transport.beat(sampler)
+        elif move == "read":
+            transport.read()
         elif move == "restore":  # the learner is killed just after its checkpoint
             state = json.loads(json.dumps(dispatcher.state()))
             dispatcher, transport = make()
@@ -101,6 +128,7 @@ def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]])
             transport.version = version
         dispatcher.receive(0.0)
         assert len(dispatcher.running) <= dispatcher.capacity
+        assert dispatcher.cancelling <= set(dispatcher.running)
         assert sorted(number for jobs in transport.jobs for number, _ in jobs) == sorted(dispatcher.running)
         somewhere = [*dispatcher.again, *dispatcher.running, *(group.number for group in dispatcher.finished)]
         assert sorted([*taken, *somewhere]) == list(range(dispatcher.position))
@@ -116,6 +144,41 @@ def test_old_groups_are_dropped_and_asked_again() -> None:
     first = dispatcher.take(BOUND + 1)
     assert dispatcher.take_counts().dropped == dispatcher.capacity == 6
     assert first.number == 0 and first.oldest == BOUND + 1, "the same task, answered by present weights"
+
+
+def test_a_group_that_is_too_old_in_play_is_cancelled_and_asked_again() -> None:
+    """A sampler that hangs in long answers: they are given up as soon as they could only be dropped, and never before."""
+    dispatcher, transport = make(1)
+    dispatcher.dispatch()
+    assert len(transport.jobs[0]) == 6
+    transport.finish(0, 0)
+    transport.version = BOUND
+    transport.beat(0)
+    dispatcher.advance(BOUND)
+    assert transport.cancels == [], "the bound is not passed yet"
+    transport.beat(0)
+    transport.finish(0, 4)  # the last one ends before it can read that it is cancelled
+    transport.version = BOUND + 1
+    dispatcher.advance(BOUND + 1)
+    assert transport.cancels == [(0, number) for number in (1, 2, 3, 4, 5)]
+    transport.beat(0)
+    dispatcher.advance(BOUND + 1)
+    assert len(transport.cancels) == 5, "a sampler is told once"
+    assert sorted(dispatcher.running) == [1, 2, 3, 4] and dispatcher.cancelling == set(dispatcher.running)
+    transport.read()
+    groups = [dispatcher.take(BOUND + 1) for _ in range(BATCH)]
+    counts = dispatcher.take_counts()
+    assert (counts.cancelled, counts.dropped, counts.lost) == (4, 2, 0), "0 and 5 have ended, too old"
+    assert [group.number for group in groups] == [1, 2, 3] and not dispatcher.cancelling
+    assert all(group.oldest == BOUND + 1 for group in groups)
+
+
+def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:
+    dispatcher, transport = make()
+    dispatcher.dispatch()
+    transport.events.append((0, Cancelled(transport.jobs[1][0][0])))
+    with pytest.raises(CheckFailed, match=r"sampler 0 cancelled group 1, which it was not asked for"):
+        dispatcher.receive(0.0)
 
 
 def test_the_sampler_with_the_fewest_groups_gets_the_next() -> None:

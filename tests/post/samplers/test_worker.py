@@ -16,7 +16,18 @@ import torch
 from ingot.inference.checksum import weights_checksum
 from ingot.post.policy import sequence_logprobs
 from ingot.post.rollouts.staleness import count_ages, present_tokens, staleness_metrics
-from ingot.post.samplers.messages import Failed, Finished, Job, NewWeights, Ready, Taken, from_plain
+from ingot.post.samplers.messages import (
+    Beat,
+    Cancel,
+    Cancelled,
+    Failed,
+    Finished,
+    Job,
+    NewWeights,
+    Ready,
+    Taken,
+    from_plain,
+)
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.post.samplers.worker import Gone, Sampler, SamplerConfig
 from ingot.tokens.batch import TokenSequence
@@ -73,7 +84,7 @@ def test_weights_in_flight(tokenizer: Tokenizer) -> None:
     """
     old = tiny_model(tokenizer)
     new = nudged(old, 0.05, seed=1)
-    weights = WeightsBuffer.of(old.config, torch.float32, CPU)
+    weights = WeightsBuffer(old.config, torch.float32, CPU)
     first = NewWeights(3, 0, weights.write(0, old.state_dict()))
     second = NewWeights(4, 1, weights.write(1, new.state_dict()))
 
@@ -114,9 +125,43 @@ def test_weights_in_flight(tokenizer: Tokenizer) -> None:
     assert drift > 1e-3, "kept caches are of older weights"
 
 
+def test_a_group_is_cancelled_in_play(tokenizer: Tokenizer) -> None:
+    """Beats tell the oldest token of each group; one that is cancelled frees its slots, and the same task can come again."""
+    model = tiny_model(tokenizer)
+    weights = WeightsBuffer(model.config, torch.float32, CPU)
+    made: list[Sampler] = []
+
+    class Watched(Sampler):
+        """Beats after four tokens of its first group, and reads at the same moment that it shall give that group up."""
+
+        def _between(self) -> None:
+            if not made and self.engine.stats.generated_tokens >= 4:
+                made.append(self)
+                self.beaten = 0.0
+                pipe.send(Cancel(0))
+                pipe.send(Job(1, 4))
+            super()._between()
+
+    with running(make_config(tokenizer, slots=2), weights, Watched) as pipe:
+        pipe.send(NewWeights(3, 0, weights.write(0, model.state_dict())))
+        heard(pipe, Taken)
+        pipe.send(Job(0, 80))
+        while not (beat := heard(pipe, Beat)).oldest:
+            pass
+        assert beat.oldest == {0: 3}
+        assert heard(pipe, Cancelled).number == 0
+        assert heard(pipe, Finished).number == 1
+        pipe.send(Cancel(1))  # that has crossed with its end, and means nothing any more
+        pipe.send(Job(1, 4))
+        pipe.send(Job(0, 4))
+        assert {heard(pipe, Finished).number for _ in range(2)} == {0, 1}
+    (sampler,) = made
+    assert not sampler.engine.busy and not sampler.began
+
+
 def test_weights_that_arrive_otherwise_are_refused(tokenizer: Tokenizer) -> None:
     model = tiny_model(tokenizer)
-    weights = WeightsBuffer.of(model.config, torch.float32, CPU)
+    weights = WeightsBuffer(model.config, torch.float32, CPU)
     with running(make_config(tokenizer), weights) as pipe:
         pipe.send(NewWeights(0, 0, weights.write(0, model.state_dict()) + 1))
         assert "did not arrive as they were sent" in heard(pipe, Failed).problem
@@ -124,7 +169,7 @@ def test_weights_that_arrive_otherwise_are_refused(tokenizer: Tokenizer) -> None
 
 def test_the_buffer_holds_weights_in_the_precision_of_sampling(tokenizer: Tokenizer) -> None:
     model = tiny_model(tokenizer)
-    buffer = WeightsBuffer.of(model.config, torch.bfloat16, CPU)
+    buffer = WeightsBuffer(model.config, torch.bfloat16, CPU)
     other = nudged(model, 0.1, seed=2)
     sums = [buffer.write(slot, each.state_dict()) for slot, each in enumerate((model, other))]
     for slot, each in enumerate((model, other)):
