@@ -34,7 +34,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from ingot.envs.beside import call, named_failures
+from ingot.envs.beside import call
 from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.task import Split, Task, choose_rows, draw_tasks, make_task
@@ -69,7 +69,7 @@ def reward(weight: float = 1.0, *, every_turn: bool = False) -> Callable[[Functi
 
 
 def in_place(function: Function) -> Function:
-    """Marks a `score` that ends at once, whatever a model wrote: it is called in place, which costs no change of threads."""
+    """Marks a `score` that always ends at once: it is called in place (`score_at_once`). One that overrides it is not marked."""
     function.__in_place__ = True  # type: ignore[attr-defined]
     return function
 
@@ -167,15 +167,13 @@ class Environment(Kind):
         correct, well_formed = same(final_content(messages), task.answer), format_ok(messages, task.thinking)
         return Score(float(correct and well_formed), correct, well_formed)
 
-    @property
-    def scores_in_place(self) -> bool:
-        """Whether `score` judges, and is marked as one that ends at once."""
-        return hasattr(type(self).score, "__in_place__") and not self.rewards()
+    def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
+        """The score where it is found in no time, whatever a model wrote; None: it is left to `judge`, beside the sampling.
 
-    def judge_in_place(self, episode: Episode) -> Score:
-        """The score of an episode that has ended, where `scores_in_place`."""
-        with named_failures(self.score):
-            return _checked(self.score(episode.task, episode.messages), self.kind)
+        To hand work over to another thread costs the sampling more than most scores take.
+        """
+        at_once = hasattr(type(self).score, "__in_place__") and not self.rewards()
+        return self.score(task, messages) if at_once else None
 
     async def judge(self, episode: Episode) -> Score:
         """The score of an episode that has ended: the sum of its weighted rewards, or `score`.

@@ -17,7 +17,7 @@ from ingot.envs.files import FileEnvironment
 from ingot.envs.rows import Row, need
 from ingot.envs.task import Task
 from ingot.envs.tools.python_session import PYTHON_SESSION, open_session
-from ingot.envs.verifiers.math import extract_answer, same_answer
+from ingot.envs.verifiers.math import extract_answer, same_answer, same_at_once
 from ingot.envs.verify import final_content, format_ok
 from ingot.tokens.chat import Message
 
@@ -60,8 +60,21 @@ class MathProblems(FileEnvironment):
         return [Message("assistant", content, reply.thinking)]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
-        answer = extract_answer(final_content(messages), last_number=self.last_number)
-        correct = answer is not None and same_answer(answer, task.answer)
+        answer = self._answer(messages)
+        return self._scored(task, messages, answer is not None and same_answer(answer, task.answer))
+
+    def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
+        if type(self).score is not MathProblems.score or self.rewards():
+            return super().score_at_once(task, messages)
+        answer = self._answer(messages)
+        correct = False if answer is None else same_at_once(answer, task.answer)
+        return None if correct is None else self._scored(task, messages, correct)
+
+    def _answer(self, messages: Sequence[Message]) -> str | None:
+        return extract_answer(final_content(messages), last_number=self.last_number)
+
+    def _scored(self, task: Task, messages: Sequence[Message], correct: bool) -> Score:
+        answer = self._answer(messages)
         well_formed = format_ok(messages, task.thinking)
         return Score(float(correct and well_formed), correct, well_formed, {"answered": float(answer is not None)})
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ingot.envs.beside import Work, call
+from ingot.envs.beside import Work, call, named_failures
 from ingot.envs.environment import Environment, NewContext
 from ingot.envs.episode import EndedBy, Episode, Node, Score, Segment
 from ingot.envs.errors import EnvironmentFailed
@@ -96,11 +96,12 @@ class Game:
                 self.setting_up = True
                 self.take_state((yield self._hook("setup", episode.task)))
             episode.ended = yield from self._turns()
-            if self.environment.scores_in_place:
-                episode.score = self.environment.judge_in_place(episode)
-            else:
+            with named_failures(self.environment.score_at_once):
+                known = self.environment.score_at_once(episode.task, episode.messages)
+            if known is None:
                 work = lambda: self.environment.judge(episode)  # noqa: E731
-                episode.score = yield from self._timed("judging", Aside(work, self.limits.judge_seconds, "judging"))
+                known = yield from self._timed("judging", Aside(work, self.limits.judge_seconds, "judging"))
+            episode.score = known
         except EnvironmentFailed as error:
             self._fail(error)
         try:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Score
@@ -56,6 +56,9 @@ class ReasoningGym(Environment):
     label: ClassVar[str] = "reasoning-gym"
     family: str = Field("gcd", description="name of a family of reasoning-gym: countdown, gcd, word_sorting, …")
     settings: dict[str, Any] = Field({}, description="options of the family, as reasoning-gym names them")
+    _asked_last: tuple[Any, bool] = PrivateAttr(
+        (None, False)
+    )  # the task of which it was asked whether it takes anything
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -131,21 +134,38 @@ class ReasoningGym(Environment):
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages).strip()
-        correct = self._correct(task, content)
+        plain = self._plainly(task, content)
+        return self._scored(task, messages, self._correct(task, content) if plain is None else plain)
+
+    def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
+        if type(self).score is not ReasoningGym.score or self.rewards():
+            return super().score_at_once(task, messages)
+        plain = self._plainly(task, final_content(messages).strip())
+        return None if plain is None else self._scored(task, messages, plain)
+
+    def _scored(self, task: Task, messages: Sequence[Message], correct: bool) -> Score:
         well_formed = format_ok(messages, task.thinking)
         return Score(float(correct and well_formed), correct, well_formed)
 
-    def _correct(self, task: Task, content: str) -> bool:
+    def _plainly(self, task: Task, content: str) -> bool | None:
+        """Whether an answer is right, where no scorer must be asked."""
         if not content or len(content) > LENGTH_LIMIT or not self._is_safe(content):
             return False
-        if content == task.answer.strip():
-            return True
+        return True if content == task.answer.strip() else None
+
+    def _correct(self, task: Task, content: str) -> bool:
         if self.family == "puzzle24":  # its scorer takes any four numbers, so that 6+6+6+6 would always be right
             return reaches(content, self.item(task.asked[0])["metadata"]["numbers"], 24)
-        if self.family in EXACT or self._score(task, JUNK) == 1.0:
+        if self.family in EXACT or self._takes_anything(task):
             number = parse_number(content)
             return number is not None and number == parse_number(task.answer)
         return self._score(task, content) == 1.0
+
+    def _takes_anything(self, task: Task) -> bool:
+        """Whether its scorer gives full marks for nonsense. The answers to a task come together, so it is asked once for them."""
+        if self._asked_last[0] != task.asked[0]:
+            self._asked_last = (task.asked[0], self._score(task, JUNK) == 1.0)
+        return self._asked_last[1]
 
     def _is_safe(self, content: str) -> bool:
         """Whether the scorer, which may evaluate the answer as Python, can do no more than to compute it."""

@@ -32,6 +32,7 @@ SENTENCE = re.compile(r"\b(?:the )?(?:final )?answer(?: is\b:?|:)", re.IGNORECAS
 SENTENCE_END = re.compile(r"\.\s+[A-Z]")
 NUMBER = re.compile(r"(?<![\w.,])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,]\d)", re.ASCII)
 POWER = re.compile(r"-?[\d.]+(?:\s*(?:\\times|\\cdot|\*)\s*[\d.]+)?\^(?:\{-?\d+\}|\d)")
+DIGITS = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?", re.ASCII)
 CHILDREN = Children("math")
 
 
@@ -49,6 +50,18 @@ def math_reward(text: str, reference: str) -> float:
     """1 if the reply's final answer is the reference, else 0."""
     answer = extract_answer(text)
     return float(answer is not None and same_answer(answer, reference))
+
+
+def same_at_once(given: str, reference: str) -> bool | None:
+    """What `same_answer` says where spelling or plain digits decide it, which takes microseconds; None elsewhere."""
+    if too_long(given):
+        return False
+    left, right = canonical(given), canonical(reference)
+    if left == right:
+        return bool(left)
+    if DIGITS.fullmatch(left) and DIGITS.fullmatch(right):
+        return plain_number(left) == plain_number(right)
+    return None
 
 
 def same_answer(given: str, reference: str, *, deadline: float = DEADLINE) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from ingot.envs.verifiers import children as pools
 from ingot.envs.verifiers.errors import VerifierError
-from ingot.envs.verifiers.math import CHILDREN, extract_answer, math_reward, same_answer
+from ingot.envs.verifiers.math import CHILDREN, extract_answer, math_reward, same_answer, same_at_once
 from tests.envs.verifiers.spellings import perturbed, spellings
 
 
@@ -291,3 +291,31 @@ def test_a_reference_over_the_limits_is_a_fault_unless_it_is_given_as_it_is() ->
     assert same_answer("9^{9^{9}}", "$9^{9^{9}}$")
     with pytest.raises(VerifierError, match="over the size limits"):
         same_answer("1", reference)
+
+
+def test_what_is_known_at_once_is_what_is_found_out() -> None:
+    """Plain numbers and equal spellings need no library; everything else is left to it."""
+    texts = [
+        "42",
+        "-42",
+        "42.0",
+        "042",
+        "1,000",
+        "1000",
+        "0.5",
+        "50%",
+        r"\frac{1}{2}",
+        "x+1",
+        "",
+        "seven",
+        "1/2",
+        r"\$42",
+        "2^3",
+        "8",
+    ]
+    for given in texts:
+        for reference in texts[:-6]:
+            known = same_at_once(given, reference)
+            if known is not None:
+                assert known == same_answer(given, reference), (given, reference)
+    assert [same_at_once("42", "42.0"), same_at_once("42", "43"), same_at_once("6*7", "42")] == [True, False, None]
