@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingot.envs.environment import Environment
+from ingot.post.sampling_config import DistillConfig
 from ingot.recipe.load import load_recipe
 from ingot.workspace.outside import load_outside
 
@@ -77,3 +78,7 @@ def test_the_recipe_can_be_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "verdict",
     ]
     assert set(recipe.stage("prefer").inputs) == {"checkpoint", "strong", "weak"}
+    distill = recipe.stage("distill").config
+    assert isinstance(distill, DistillConfig)
+    kinds = [distill.tasks.kind(written).kind for written in distill.tasks.weights]
+    assert [kind for kind in kinds if distill.teacher_of(kind) == "original"] == ["wishes"]
