@@ -127,5 +127,5 @@ def begin(
             fix="use a checkpoint that Ingot wrote, or import one with its tokenizer",
         )
     check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
-    fill = adapt(model, fill, config.lora, config.mesh, checkpoint, seed)
+    fill = adapt(model, fill, config.lora, checkpoint, seed)
     return layout, model.to(device) if packed and layout is None else model, fill

@@ -19,7 +19,6 @@ from ingot.model.lora import merged_state
 from ingot.model.lora_config import LoraConfig
 from ingot.model.transformer import Transformer
 from ingot.train.lora import adapt
-from ingot.train.parallel.config import MeshConfig
 from ingot.train.saving.adapter import gather_adapter
 from ingot.workspace.errors import ArtifactError, RecipeError
 from tests.checkpoints.families.harness import TINY
@@ -58,7 +57,7 @@ def base_model(kind: str, folder: Path) -> Any:
 def adapted_model(folder: Path, **options: Any) -> Transformer:
     """Our model of the folder with adapters, of which no number is zero."""
     model = load_model(folder)
-    adapt(model, None, LoraConfig.model_validate({"rank": 4, "alpha": 12, **options}), MeshConfig(), folder, seed=3)
+    adapt(model, None, LoraConfig.model_validate({"rank": 4, "alpha": 12, **options}), folder, seed=3)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
