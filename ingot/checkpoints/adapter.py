@@ -69,7 +69,9 @@ def adapted(base: StoredModel, adapter: Adapter) -> StoredModel:
     base = base.cast(torch.float32)
     for name, value in adapter.replaced.items():
         if is_head(name) and name not in base.parameters.entries:
-            base = dataclasses.replace(base, parameters=OneMore(base.parameters, name, value))
+            heads = dict.fromkeys((*base.config.heads, name.split(".")[1]))
+            config = base.config.model_copy(update={"heads": tuple(heads)})
+            base = dataclasses.replace(base, config=config, parameters=OneMore(base.parameters, name, value))
     for name in (*adapter.updates, *adapter.rows, *adapter.replaced):
         if name not in base.parameters.entries:
             raise ArtifactError(

@@ -204,6 +204,15 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
+def round_base(plain: Transformer, adapted: Transformer) -> None:
+    """Give a plain model the frozen weights of one with adapters: rounded, where that holds them in fewer bits."""
+    for name, layer in lora_layers(adapted).items():
+        if layer.frozen is not None:
+            weight = plain.get_parameter(f"{name}.weight")
+            weight.copy_(type(layer.frozen)(weight.detach()).matrix())
+
+
+@torch.no_grad()
 def merged_state(model: Transformer) -> dict[str, Tensor]:
     """The state of the plain model that computes the same: W + s·B A under W's name, in W's dtype. Without adapters, its own."""
     layers = lora_layers(model)

@@ -25,6 +25,7 @@ import torch
 
 from ingot.checkpoints.checkpoint import open_model
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.model.lora import round_base
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between, work_together
 from ingot.post.resumable import Resumable
@@ -97,6 +98,7 @@ class Processes:
         if self.layout is None:
             return model
         copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type)
+        round_base(copied, model)  # a reference is a copy of it
         return copied.requires_grad_(requires_grad=False)
 
     def renew(self, whole: Transformer, model: Transformer) -> None:

@@ -100,7 +100,8 @@ def check_result(stage: Path, start: Path, heads: bool) -> None:
     told = read_json(stage / "start.json")
     adapters = sum(4 * (inputs + outputs) for inputs, outputs in SHAPES) * 2 + 32 * heads
     assert told["trained_parameters"] == adapters
-    assert sum(group["parameters"] for group in told["groups"]) == adapters
+    if "pipeline" not in stage.name:  # where the groups are those of the first rank's layers
+        assert sum(group["parameters"] for group in told["groups"]) == adapters
 
 
 SHAPES = [(32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32)]
