@@ -37,7 +37,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Adapter:
-    """The updates of weights by name; `rows` are new rows of a weight by their numbers, `replaced` whole tensors: buffers, heads."""
+    """The updates of weights by name; `rows` are new rows of a weight by their numbers, `replaced` buffers and heads."""
 
     updates: Mapping[str, tuple[Update, ...]]
     rows: Mapping[str, tuple[tuple[int, ...], Tensor]] = field(default_factory=dict)

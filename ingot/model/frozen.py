@@ -5,8 +5,8 @@
 Autograd would keep the unpacked Ŵ of every layer for the backward pass, which is all the memory that packing saved. Here only the
 packed form is kept, and Ŵ is unpacked once more. The weight has no gradient.
 
-Its blocks of weights with a common scale do not end where ranks divide a matrix. So every rank of a mesh holds all of the packed form,
-and one that has only some rows or columns (tensor parallelism) takes these from the unpacked Ŵ: the numbers are those of one process.
+Blocks of weights with a common scale do not end where ranks divide a matrix. So every rank of a mesh holds all of the packed
+form, and one that has only some rows or columns (tensor parallelism) takes these from the unpacked Ŵ: the numbers of one process.
 """
 
 from __future__ import annotations

@@ -70,9 +70,7 @@ def run_with(cases: Sequence[Case], inputs: Inputs, below: Path, lora: dict[str,
     ],
     ids=["some", "more", "nf4"],
 )
-def test_two_processes_end_as_one(
-    cases: list[Case], changes: dict[str, Any], inputs: Inputs, tmp_path: Path
-) -> None:
+def test_two_processes_end_as_one(cases: list[Case], changes: dict[str, Any], inputs: Inputs, tmp_path: Path) -> None:
     """Base and adapters are divided; sampler and reference are whole copies with the adapters merged.
 
     The stages' own checks run too: the policy and its sampler give every token the same probability.

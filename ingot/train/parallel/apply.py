@@ -83,7 +83,9 @@ def gather_weights(model: Transformer, copy: Transformer, layout: Layout) -> Non
     own: dict[str, Any] = get_model_state_dict(model)
     adapted = {f"{name}.weight": layer for name, layer in lora_layers(model).items()}
     row_orders, stage = orders(model), layout.rank("pipeline")
-    holders = dict(reversed(layout.union([(name, stage) for name in (*own, *adapted)], "pipeline")))  # the first that has it
+    holders = dict(
+        reversed(layout.union([(name, stage) for name in (*own, *adapted)], "pipeline"))
+    )  # the first that has it
     for name, tensor in copy.state_dict().items():
         if holders[name] == stage and name in adapted:  # the copy has no adapters: it gets their sum
             _gather_merged(adapted[name], tensor, name, row_orders)

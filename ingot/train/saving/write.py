@@ -40,7 +40,9 @@ def write_checkpoint(path: Path, contents: Contents, ranks: Ranks) -> None:
         save_state(contents.state, temporary / STATE, values=contents.values, orders=orders, group=ranks.group)
         ranks.once(lambda: _describe(temporary, contents))
         if contents.model.lora is not None:
-            parts = ranks.each(lambda: describe_adapters(contents.model))  # the stages of a pipeline have different layers
+            parts = ranks.each(
+                lambda: describe_adapters(contents.model)
+            )  # the stages of a pipeline have different layers
             ranks.once(lambda: write_json(temporary / LORA, join_descriptions(parts)))
         listed = ranks.each(lambda: digests(temporary, _own_files(temporary, ranks)))
         manifest = {name: digest for each in listed for name, digest in each.items()}

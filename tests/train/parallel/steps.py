@@ -23,7 +23,7 @@ from ingot.train.config import TrainingConfig
 from ingot.train.feed import Feed
 from ingot.train.freeze import freeze_others
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
-from ingot.train.lora import choose_spans, keep_rows, rows_optimizer
+from ingot.train.lora import choose_spans, keep_rows, rows_optimizer, seed_dropout
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective
@@ -89,6 +89,7 @@ def train(config: ModelConfig, mesh: dict[str, Any] | None = None, rows: int = 3
     values, gradients = [], []
     for step in range(options.steps):
         prepared = feed.get(step)
+        seed_dropout(model, 0, step, layout)
         sums = passes.run(prepared.batches, *prepared.totals(layout, device))
         passes.add_ranks(sums)
         keep_rows(model)

@@ -1,9 +1,11 @@
-"""Adapters in every layout of ranks: losses, gradients of every A and B, and weights after three steps are those of one process."""
+"""Adapters in every layout of ranks: losses, gradients of every A and B, and weights after two steps are those of one process."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.train.parallel.models import DENSE, MLA, MOE, shape
 from tests.train.parallel.ranks import run_ranks
@@ -11,12 +13,10 @@ from tests.train.parallel.steps import Case, differences, run_cases
 from tests.train.parallel.test_pipeline import joined
 from tests.train.parallel.test_tensor import RICH
 
-LORA: dict[str, Any] = {"rank": 4, "alpha": 8}
-
 
 def case(name: str, block: dict[str, Any], mesh: dict[str, Any], **options: Any) -> Case:
-    changes = {"train_rows": ()} | options
-    return Case(name, shape(block, layers=2, tied_embeddings=block is RICH), mesh, {"lora": LORA | changes})
+    changes = {"lora": {"rank": 4, "alpha": 8, **options}, "steps": 2}
+    return Case(name, shape(block, layers=2, tied_embeddings=block is RICH), mesh, changes)
 
 
 TWO = [
@@ -25,6 +25,7 @@ TWO = [
     case("tensor, latent attention", MLA, {"tensor": 2}),
     case("tensor, a mixture", MOE, {"tensor": 2}),
     case("tensor, some layers", DENSE, {"tensor": 2}, layers=("v_proj", "o_proj", "up_proj")),
+    case("tensor, dropout of what all ranks read", DENSE, {"tensor": 2}, dropout=0.3, layers=("q_proj", "up_proj")),
     case("tensor, nf4", DENSE, {"tensor": 2}, base="nf4"),
     case("tensor, int4", DENSE, {"tensor": 2}, base="int4", layers=("q_proj", "k_proj", "o_proj")),
     case("pipeline", DENSE, {"pipeline": 2}),
@@ -57,5 +58,6 @@ def test_two_processes_as_one(tmp_path: Path) -> None:
     check(TWO, 2, tmp_path / "store")
 
 
+@pytest.mark.slow
 def test_four_processes_as_one(tmp_path: Path) -> None:
     check(FOUR, 4, tmp_path / "store")
