@@ -153,7 +153,7 @@ def is_head(name: str) -> bool:
 
 
 def trained_rows(model: Transformer) -> list[str]:
-    """The weights of which some rows train: the embedding, and the head where it is another matrix; those of this rank's stages."""
+    """The weights of which some rows train, as far as this rank has them: the embedding, and the head where it is another one."""
     if model.lora is None or not model.lora.train_rows:
         return []
     names = ["embedding.weight"] + ([] if model.config.tied_embeddings else ["output.weight"])

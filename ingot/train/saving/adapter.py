@@ -17,7 +17,7 @@ from torch import Tensor
 from ingot.checkpoints.adapter import Adapter, Update, adapted, joined
 from ingot.checkpoints.checkpoint import open_model, write_checkpoint
 from ingot.checkpoints.peft import write_peft
-from ingot.model.lora import is_head, lora_layers, trained_rows
+from ingot.model.lora import LowRank, is_head, lora_layers, trained_rows
 from ingot.model.order import whole
 from ingot.model.transformer import Transformer
 from ingot.train.saving.ranks import Ranks
@@ -35,10 +35,7 @@ def gather_adapter(model: Transformer) -> Adapter:
     """
     assert model.lora is not None
     updates = {
-        f"{name}.weight": tuple(
-            Update(*part.span, *map(_on_cpu, part.whole_factors()), part.scale) for part in layer.low_ranks
-        )
-        for name, layer in lora_layers(model).items()
+        f"{name}.weight": tuple(map(_gather_update, layer.low_ranks)) for name, layer in lora_layers(model).items()
     }
     numbers = model.lora.train_rows
     rows = {name: (numbers, _on_cpu(whole(model.get_parameter(name)))[list(numbers)]) for name in trained_rows(model)}
@@ -49,6 +46,11 @@ def gather_adapter(model: Transformer) -> Adapter:
         if name not in parameters or is_head(name)
     }
     return Adapter(updates, rows, replaced)
+
+
+def _gather_update(part: LowRank) -> Update:
+    down, up = part.whole_factors()
+    return Update(*part.span, _on_cpu(down), _on_cpu(up), part.scale)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
