@@ -1,4 +1,4 @@
-"""DPO in float64 is the same in every layout: what differs in float32 is rounding, which β and a difference of two numbers enlarge.
+"""DPO in float64 is the same in every layout: what differs in float32 is rounding, which β and a difference enlarge.
 
 Rewards are β (log p − log ref). In float32 layouts are some 1e-6 apart after a few steps, here 1e-12. FSDP sums gradients in
 float32 whatever the weights are, so sharded ranks agree less after the first update, and exactly before it.
