@@ -1,6 +1,6 @@
 """The filter `identity` beside open-instruct's: 43 sentences with the verdicts of its two scripts, run over them on 2026-11-17.
 
-Scripts: allenai/open-instruct at 07e39a7, scripts/data/filtering_and_updates: filter_dataset_by_keywords.py, filter_cutoff_date.py
+Of allenai/open-instruct at 07e39a7, scripts/data/filtering_and_updates: filter_dataset_by_keywords.py, filter_cutoff_date.py
 """
 
 from __future__ import annotations
