@@ -169,6 +169,12 @@ def read_peft(folder: Path, model: ModelConfig) -> Adapter:
 
 
 def _options(place: Path) -> dict[str, Any]:
+    if not place.exists():
+        raise ArtifactError(
+            f"no adapter here: there is no {ADAPTER_CONFIG}",
+            place=str(place.parent),
+            fix="give PEFT's folder, or a stage that trained with `lora`",
+        )
     try:
         options = dict(read_json(place))
     except (OSError, ValueError, TypeError) as error:

@@ -179,8 +179,13 @@ def test_another_models_adapter_is_refused(tmp_path: Path) -> None:
     save_adapter(adapted_model(tmp_path / "base"), tmp_path / "adapter", tmp_path / "base")
     with pytest.raises(ArtifactError, match="no place for"):
         read_peft(tmp_path / "adapter", open_model(tmp_path / "other").config)
-    with pytest.raises(ArtifactError, match="not readable as the configuration of an adapter"):
+    with pytest.raises(ArtifactError, match="no adapter here"):
         read_peft(tmp_path / "base", open_model(tmp_path / "base").config)
+    with pytest.raises(ArtifactError, match="an adapter without the model that it adapts"):
+        open_model(tmp_path / "adapter")
+    (tmp_path / "adapter" / "adapter_config.json").write_text("[", encoding="utf-8")
+    with pytest.raises(ArtifactError, match="not readable as the configuration of an adapter"):
+        read_peft(tmp_path / "adapter", open_model(tmp_path / "base").config)
 
 
 def test_a_layer_that_is_not_there_is_named(tmp_path: Path) -> None:
