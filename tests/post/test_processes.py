@@ -47,7 +47,7 @@ COMMON: dict[str, Any] = {
     "micro_batch_tokens": 100,
     "tasks": SUMS,
     "optimizer": {"lr": 2e-3, "epsilon": 1e-4},  # a larger ε than usual: it does not blow up the last bit of gradients
-    "checkpoints": {"every": 1},
+    "checkpoints": {"every": 2},
     "precision": "float32",
     "device": "cpu",
 }
@@ -256,7 +256,7 @@ def run_and_die(inputs: Inputs, path: Path) -> None:
         if distributed.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    run_stage(("rl", {"shard": 2}), inputs, path, WhenDone(3, die))
+    run_stage(("rl", {"shard": 2}), inputs, path, WhenDone(3, die), checkpoints={"every": 1})
 
 
 def test_killed_in_two_processes_and_finished_in_one(inputs: Inputs, alone: Path, tmp_path: Path) -> None:
