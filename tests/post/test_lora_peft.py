@@ -19,7 +19,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.post.making import checkpoint_of, tiny_model
-from tests.post.test_lora import LORA, SELDOM
+from tests.post.test_lora import LORA
 from tests.post.test_processes import run_stage
 from tests.post.test_reward import SHORT, write_rows
 from tests.train.parallel.ranks import run_ranks
@@ -32,7 +32,8 @@ TEXTS = [[2, 40, 50, 60, 61], [2, 77, 41, 9], [2, 33]]
 
 
 def train_chat(mesh: dict[str, int], base: Path, path: Path) -> dict[str, Any]:
-    return run_stage(("sft", mesh), {"sft": {"checkpoint": base}}, path, lora=LORA, checkpoints=SELDOM, steps=2)
+    kept = {"every": 2, "keep_every": 2}
+    return run_stage(("sft", mesh), {"sft": {"checkpoint": base}}, path, lora=LORA, checkpoints=kept, steps=2)
 
 
 def train_reward(mesh: dict[str, int], base: Path, path: Path, steps: int = 3) -> dict[str, Any]:
@@ -83,6 +84,14 @@ def test_peft_computes_what_a_divided_model_has_learnt(mesh: str, base: Path) ->
         with torch.no_grad():
             torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-4, atol=1e-5)
             assert float((ours(tokens) - plain(tokens)).abs().max()) > 1e-3, "it learnt something"
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_a_kept_step_has_the_adapters_of_all_ranks(mesh: str, base: Path) -> None:
+    stage = base.parent / f"sft-{mesh}"
+    kept, result = (load_model(path).state_dict() for path in (stage / "steps" / "step-0000002", stage))
+    for name, value in result.items():
+        torch.testing.assert_close(kept[name], value, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("mesh", MESHES)
