@@ -2,6 +2,7 @@
 
     rows start … end of W   ←   W + s·B A                    in float32, a chunk at a time
     single rows             ←   those of new tokens
+    heads                   ←   those that were trained; the base need not have them
 
 The base may be of any format and any size: `adapted` is a stored model like others, whose weights are merged while they are read,
 so that a merged checkpoint is written with the memory of a chunk (checkpoint.py, convert.py).
@@ -10,14 +11,16 @@ so that a merged checkpoint is written with the memory of a chunk (checkpoint.py
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.heads import OneMore
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.checkpoints.tensors import Entry, Tensors
+from ingot.model.lora import is_head
 from ingot.workspace.errors import ArtifactError
 
 
@@ -34,7 +37,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Adapter:
-    """The updates of weights by name; `rows` are new rows of a weight by their numbers, `replaced` whole tensors (buffers)."""
+    """The updates of weights by name; `rows` are new rows of a weight by their numbers, `replaced` buffers and heads."""
 
     updates: Mapping[str, tuple[Update, ...]]
     rows: Mapping[str, tuple[tuple[int, ...], Tensor]] = field(default_factory=dict)
@@ -49,9 +52,26 @@ class Adapter:
         )
 
 
+def joined(parts: Iterable[Adapter]) -> Adapter:
+    """One adapter of those of several processes, each of some layers."""
+    updates: dict[str, tuple[Update, ...]] = {}
+    rows: dict[str, tuple[tuple[int, ...], Tensor]] = {}
+    replaced: dict[str, Tensor] = {}
+    for part in parts:
+        updates |= part.updates
+        rows |= part.rows
+        replaced |= part.replaced
+    return Adapter(updates, rows, replaced)
+
+
 def adapted(base: StoredModel, adapter: Adapter) -> StoredModel:
     """The base with the adapter merged into its weights, in float32."""
     base = base.cast(torch.float32)
+    for name, value in adapter.replaced.items():
+        if is_head(name) and name not in base.parameters.entries:
+            heads = dict.fromkeys((*base.config.heads, name.split(".")[1]))
+            config = base.config.model_copy(update={"heads": tuple(heads)})
+            base = dataclasses.replace(base, config=config, parameters=OneMore(base.parameters, name, value))
     for name in (*adapter.updates, *adapter.rows, *adapter.replaced):
         if name not in base.parameters.entries:
             raise ArtifactError(

@@ -7,6 +7,7 @@ So the checkpoint of a step is a model like others: opened, its adapters are mer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ LORA = "lora.json"
 
 
 def describe_adapters(model: Transformer) -> dict[str, Any]:
-    """The contents of lora.json."""
+    """The contents of lora.json, as far as this process has the layers."""
     assert model.lora is not None
     return {
         "base": str((model.lora_base or Path()).absolute()),
@@ -31,6 +32,12 @@ def describe_adapters(model: Transformer) -> dict[str, Any]:
         "rows": {name: list(model.lora.train_rows) for name in trained_rows(model)},
         "layers": {name: [list(part.span) for part in layer.low_ranks] for name, layer in lora_layers(model).items()},
     }
+
+
+def join_descriptions(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One of those of all processes."""
+    whole = {key: {name: value for part in parts for name, value in part[key].items()} for key in ("rows", "layers")}
+    return parts[0] | whole
 
 
 def read_adapter_state(folder: Path, state: Tensors) -> tuple[Path, Adapter]:

@@ -24,7 +24,7 @@ from ingot.checkpoints.adapter import adapted
 from ingot.checkpoints.adapter_state import LORA, read_adapter_state
 from ingot.checkpoints.gguf.read import open_gguf
 from ingot.checkpoints.huggingface import is_huggingface, open_huggingface
-from ingot.checkpoints.peft import read_peft
+from ingot.checkpoints.peft import ADAPTER_CONFIG, read_peft
 from ingot.checkpoints.state_files import StateFiles, save_state, write_state
 from ingot.checkpoints.stored_model import StoredModel, tokenizer_files
 from ingot.model.config import ModelConfig
@@ -101,6 +101,12 @@ def find_checkpoint(path: Path) -> Path:
     for candidate in (path, path / "checkpoint", path / "reward_model"):
         if (candidate / CONFIG).exists() and ((candidate / STATE).exists() or is_huggingface(candidate)):
             return candidate
+    if (path / ADAPTER_CONFIG).exists():
+        raise ArtifactError(
+            "an adapter without the model that it adapts",
+            place=str(path),
+            fix=f"give that model (its path is in {ADAPTER_CONFIG}), and this folder as --adapter",
+        )
     raise ArtifactError(
         "no checkpoint here",
         place=str(path),

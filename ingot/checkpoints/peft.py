@@ -2,6 +2,7 @@
 
     base_model.model.<path of the Hugging Face module>.lora_A.weight [r, inputs]    .lora_B.weight [outputs, r]
     base_model.model.<path of the embedding>.token_adapter.trainable_tokens_delta [tokens, width]    rows of new tokens
+    base_model.model.score.weight [1, width]    the head of a reward model, in `modules_to_save`; a critic (PPO) has no form there
 
 Which part of which of our weights a Hugging Face module is, its family's layout says (families/family.py). Despite its name the
 `trainable_tokens_delta` are the new rows themselves.
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.adapter import Adapter, Update
+from ingot.checkpoints.classification import LANGUAGE_HEAD, SCORE, language_model
 from ingot.checkpoints.families.family import View
 from ingot.checkpoints.families.table import write_config
 from ingot.checkpoints.safetensors_file import SafetensorsFile, write_safetensors
@@ -27,6 +29,7 @@ from ingot.checkpoints.tensors import MemoryTensors
 from ingot.model.config import ModelConfig
 from ingot.model.lora import Span
 from ingot.model.lora_config import LoraConfig
+from ingot.model.transformer import REWARD_HEAD
 from ingot.workspace.errors import ArtifactError, listed
 from ingot.workspace.files import read_json, write_json
 
@@ -34,8 +37,10 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 STEM = "base_model.model."
 MATRIX = re.compile(re.escape(STEM) + r"(.+)\.lora_(A|B)\.weight")
 ROWS = re.compile(re.escape(STEM) + r"(.+)\.token_adapter\.trainable_tokens_delta")
-UNSUPPORTED = {"use_dora": "DoRA", "modules_to_save": "modules_to_save", "fan_in_fan_out": "transposed weights"}
+UNSUPPORTED = {"use_dora": "DoRA", "fan_in_fan_out": "transposed weights"}
 """Keys of adapter_config.json that change what the matrices mean, and what to call them."""
+REWARD = f"heads.{REWARD_HEAD}.weight"
+HEADS = ("score", "classifier")  # what PEFT saves whole of every sequence classifier, by their usual names
 
 
 def modules_of(config: ModelConfig) -> dict[str, tuple[str, Span]]:
@@ -43,6 +48,7 @@ def modules_of(config: ModelConfig) -> dict[str, tuple[str, Span]]:
 
     A module that is not a run of whole rows of one weight is left out. An ArtifactError where no family has the model.
     """
+    config = language_model(config)
     family, _ = write_config(config)
     state = shapes(config)
     found: dict[str, tuple[str, Span]] = {}
@@ -86,16 +92,23 @@ def write_peft(folder: Path, adapter: Adapter, model: ModelConfig, lora: LoraCon
     tokens: dict[str, list[int]] = {}
     for name, (numbers, rows) in adapter.rows.items():
         module = next(module for module, (weight, _) in modules.items() if weight == name)
+        if f"{module}.weight" == LANGUAGE_HEAD and REWARD in adapter.replaced:
+            continue  # a sequence classifier has no such head
         tensors[f"{STEM}{module}.token_adapter.trainable_tokens_delta"] = rows
         tokens[module.rpartition(".")[2]] = list(numbers)
+    classifier = {}
+    if REWARD in adapter.replaced:
+        tensors[STEM + SCORE] = adapter.replaced[REWARD]
+        classifier = {"task_type": "SEQ_CLS", "modules_to_save": list(HEADS)}
     for _ in write_safetensors(folder / ADAPTER_WEIGHTS, list(tensors), MemoryTensors(tensors)):
         pass
     adapted = {match[1] for name in tensors if (match := MATRIX.fullmatch(name))}
-    write_json(folder / ADAPTER_CONFIG, _config(lora, _targets(adapted, model), tokens, base))
+    write_json(folder / ADAPTER_CONFIG, _config(lora, _targets(adapted, model), tokens, base) | classifier)
 
 
 def _targets(adapted: set[str], model: ModelConfig) -> list[str]:
     """The modules by the ends of their names, or by whole names where others end so too (those of routed experts)."""
+    model = language_model(model)
     family, _ = write_config(model)
     others = {name.removesuffix(".weight") for name in family.layout(model)} - adapted
     shared = {module.rpartition(".")[2] for module in others}
@@ -127,7 +140,7 @@ def read_peft(folder: Path, model: ModelConfig) -> Adapter:
     file = SafetensorsFile(folder / ADAPTER_WEIGHTS)
     matrices: dict[str, dict[str, Tensor]] = {}
     rows: dict[str, tuple[tuple[int, ...], Tensor]] = {}
-    unknown = []
+    replaced, unknown = dict[str, Tensor](), list[str]()
     for name, entry in file.entries.items():
         values = file.rows(name, 0, entry.rows)
         if (match := MATRIX.fullmatch(name)) and match[1] in modules:
@@ -135,13 +148,15 @@ def read_peft(folder: Path, model: ModelConfig) -> Adapter:
         elif (match := ROWS.fullmatch(name)) and match[1] in modules:
             weight, _ = modules[match[1]]
             rows[weight] = (_numbers(options["trainable_token_indices"], match[1], len(values), place), values)
+        elif name == STEM + SCORE and len(values) == 1:
+            replaced[REWARD] = values
         else:
             unknown.append(name)
     if unknown:
         raise ArtifactError(
             f"tensors of the adapter that this model has no place for: {listed(unknown, 3)}",
             place=str(file.path),
-            fix="give the model that the adapter was trained on; only linear layers and token rows can have an adapter",
+            fix="give the model that the adapter was trained on; linear layers, token rows and a score of one label are read",
         )
     updates: dict[str, list[Update]] = {}
     for module, pair in matrices.items():
@@ -150,10 +165,16 @@ def read_peft(folder: Path, model: ModelConfig) -> Adapter:
         weight, span = modules[module]
         scale = _scale(options, module, len(pair["A"]))
         updates.setdefault(weight, []).append(Update(*span, pair["A"], pair["B"], scale))
-    return Adapter({name: tuple(each) for name, each in updates.items()}, rows)
+    return Adapter({name: tuple(each) for name, each in updates.items()}, rows, replaced)
 
 
 def _options(place: Path) -> dict[str, Any]:
+    if not place.exists():
+        raise ArtifactError(
+            f"no adapter here: there is no {ADAPTER_CONFIG}",
+            place=str(place.parent),
+            fix="give PEFT's folder, or a stage that trained with `lora`",
+        )
     try:
         options = dict(read_json(place))
     except (OSError, ValueError, TypeError) as error:
@@ -169,6 +190,12 @@ def _options(place: Path) -> dict[str, Any]:
             raise ArtifactError(
                 f"the adapter uses {words} ({key})", place=str(place), fix="merge it with PEFT and import the result"
             )
+    if others := sorted(set(options.get("modules_to_save") or ()) - set(HEADS)):
+        raise ArtifactError(
+            f"the adapter has whole modules (modules_to_save: {', '.join(others)})",
+            place=str(place),
+            fix="merge it with PEFT and import the result",
+        )
     if options.get("bias", "none") != "none":
         raise ArtifactError("the adapter trained biases", place=str(place), fix="merge it with PEFT first")
     return {"alpha_pattern": {}, "trainable_token_indices": None, "lora_alpha": 8, **options}

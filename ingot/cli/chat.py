@@ -9,7 +9,7 @@ import typer
 
 from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, choose_tools
 from ingot.workspace.errors import IngotError
-from ingot.workspace.runs import find_checkpoint
+from ingot.workspace.runs import find_adapter, find_checkpoint
 
 MODEL_HELP = "A run, a stage of it (RUN/STAGE), a checkpoint, a Hugging Face folder or a GGUF file."
 CheckpointArgument = Annotated[
@@ -32,7 +32,9 @@ def chat_command(
     checkpoint: CheckpointArgument = None,
     adapter: Annotated[
         Path | None,
-        typer.Option("--adapter", metavar="FOLDER", help="Merge this LoRA adapter (PEFT's format) into MODEL."),
+        typer.Option(
+            "--adapter", metavar="FOLDER", help="Merge this LoRA adapter into MODEL: a stage, or PEFT's folder."
+        ),
     ] = None,
     server: ServerOption = None,
     model: ModelOption = None,
@@ -83,7 +85,7 @@ def chat_command(
         from ingot.serve.terminal.local_model import load_local_model
 
         assert checkpoint is not None  # one of the two is given
-        writer = load_local_model(find_checkpoint(checkpoint), adapter)
+        writer = load_local_model(find_checkpoint(checkpoint), None if adapter is None else find_adapter(adapter))
     chat(writer, sampling, prompt=prompt, system=system, thinking=thinking, tools=chosen, ask=not yes)
 
 

@@ -14,7 +14,7 @@ import typer
 
 from ingot.cli.chat import MODEL_HELP
 from ingot.workspace.errors import ArtifactError, Interrupted
-from ingot.workspace.runs import find_checkpoint
+from ingot.workspace.runs import find_adapter, find_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,9 @@ SourceArgument = Annotated[
 ]
 AdapterOption = Annotated[
     Path | None,
-    typer.Option("--adapter", metavar="FOLDER", help="Merge this LoRA adapter (PEFT's format) into the weights."),
+    typer.Option(
+        "--adapter", metavar="FOLDER", help="Merge this LoRA adapter into the weights: a stage, or PEFT's folder."
+    ),
 ]
 OutArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write.", show_default=False)]
 DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Convert the weights; default: keep their dtype.")]
@@ -64,7 +66,7 @@ def import_command(
         return import_model(
             find_checkpoint(source),
             out,
-            adapter=adapter,
+            adapter=None if adapter is None else find_adapter(adapter),
             dtype=_dtype(dtype),
             replace=force,
             progress=progress,
@@ -98,7 +100,7 @@ def export_command(
         return export_model(
             find_checkpoint(source),
             out,
-            adapter=adapter,
+            adapter=None if adapter is None else find_adapter(adapter),
             model_type=model_type,
             dtype=_dtype(dtype),
             max_shard_bytes=size,

@@ -4,6 +4,9 @@
 
 Autograd would keep the unpacked Ŵ of every layer for the backward pass, which is all the memory that packing saved. Here only the
 packed form is kept, and Ŵ is unpacked once more. The weight has no gradient.
+
+Blocks of weights with a common scale do not end where ranks divide a matrix. So every rank of a mesh holds all of the packed
+form, and one that has only some rows or columns (tensor parallelism) takes these from the unpacked Ŵ: the numbers of one process.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ Form = Literal["bfloat16", "int4", "nf4"]
 class FrozenMatrix(nn.Module, ABC):
     """A matrix [outputs, inputs] that is never trained. Its buffers are no part of a checkpoint: they follow from the base's."""
 
+    taken: tuple[int, Tensor] | None = None  # an axis, and the numbers of the rows or columns that are used; None: all
+
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.shape = tuple(weight.shape)
@@ -41,6 +46,14 @@ class FrozenMatrix(nn.Module, ABC):
     @abstractmethod
     def matrix(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """Ŵ."""
+
+    def own(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """What this rank uses of Ŵ."""
+        whole = self.matrix(dtype)
+        if self.taken is None:
+            return whole
+        axis, numbers = self.taken
+        return whole.index_select(axis, numbers.to(whole.device))
 
     @torch.no_grad()
     def store(self, weight: Tensor) -> None:
@@ -61,11 +74,11 @@ class _FrozenProduct(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor, matrix: FrozenMatrix) -> Tensor:
         context.matrix = matrix
-        return linear(x, matrix.matrix(x.dtype))
+        return linear(x, matrix.own(x.dtype))
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient @ context.matrix.matrix(gradient.dtype), None
+        return gradient @ context.matrix.own(gradient.dtype), None
 
 
 class Bf16Matrix(FrozenMatrix):

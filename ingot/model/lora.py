@@ -23,7 +23,9 @@ from ingot.model.frozen import FrozenMatrix, freeze_matrix
 from ingot.model.initialise import copy_shard
 from ingot.model.linear import Linear
 from ingot.model.lora_config import LoraConfig
+from ingot.model.order import ORDERS, Order, whole
 from ingot.model.transformer import Transformer
+from ingot.workspace.config import content_hash
 
 
 class Span(NamedTuple):
@@ -42,20 +44,33 @@ class LowRank(nn.Module):
         self.lora_A = nn.Parameter(torch.zeros(config.rank, inputs))
         self.lora_B = nn.Parameter(torch.zeros(span.end - span.start, config.rank))
 
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """A and B, or what this rank uses of them (train/parallel/divided_lora.py)."""
+        return self.lora_A, self.lora_B
+
+    @torch.no_grad()
+    def whole_factors(self) -> tuple[Tensor, Tensor]:
+        """All of A and B, gathered from the ranks that divide them; called by all of these."""
+        known: dict[str, Order] = getattr(self, ORDERS, {})
+        return whole(self.lora_A), whole(self.lora_B, known.get("lora_B"))
+
     def forward(self, x: Tensor) -> Tensor:
         if self.dropout and torch.is_grad_enabled():  # sampling and scoring take no gradient
             x = dropout(x, self.dropout)
-        return linear(linear(x, self.lora_A), self.lora_B) * self.scale
+        down, up = self.factors()
+        return linear(linear(x, down), up) * self.scale
 
     def delta(self) -> Tensor:
         """s·B A."""
-        return self.lora_B @ self.lora_A * self.scale
+        down, up = self.factors()
+        return up @ down * self.scale
 
 
 class LoraLinear(Linear):
     """A linear layer whose weight is frozen, with an adapter for some or all of the projections that it holds."""
 
     adapting: bool = True  # off: the frozen layer alone
+    ranks: int = 1  # over which the rows of each projection are divided (train/parallel/divided_lora.py)
 
     def __init__(self, layer: Linear, spans: Sequence[Span], config: LoraConfig) -> None:
         nn.Module.__init__(self)  # the weight is the given layer's, not a new one
@@ -70,7 +85,7 @@ class LoraLinear(Linear):
 
     def base_matrix(self) -> Tensor:
         """W."""
-        return super().matrix() if self.frozen is None else self.frozen.matrix()
+        return super().matrix() if self.frozen is None else self.frozen.own()
 
     def matrix(self) -> Tensor:
         """W + s·B A, for a caller that uses the matrix itself and not its product (latent attention while it decodes)."""
@@ -81,10 +96,16 @@ class LoraLinear(Linear):
         return torch.cat(rows) if len(rows) > 1 else rows[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.frozen is None:
-            y = self.multiply(x, super().matrix(), self.bias)
-        else:
-            y = self.frozen.product(x, self.bias)
+        return self.adapt(x, self.base_product(x, self.bias))
+
+    def base_product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """W x + b."""
+        if self.frozen is not None:
+            return self.frozen.product(x, bias)
+        return self.multiply(x, self.base_matrix(), bias)
+
+    def adapt(self, x: Tensor, y: Tensor) -> Tensor:
+        """y with what the adapters make of x added to it."""
         if not self.adapting:
             return y
         parts = self._joined(list(y.split(self._sizes(), dim=-1)), [part(x) for part in self.low_ranks])
@@ -98,7 +119,7 @@ class LoraLinear(Linear):
     def _sizes(self) -> list[int]:
         """The rows of every projection, and of what lies between those that have an adapter."""
         ends = [0, *(edge for part in self.low_ranks for edge in part.span), self.out_features]
-        return [end - start for start, end in pairwise(ends)]
+        return [(end - start) // self.ranks for start, end in pairwise(ends)]
 
     @staticmethod
     def _joined(pieces: list[Tensor], updates: Sequence[Tensor]) -> list[Tensor]:
@@ -116,9 +137,9 @@ def add_adapters(model: Transformer, config: LoraConfig, spans: Mapping[str, Seq
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, LoraLinear(layer, sorted(of_layer), config))
     model.lora = config
-    rows = trained_rows(model)
+    frozen = frozen_names(model)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(is_adapter(name) or name in rows)
+        parameter.requires_grad_(name not in frozen)
 
 
 def is_adapter(name: str) -> bool:
@@ -126,11 +147,17 @@ def is_adapter(name: str) -> bool:
     return name.endswith((".lora_A", ".lora_B"))
 
 
+def is_head(name: str) -> bool:
+    """Whether a parameter of this name is a reward or value head: one row, often a new one, which trains as it is."""
+    return name.startswith("heads.")
+
+
 def trained_rows(model: Transformer) -> list[str]:
-    """The weights of which some rows train: the embedding, and the head where it is another matrix."""
+    """The weights of which some rows train, as far as this rank has them: the embedding, and the head where it is another one."""
     if model.lora is None or not model.lora.train_rows:
         return []
-    return ["embedding.weight"] + ([] if model.config.tied_embeddings else ["output.weight"])
+    names = ["embedding.weight"] + ([] if model.config.tied_embeddings else ["output.weight"])
+    return [name for name in names if name not in model.elsewhere]
 
 
 def frozen_names(model: Transformer) -> set[str]:
@@ -138,7 +165,9 @@ def frozen_names(model: Transformer) -> set[str]:
     if model.lora is None:
         return set()
     rows = trained_rows(model)
-    return {name for name, _ in model.named_parameters() if not is_adapter(name) and name not in rows}
+    return {
+        name for name, _ in model.named_parameters() if not is_adapter(name) and not is_head(name) and name not in rows
+    }
 
 
 def lora_layers(model: nn.Module) -> dict[str, LoraLinear]:
@@ -148,10 +177,13 @@ def lora_layers(model: nn.Module) -> dict[str, LoraLinear]:
 
 @torch.no_grad()
 def initialise_adapters(model: Transformer, seed: int) -> None:
-    """Fill every A and B, the same in every layout of ranks: each rank keeps its shard of what is drawn whole."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in sorted(model.named_parameters()):
-        if name.endswith(".lora_A"):
+    """Fill every A and B, the same in every layout of ranks: each rank keeps its shard of what is drawn whole.
+
+    A matrix is drawn from its own name, because the ranks of a pipeline have different ones.
+    """
+    for name, parameter in model.named_parameters():
+        if name.endswith(".lora_A"):  # it has no sections, and B is 0: the ranks' order (order.py) makes no difference
+            generator = torch.Generator().manual_seed(int(content_hash([seed, name], digits=15), 16))
             bound = parameter.shape[1] ** -0.5  # Kaiming-uniform with a = √5
             copy_shard(parameter, torch.empty(parameter.shape).uniform_(-bound, bound, generator=generator))
         elif name.endswith(".lora_B"):
@@ -169,6 +201,15 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.adapting = True
+
+
+@torch.no_grad()
+def round_base(plain: Transformer, adapted: Transformer) -> None:
+    """Give a plain model the frozen weights of one with adapters: rounded, where that holds them in fewer bits."""
+    for name, layer in lora_layers(adapted).items():
+        if layer.frozen is not None:
+            weight = plain.get_parameter(f"{name}.weight")
+            weight.copy_(type(layer.frozen)(weight.detach()).matrix())
 
 
 @torch.no_grad()

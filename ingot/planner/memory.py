@@ -131,8 +131,10 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: in
     head = GRADIENT
     if config.lora is not None:
         sizes = lora_sizes(shape.model, config.lora)
-        trained = sizes.trained / ranks
-        weights = MASTER * (sizes.float32 / ranks + trained) + sizes.packed
+        trained = (sizes.adapters * share + sizes.rows / vocabulary + sizes.heads) / ranks
+        others = min((sizes.float32 - sizes.float32_of_blocks) / vocabulary, ends)
+        frozen = (sizes.float32_of_blocks * share / mesh.tensor + others) / ranks
+        weights = MASTER * (frozen + trained) + sizes.packed * share
         momenta = 1 if isinstance(config.optimizer, MuonConfig) else 2
         gradients, moments = GRADIENT * trained, momenta * MOMENT * trained
         if config.lora.base != "float32":

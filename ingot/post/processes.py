@@ -25,6 +25,7 @@ import torch
 
 from ingot.checkpoints.checkpoint import open_model
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.model.lora import round_base
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between, work_together
 from ingot.post.resumable import Resumable
@@ -102,7 +103,9 @@ class Processes:
         """What is sampled from: the model that is trained, or a whole copy where that is divided, as in the checkpoint."""
         if self.layout is None:
             return model
-        copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type, dtype)
+        copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type)
+        round_base(copied, model)  # a reference is a copy of it
+        copied = copied.to(dtype)
         return copied.requires_grad_(requires_grad=False)
 
     def renew(self, whole: Transformer, model: Transformer) -> None:
@@ -133,5 +136,5 @@ def begin(
             fix="use a checkpoint that Ingot wrote, or import one with its tokenizer",
         )
     check_divisible(model.config, config.mesh, sequence_length=config.sequence_length)
-    fill = adapt(model, fill, config.lora, config.mesh, checkpoint, seed)
+    fill = adapt(model, fill, config.lora, checkpoint, seed)
     return layout, model.to(device) if packed and layout is None else model, fill

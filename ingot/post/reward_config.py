@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ingot.post.algorithm import REWARD, RewardAlgorithm
 from ingot.train.config import TrainingConfig
@@ -30,14 +30,6 @@ class RewardConfig(TrainingConfig):
     algorithm: Annotated[RewardAlgorithm, REWARD] = Field(  # type: ignore[assignment]  # read by its name
         "bradley_terry", description="what is learnt from the answers"
     )
-
-    @model_validator(mode="after")
-    def _head_trains(self) -> Self:
-        if self.lora is not None:
-            raise ValueError(
-                "lora: adapters alone would be trained, and the new head stay as it was drawn; leave lora out"
-            )
-        return self
 
     @property
     def step_tokens(self) -> int:

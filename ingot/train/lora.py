@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
-from torch import distributed
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -22,8 +21,7 @@ from ingot.model.lora_config import ALL_LINEAR, LoraConfig
 from ingot.model.matrices import fused_weights
 from ingot.model.transformer import Transformer
 from ingot.optim.config import GroupConfig, OptimizerConfig
-from ingot.train.parallel.config import MeshConfig
-from ingot.train.parallel.layout import Layout
+from ingot.train.parallel.layout import AXES, Layout
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import ArtifactError, RecipeError
 
@@ -33,7 +31,7 @@ Fill = Callable[[Transformer], None]
 
 
 def adapt(
-    model: Transformer, fill: Fill | None, config: LoraConfig | None, mesh: MeshConfig, base: Path | None, seed: int
+    model: Transformer, fill: Fill | None, config: LoraConfig | None, base: Path | None, seed: int
 ) -> Fill | None:
     """Add the adapters that a stage asks for; returns what fills a model that was built empty, adapters included.
 
@@ -43,7 +41,7 @@ def adapt(
         return fill
     if base is None:
         raise RecipeError("adapters need weights to adapt", place=PLACE, fix="give the stage an input checkpoint")
-    check_lora(model, config, mesh)
+    check_lora(model, config)
     model.lora_base = base
     add_adapters(model, config, choose_spans(model, config))
     if not next(model.parameters()).is_meta:
@@ -58,13 +56,8 @@ def adapt(
     return filled
 
 
-def check_lora(model: Transformer, config: LoraConfig, mesh: MeshConfig) -> None:
+def check_lora(model: Transformer, config: LoraConfig) -> None:
     """Refuse what adapters cannot do, before anything is changed."""
-    for axis in ("tensor", "pipeline", "expert"):
-        if getattr(mesh, axis) > 1:
-            raise RecipeError(
-                f"adapters are not divided over {axis} ranks", place=PLACE, fix=f"use mesh.shard instead of mesh.{axis}"
-            )
     if model.config.quantisation is not None:
         raise RecipeError(
             "the model trains rounded weights (quantisation), and an adapter's sum would not be rounded",
@@ -136,9 +129,12 @@ def rows_optimizer(config: OptimizerConfig, model: Transformer) -> OptimizerConf
 
 
 def seed_dropout(model: Transformer, seed: int, step: int, layout: Layout | None) -> None:
-    """Make the masks of a step a function of seed, step and rank, so that a run resumes exactly."""
+    """Make the masks of a step a function of seed, step and rank, so that a run resumes exactly.
+
+    The ranks of `tensor` have the same masks: what they all compute, each of them from the same input, must be the same.
+    """
     if model.lora is not None and model.lora.dropout:
-        rank = 0 if layout is None else distributed.get_rank()
+        rank = 0 if layout is None else layout.rank(*(axis for axis in AXES if axis != "tensor"))
         torch.manual_seed(int(content_hash([seed, step, rank], digits=15), 16))
 
 

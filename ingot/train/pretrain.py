@@ -133,9 +133,7 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
     """Train on the shards; makes a checkpoint."""
     model = start_model(config, inputs, folder.seed, empty=world_size() > 1)
     base = start_checkpoint(config, inputs) if "checkpoint" in inputs else None
-    fill = adapt(
-        model, lambda each: fill_model(each, config, inputs, folder.seed), config.lora, config.mesh, base, folder.seed
-    )
+    fill = adapt(model, lambda each: fill_model(each, config, inputs, folder.seed), config.lora, base, folder.seed)
     sizes, schedule = config.batch_sizes, config.schedule_in_steps
     loader = MixtureLoader(
         inputs["shards"],

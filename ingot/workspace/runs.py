@@ -27,6 +27,12 @@ def find_checkpoint(path: Path) -> Path:
     return made[-1] if made else path
 
 
+def find_adapter(path: Path) -> Path:
+    """The adapter of a stage that trained one, given as a run or a stage; any other path is the adapter's own."""
+    adapter = find_checkpoint(path) / "adapter"
+    return adapter if adapter.is_dir() else path
+
+
 def _finished(run: Path) -> dict[str, Path]:
     """The finished stages of a run by name, in its order; none if its record cannot be read."""
     from ingot.workspace.stage import DONE  # which imports pydantic: `ingot --help` does without

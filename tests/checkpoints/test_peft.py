@@ -19,7 +19,6 @@ from ingot.model.lora import merged_state
 from ingot.model.lora_config import LoraConfig
 from ingot.model.transformer import Transformer
 from ingot.train.lora import adapt
-from ingot.train.parallel.config import MeshConfig
 from ingot.train.saving.adapter import gather_adapter
 from ingot.workspace.errors import ArtifactError, RecipeError
 from tests.checkpoints.families.harness import TINY
@@ -58,7 +57,7 @@ def base_model(kind: str, folder: Path) -> Any:
 def adapted_model(folder: Path, **options: Any) -> Transformer:
     """Our model of the folder with adapters, of which no number is zero."""
     model = load_model(folder)
-    adapt(model, None, LoraConfig.model_validate({"rank": 4, "alpha": 12, **options}), MeshConfig(), folder, seed=3)
+    adapt(model, None, LoraConfig.model_validate({"rank": 4, "alpha": 12, **options}), folder, seed=3)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -180,8 +179,13 @@ def test_another_models_adapter_is_refused(tmp_path: Path) -> None:
     save_adapter(adapted_model(tmp_path / "base"), tmp_path / "adapter", tmp_path / "base")
     with pytest.raises(ArtifactError, match="no place for"):
         read_peft(tmp_path / "adapter", open_model(tmp_path / "other").config)
-    with pytest.raises(ArtifactError, match="not readable as the configuration of an adapter"):
+    with pytest.raises(ArtifactError, match="no adapter here"):
         read_peft(tmp_path / "base", open_model(tmp_path / "base").config)
+    with pytest.raises(ArtifactError, match="an adapter without the model that it adapts"):
+        open_model(tmp_path / "adapter")
+    (tmp_path / "adapter" / "adapter_config.json").write_text("[", encoding="utf-8")
+    with pytest.raises(ArtifactError, match="not readable as the configuration of an adapter"):
+        read_peft(tmp_path / "adapter", open_model(tmp_path / "base").config)
 
 
 def test_a_layer_that_is_not_there_is_named(tmp_path: Path) -> None:

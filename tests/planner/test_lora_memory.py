@@ -40,7 +40,7 @@ def test_the_plan_counts_the_bytes_that_are_there(block: str, lora: dict[str, An
     config = stage(lora=lora)
     save_checkpoint(tmp_path / "base", Transformer(model_config))
     model = load_model(tmp_path / "base")
-    adapt(model, None, config.lora, ONE, tmp_path / "base", 0)
+    adapt(model, None, config.lora, tmp_path / "base", 0)
     optimizer = make_optimizer(model, rows_optimizer(config.optimizer, model))
     model(torch.zeros(1, 8, dtype=torch.long)).sum().backward()
     optimizer.step()

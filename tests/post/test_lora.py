@@ -20,8 +20,6 @@ from ingot.post.sampling_config import RlConfig
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.config import TrainingConfig
-from ingot.train.lora import adapt
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_json
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
@@ -33,8 +31,20 @@ from tests.train.parallel.ranks import run_ranks
 from tests.train.toy import TIMES
 
 LORA: dict[str, Any] = {"rank": 4, "alpha": 8}
-FAST, SLOW = ("sft", "rl"), ("prefer", "distill")
+FAST = ("sft", "rl")
 SELDOM = {"every": 100}
+LAYOUTS: list[Case] = [("sft", {"tensor": 2}), ("sft", {"pipeline": 2}), ("rl", {"shard": 2})]
+MORE_LAYOUTS: list[Case] = [
+    ("sft", {"shard": 2}),
+    ("rl", {"tensor": 2}),
+    ("rl", {"pipeline": 2}),
+    ("updates", {"tensor": 2}),
+    ("updates", {"pipeline": 2}),
+    ("prefer", {"shard": 2}),
+    ("prefer", {"tensor": 2}),
+    ("distill", {"shard": 2}),
+    ("distill", {"pipeline": 2}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,40 +53,53 @@ def inputs(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> I
         nudged(load_model(schooled.path), 0.2, seed=3), tmp_path_factory.mktemp("student") / "model"
     )
     start = {"checkpoint": schooled.path}
-    return {"sft": start, "prefer": start, "rl": start, "distill": {"checkpoint": student, "teacher": schooled.path}}
+    starts = dict.fromkeys(("sft", "prefer", "rl", "updates"), start)
+    return starts | {"distill": {"checkpoint": student, "teacher": schooled.path}}
 
 
 def run_with(cases: Sequence[Case], inputs: Inputs, below: Path, lora: dict[str, Any]) -> list[dict[str, Any]]:
     return [run_stage(case, inputs, place(case, below), lora=lora, checkpoints=SELDOM) for case in cases]
 
 
-@pytest.mark.parametrize("kinds", [FAST, pytest.param(SLOW, marks=pytest.mark.slow)])
-def test_two_processes_end_as_one(kinds: Sequence[str], inputs: Inputs, tmp_path: Path) -> None:
-    """Sharded base and adapters; sampler and reference are whole copies with the adapters merged.
+@pytest.mark.parametrize(
+    ("cases", "changes"),
+    [
+        (LAYOUTS, {}),
+        pytest.param(MORE_LAYOUTS, {}, marks=pytest.mark.slow),
+        pytest.param([*LAYOUTS, *MORE_LAYOUTS], {"base": "nf4"}, marks=pytest.mark.slow),
+    ],
+    ids=["some", "more", "nf4"],
+)
+def test_two_processes_end_as_one(cases: list[Case], changes: dict[str, Any], inputs: Inputs, tmp_path: Path) -> None:
+    """Base and adapters are divided; sampler and reference are whole copies with the adapters merged.
 
     The stages' own checks run too: the policy and its sampler give every token the same probability.
     """
-    cases: list[Case] = [(kind, {"shard": 2}) for kind in kinds]
-    run_with([(kind, {}) for kind in kinds], inputs, tmp_path, LORA)
-    summaries = run_ranks(2, run_with, tmp_path / "store", cases, inputs, tmp_path, LORA)
+    alone: list[Case] = [(kind, {}) for kind in dict.fromkeys(kind for kind, _ in cases)]
+    run_with(alone, inputs, tmp_path, LORA | changes)
+    summaries = run_ranks(2, run_with, tmp_path / "store", cases, inputs, tmp_path, LORA | changes)
     assert summaries == summaries[:1] * 2
-    for kind in kinds:
-        check_equal(place((kind, {"shard": 2}), tmp_path), tmp_path / kind)
-        check_result(tmp_path / kind, inputs[kind]["checkpoint"])
+    for case in cases:
+        check_equal(place(case, tmp_path), tmp_path / case[0])
+        check_result(place(case, tmp_path), inputs[case[0]]["checkpoint"], heads=case[0] == "updates")
 
 
-def check_result(stage: Path, start: Path) -> None:
-    """The result is the base plus the adapter, in all linear layers of the blocks and nowhere else; only adapters trained."""
+def check_result(stage: Path, start: Path, heads: bool) -> None:
+    """The result is the base plus the adapter, in all linear layers of the blocks and nowhere else; only adapters, and `heads`,
+    trained."""
     base = open_model(start)
     merged = adapted(base, read_peft(stage / "adapter", base.config)).load().state_dict()
     result, before = load_model(stage).state_dict(), base.load().state_dict()
+    critic = {name: result.pop(name) for name in set(result) - set(before)}
+    assert len(critic) == heads and all(value.abs().sum() > 0 for value in critic.values()), "it starts as 0"
     changed = {name for name, value in result.items() if not torch.equal(value, before[name])}
     assert changed == {name for name in result if name.startswith("blocks.") and name.endswith(".weight")}
     assert all(torch.equal(value, merged[name]) for name, value in result.items())
     told = read_json(stage / "start.json")
-    adapters = sum(4 * (inputs + outputs) for inputs, outputs in SHAPES) * 2
+    adapters = sum(4 * (inputs + outputs) for inputs, outputs in SHAPES) * 2 + 32 * heads
     assert told["trained_parameters"] == adapters
-    assert sum(group["parameters"] for group in told["groups"]) == adapters
+    if "pipeline" not in stage.name:  # where the groups are those of the first rank's layers
+        assert sum(group["parameters"] for group in told["groups"]) == adapters
 
 
 SHAPES = [(32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32)]
@@ -217,14 +240,7 @@ def test_a_mixture(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert "feed_forward.router.selection_bias" in changed
 
 
-@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
-def test_what_adapters_cannot_do_is_refused(axis: str, inputs: Inputs) -> None:
-    config = TrainingConfig.model_validate(
-        {"steps": 1, "sequence_length": 64, "lora": LORA, "device": "cpu", "mesh": {axis: 2, "shard": 1}}
-    )
-    model = load_model(inputs["sft"]["checkpoint"])
-    with pytest.raises(RecipeError, match=f"not divided over {axis} ranks"):
-        adapt(model, None, config.lora, config.mesh, inputs["sft"]["checkpoint"], 0)
+def test_what_adapters_cannot_do_is_refused() -> None:
     for changes, words in (
         ({"train_only": ("*.output.*",)}, "leave train_only out"),
         ({"optimizer": {"kind": "muon", "qk_clip": 100.0}}, "qk_clip"),

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from datasets import Dataset
+from typer.testing import CliRunner
 
+from ingot.checkpoints.checkpoint import load_model
+from ingot.cli.app import app
 from ingot.post.conversations.row_forms import FORMS, recognise
 from ingot.post.sft import run
 from ingot.post.sft_config import SftConfig
@@ -52,6 +56,44 @@ def test_from_files_to_a_fine_tuned_chat(
     exec(program.replace("print(", "printed.append("), {"printed": printed})
     assert "2 and 2</think>4<|im_end|>" in printed[0]
     assert any(text.endswith("fromage<|im_end|>") for text in printed)
+
+
+def test_adapters_from_a_file_to_a_hugging_face_folder(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of the page with its own recipe: train, chat with the merged model and with the adapters, export both ways.
+
+    The model is as large as the quickstart's; of its 120 steps three are made.
+    """
+    monkeypatch.chdir(tmp_path)
+    base = tmp_path / "base"
+    checkpoint_of(tiny_model(tokenizer, width=128), base)
+    row = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Pip."}]}
+    (tmp_path / "FILE.jsonl").write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
+    page = re.search(r"```\n(ingot sft recipes/own-conversations-lora.*?)```", GUIDE, re.DOTALL)
+    assert page is not None
+    commands = [line.partition("#")[0].split() for line in page[1].splitlines()]
+    assert [words[1] for words in commands] == ["sft", "chat", "chat", "export"]
+    answers = list[str]()
+    for number, (_, *words) in enumerate(commands):
+        replaced = {"runs/quickstart": str(base), "FOLDER": f"out-{number}"}
+        words = [replaced.get(word, word.replace("recipes/", f"{ROOT}/recipes/")) for word in words]
+        if words[0] == "sft":
+            words += ["--input", f"checkpoint={base}", "--set", "steps=3", "--set", "task_conversations=30"]
+        if words[0] == "chat":
+            words += ["--prompt", "Who?", "--max-new-tokens", "8", "--temperature", "0", "--tools", "none"]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, (words, done.output)
+        answers += [done.output] if words[0] == "chat" else []
+    assert len(answers) == 2 and answers[0] == answers[1] != ""
+    assert (
+        CliRunner().invoke(app, ["export", str(base), "added", "--adapter", "runs/own-conversations-lora"]).exit_code
+        == 0
+    )
+    merged, added, plain = (load_model(tmp_path / name).state_dict() for name in ("out-3", "added", "base"))
+    for name, value in merged.items():
+        torch.testing.assert_close(added[name], value, rtol=0, atol=0)
+    assert any(not torch.equal(value, plain[name]) for name, value in merged.items())
 
 
 def test_the_other_options_are_valid(tmp_path: Path) -> None:

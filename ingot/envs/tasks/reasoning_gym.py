@@ -134,8 +134,7 @@ class ReasoningGym(Environment):
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages).strip()
-        plain = self._plainly(task, content)
-        return self._scored(task, messages, self._correct(task, content) if plain is None else plain)
+        return self._scored(task, messages, self._correct(task, content))
 
     def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
         if type(self).score is not ReasoningGym.score or self.rewards():
@@ -154,6 +153,9 @@ class ReasoningGym(Environment):
         return True if content == task.answer.strip() else None
 
     def _correct(self, task: Task, content: str) -> bool:
+        plain = self._plainly(task, content)
+        if plain is not None:
+            return plain
         if self.family == "puzzle24":  # its scorer takes any four numbers, so that 6+6+6+6 would always be right
             return reaches(content, self.item(task.asked[0])["metadata"]["numbers"], 24)
         if self.family in EXACT or self._takes_anything(task):

@@ -8,18 +8,17 @@ Context parallelism changes no weight: the passes of a step do it. A model that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
-from torch.distributed.tensor import DTensor
 
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.initialise import copy_shard
 from ingot.model.lora import LoraLinear, is_adapter, lora_layers
-from ingot.model.order import in_ranks_order, orders, whole
+from ingot.model.order import Order, in_ranks_order, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
 
@@ -65,7 +64,7 @@ def load_shards(model: Transformer, stored: StoredModel) -> None:
     """Fill a divided model from one on disk, whatever its format: a tensor is read whole, and this rank keeps its shard."""
     row_orders, source = orders(model), stored.parameters
     for layer, module in lora_layers(model).items():
-        if module.frozen is not None:  # held in fewer bits, whole on every rank
+        if module.frozen is not None:  # held in fewer bits, whole on every rank (model/frozen.py)
             name = f"{layer}.weight"
             module.frozen.store(source.rows(name, 0, source.entries[name].rows))
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -82,27 +81,25 @@ def gather_weights(model: Transformer, copy: Transformer, layout: Layout) -> Non
     A tensor that only one stage of a pipeline holds is gathered there, and sent to the other stages.
     """
     own: dict[str, Any] = get_model_state_dict(model)
-    layers = lora_layers(model)
+    adapted = {f"{name}.weight": layer for name, layer in lora_layers(model).items()}
     row_orders, stage = orders(model), layout.rank("pipeline")
-    holders = dict(reversed(layout.union([(name, stage) for name in own], "pipeline")))  # the first that has it
+    holders = dict(
+        reversed(layout.union([(name, stage) for name in (*own, *adapted)], "pipeline"))
+    )  # the first that has it
     for name, tensor in copy.state_dict().items():
-        layer = layers.get(name.removesuffix(".weight"))
-        if layer is not None:  # the copy has no adapters: it gets their sum
-            _gather_merged(layer, tensor)
-            continue
-        if holders[name] == stage:
+        if holders[name] == stage and name in adapted:  # the copy has no adapters: it gets their sum
+            _gather_merged(adapted[name], tensor, name, row_orders)
+        elif holders[name] == stage:
             tensor.copy_(whole(own[name], row_orders.get(name)))
         if layout.size("pipeline") > 1:
             distributed.broadcast(tensor, group=layout.mesh["pipeline"].get_group(), group_src=holders[name])
 
 
-def _gather_merged(layer: LoraLinear, tensor: Tensor) -> None:
+def _gather_merged(layer: LoraLinear, tensor: Tensor, name: str, row_orders: Mapping[str, Order]) -> None:
     """W + s·B A of a layer whose parts are divided."""
-    merged = layer.frozen.matrix() if layer.frozen is not None else _full(layer.weight).clone()
+    base = layer.frozen.matrix() if layer.frozen is not None else whole(layer.weight, row_orders.get(name))
+    merged = base.clone()
     for part in layer.low_ranks:
-        merged[part.span.start : part.span.end] += _full(part.lora_B) @ _full(part.lora_A) * part.scale
+        down, up = part.whole_factors()
+        merged[part.span.start : part.span.end] += up @ down * part.scale
     tensor.copy_(merged)
-
-
-def _full(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -16,7 +16,7 @@ the whole gradient on every rank, the same bits on all.
 RULES says what is cut, by the type of the part; embedding and head are cut by vocabulary (vocabulary.py). A part without a rule
 (the recurrent mixers, norms of the stream, routers) is the same on all ranks. Cut parameters keep their names and become
 DTensors on the `tensor` axis, whose rows are in the ranks' order where a weight has sections (model/order.py). The layers of a
-cut part become those of divided.py.
+cut part become those of divided.py; layers with adapters, and the adapters, those of divided_lora.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from torch import Tensor, distributed, nn
@@ -33,12 +34,14 @@ from torch.distributed.tensor import DTensor, Shard
 from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
+from ingot.model.lora import LoraLinear
 from ingot.model.matrices import Rows
 from ingot.model.mixers.attention import Attention
 from ingot.model.mixers.mla import Mla
 from ingot.model.order import ORDERS, Order
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.divided import DividedExperts, DividedInputs, DividedNorm, DividedOutputs, SharedNorm
+from ingot.train.parallel.divided_lora import LoraInputs, LoraOutputs, SharedA, SharedB
 from ingot.train.parallel.layout import Layout
 from ingot.train.parallel.ties import enter
 from ingot.train.parallel.vocabulary import DividedEmbedding, divided_logits
@@ -156,9 +159,13 @@ def _cut_rows(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
             if part._parameters[each] is not None:
                 _cut(part, each, mesh, axis=1 if stacked else 0, sections=_sections(part, name))
         return
+    sections = _sections(part, f"{name}.weight")
     for each, _ in list(child.named_parameters(recurse=False)):
-        _cut(child, each, mesh, axis=0, sections=_sections(part, f"{name}.weight"))
-    _tie(child, DividedOutputs if isinstance(child, Linear) else DividedNorm, mesh.get_group())
+        _cut(child, each, mesh, axis=0, sections=sections)
+    if isinstance(child, LoraLinear):
+        _cut_adapters_by_rows(child, mesh, sections or (child.out_features,))
+    else:
+        _tie(child, DividedOutputs if isinstance(child, Linear) else DividedNorm, mesh.get_group())
 
 
 def _cut_columns(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
@@ -168,9 +175,49 @@ def _cut_columns(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
         _check_rounding(part, child, mesh)
         _cut(part, name, mesh, axis=2)
         return
+    if isinstance(child, LoraLinear):
+        _cut_adapters_by_columns(child, mesh)
+        return
     _check_rounding(child, child.weight, mesh)
     _cut(child, "weight", mesh, axis=1)
     _tie(child, DividedInputs, mesh.get_group())
+
+
+def _cut_adapters_by_rows(layer: LoraLinear, mesh: DeviceMesh, sections: tuple[int, ...]) -> None:
+    """Cut every B as the rows of the weight that it is added to; the layer's own parameters are cut already."""
+    edges = [0, *accumulate(sections)]
+    for part in layer.low_ranks:
+        if not {part.span.start, part.span.end} <= set(edges):
+            raise RecipeError(
+                f"an adapter of rows {part.span.start} to {part.span.end} of a weight that tensor parallelism divides at "
+                f"{', '.join(map(str, edges))}",
+                place="lora.layers",
+                fix="set mesh.tensor to 1, or leave that projection out",
+            )
+        inside = edges[edges.index(part.span.start) : edges.index(part.span.end) + 1]
+        _cut(part, "lora_B", mesh, axis=0, sections=tuple(end - start for start, end in pairwise(inside)))
+        _tie(part, SharedA, mesh.get_group())
+    if layer.frozen is not None:
+        layer.frozen.taken = 0, _own_numbers(sections, mesh)
+    _tie(layer, LoraOutputs, mesh.get_group())
+    layer.ranks = mesh.size()
+
+
+def _cut_adapters_by_columns(layer: LoraLinear, mesh: DeviceMesh) -> None:
+    """Cut the weight and every A by what they read."""
+    for part in layer.low_ranks:
+        _cut(part, "lora_A", mesh, axis=1)
+        _tie(part, SharedB, mesh.get_group())
+    if layer.frozen is None:
+        _cut(layer, "weight", mesh, axis=1)
+    else:
+        layer.frozen.taken = 1, _own_numbers((layer.in_features,), mesh)
+    _tie(layer, LoraInputs, mesh.get_group())
+
+
+def _own_numbers(sections: tuple[int, ...], mesh: DeviceMesh) -> Tensor:
+    """The numbers of this rank's rows or columns."""
+    return Order.of_sections(0, sections, mesh.size()).rows.chunk(mesh.size())[mesh.get_local_rank()]
 
 
 def _tie(module: nn.Module, kind: type[nn.Module], group: distributed.ProcessGroup) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
-from ingot.checkpoints.adapter import Adapter, Update, adapted
+from ingot.checkpoints.adapter import Adapter, Update, adapted, joined
 from ingot.checkpoints.checkpoint import open_model, write_checkpoint
 from ingot.checkpoints.peft import write_peft
-from ingot.model.lora import lora_layers, trained_rows
+from ingot.model.lora import LowRank, is_head, lora_layers, trained_rows
+from ingot.model.order import whole
 from ingot.model.transformer import Transformer
 from ingot.train.saving.ranks import Ranks
 from ingot.workspace.errors import ArtifactError
@@ -29,28 +29,39 @@ ADAPTER = "adapter"  # the folder in a stage's
 
 @torch.no_grad()
 def gather_adapter(model: Transformer) -> Adapter:
-    """The adapters of a model, whole, on the CPU; called by all ranks. Buffers that training moves come along."""
+    """The adapters of a model, or of this rank's pipeline stages, whole, on the CPU; called by all ranks.
+
+    Heads, which train as they are, and buffers that training moves come along.
+    """
     assert model.lora is not None
     updates = {
-        f"{name}.weight": tuple(
-            Update(*part.span, _whole(part.lora_A), _whole(part.lora_B), part.scale) for part in layer.low_ranks
-        )
-        for name, layer in lora_layers(model).items()
+        f"{name}.weight": tuple(map(_gather_update, layer.low_ranks)) for name, layer in lora_layers(model).items()
     }
     numbers = model.lora.train_rows
-    rows = {name: (numbers, _whole(model.get_parameter(name))[list(numbers)]) for name in trained_rows(model)}
+    rows = {name: (numbers, _on_cpu(whole(model.get_parameter(name)))[list(numbers)]) for name in trained_rows(model)}
     parameters = dict(model.named_parameters())
-    buffers = {name: _whole(value) for name, value in model.state_dict().items() if name not in parameters}
-    return Adapter(updates, rows, buffers)
+    replaced = {
+        name: _on_cpu(whole(value))
+        for name, value in model.state_dict().items()
+        if name not in parameters or is_head(name)
+    }
+    return Adapter(updates, rows, replaced)
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu().clone()
+def _gather_update(part: LowRank) -> Update:
+    down, up = part.whole_factors()
+    return Update(*part.span, _on_cpu(down), _on_cpu(up), part.scale)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().clone()
 
 
 def write_adapted(stage: Path, final: Path, model: Transformer, ranks: Ranks) -> str | None:
     """Write the merged checkpoint and the adapter by itself; returns why the latter cannot be, if so. Called by all ranks."""
     adapter = gather_adapter(model)
+    if model.elsewhere:  # other stages of the pipeline have the rest
+        adapter = joined(ranks.each(lambda: adapter))
     return ranks.once(lambda: _write(stage, final, model, adapter))
 
 

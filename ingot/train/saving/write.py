@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ingot.checkpoints.adapter_state import LORA, describe_adapters
+from ingot.checkpoints.adapter_state import LORA, describe_adapters, join_descriptions
 from ingot.checkpoints.checkpoint import MANIFEST, STATE, TRAINING, digests, write_description
 from ingot.checkpoints.state_files import save_state
 from ingot.checkpoints.stored_model import tokenizer_files
@@ -39,6 +39,11 @@ def write_checkpoint(path: Path, contents: Contents, ranks: Ranks) -> None:
         orders = run_orders(contents.model, contents.state)
         save_state(contents.state, temporary / STATE, values=contents.values, orders=orders, group=ranks.group)
         ranks.once(lambda: _describe(temporary, contents))
+        if contents.model.lora is not None:
+            parts = ranks.each(
+                lambda: describe_adapters(contents.model)
+            )  # the stages of a pipeline have different layers
+            ranks.once(lambda: write_json(temporary / LORA, join_descriptions(parts)))
         listed = ranks.each(lambda: digests(temporary, _own_files(temporary, ranks)))
         manifest = {name: digest for each in listed for name, digest in each.items()}
         ranks.once(lambda: write_json(temporary / MANIFEST, dict(sorted(manifest.items()))))
@@ -47,8 +52,6 @@ def write_checkpoint(path: Path, contents: Contents, ranks: Ranks) -> None:
 def _describe(folder: Path, contents: Contents) -> None:
     tokenizer = contents.model.tokenizer
     write_description(folder, contents.model.config, tokenizer_files(tokenizer) if tokenizer is not None else {})
-    if contents.model.lora is not None:
-        write_json(folder / LORA, describe_adapters(contents.model))
     if contents.training is not None:
         write_json(folder / TRAINING, contents.training)
 

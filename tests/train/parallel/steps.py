@@ -13,7 +13,9 @@ import torch
 
 from ingot.model.config import ModelConfig
 from ingot.model.feed_forward.mixture import update_biases
+from ingot.model.lora import add_adapters, is_adapter
 from ingot.model.order import orders, whole
+from ingot.model.transformer import Transformer
 from ingot.optim.build import make_optimizer
 from ingot.tokens.batch import Batch
 from ingot.train.batches import deal, split_rows
@@ -21,6 +23,7 @@ from ingot.train.config import TrainingConfig
 from ingot.train.feed import Feed
 from ingot.train.freeze import freeze_others
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
+from ingot.train.lora import choose_spans, keep_rows, rows_optimizer, seed_dropout
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective
@@ -61,7 +64,7 @@ def training(**changes: Any) -> TrainingConfig:
 def train(config: ModelConfig, mesh: dict[str, Any] | None = None, rows: int = 3, **changes: Any) -> dict[str, Any]:
     """Three optimizer steps: every step's sums, all gradients, weights after the last step, biases of routers.
 
-    `avoid` lists experts that no token shall choose, `dtype` is that of the products.
+    `avoid` lists experts that no token shall choose, `dtype` is that of the products. With `lora` every A and B is drawn.
     """
     avoid, dtype = changes.pop("avoid", ()), changes.pop("dtype", torch.float32)
     options, device = training(mesh=mesh or {}, **changes), torch.device("cpu")
@@ -70,9 +73,13 @@ def train(config: ModelConfig, mesh: dict[str, Any] | None = None, rows: int = 3
     for name, buffer in model.named_buffers():
         if name.endswith("selection_bias"):
             buffer[list(avoid)] = -100.0
-    freeze_others(model, options.train_only)
+    if options.lora is None:
+        freeze_others(model, options.train_only)
+    else:
+        add_adapters(model, options.lora, choose_spans(model, options.lora))
+        draw_adapters(model)
     model = prepare_model(model, options, layout, device, dtype)
-    optimizer, row_orders = make_optimizer(model, options.optimizer), orders(model)
+    optimizer, row_orders = make_optimizer(model, rows_optimizer(options.optimizer, model)), orders(model)
     terms: list[LossTerm] = [CrossEntropy(), ZLoss(1e-3)]
     terms += [MultiTokenPrediction()] if config.multi_token is not None else []
     source = UnevenSource(rows)
@@ -82,8 +89,10 @@ def train(config: ModelConfig, mesh: dict[str, Any] | None = None, rows: int = 3
     values, gradients = [], []
     for step in range(options.steps):
         prepared = feed.get(step)
+        seed_dropout(model, 0, step, layout)
         sums = passes.run(prepared.batches, *prepared.totals(layout, device))
         passes.add_ranks(sums)
+        keep_rows(model)
         found = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
         counted = [name not in passes.counted_elsewhere for name in found]
         norm = total_norm(gradient_norms(list(found.values())), layout, counted)
@@ -103,6 +112,13 @@ def train(config: ModelConfig, mesh: dict[str, Any] | None = None, rows: int = 3
         "weights": {name: whole(each.detach(), row_orders.get(name)) for name, each in model.named_parameters()},
         "buffers": {name: each.clone() for name, each in model.named_buffers()},
     }
+
+
+def draw_adapters(model: Transformer) -> None:
+    """Fill every A and B, the same in every process: as they start, B is 0, and no gradient reaches A."""
+    with torch.no_grad():
+        for number, (_, each) in enumerate(named for named in model.named_parameters() if is_adapter(named[0])):
+            each.normal_(0, 0.05, generator=torch.Generator().manual_seed(number))
 
 
 def differences(found: Any, expected: Any) -> dict[str, float]:
