@@ -11,6 +11,7 @@ from ingot.checkpoints.stored_model import StoredModel
 from ingot.post.rewards.reward_model import find_judge
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.rl_source import RlSource
+from ingot.post.rollouts.watch import Watch
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
 from ingot.train.device import choose_device
@@ -20,6 +21,8 @@ from ingot.workspace.stage import StageFolder
 
 class Rl(PostStage[RlConfig]):
     """Samples of the policy, batch by batch."""
+
+    watch: Watch | None = None
 
     def change(self, stored: StoredModel) -> StoredModel:
         for head in self.config.algorithm.heads:
@@ -32,6 +35,7 @@ class Rl(PostStage[RlConfig]):
         kind = RlSource if self.config.asynchronous is None else AsynchronousSource
         source = kind(self.model, self.config, self.folder, self.processes, whole, judge)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
+        self.watch = source.watch
         return source
 
     def terms(self) -> list[LossTerm]:
@@ -40,6 +44,7 @@ class Rl(PostStage[RlConfig]):
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         told = {} if self.config.spurious is None else {"spurious": self.config.spurious}
+        told |= {} if self.watch is None else self.watch.told()
         return told | dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))
 
 

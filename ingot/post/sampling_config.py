@@ -12,6 +12,7 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.post.rollouts.canary import CanaryConfig
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
@@ -135,6 +136,9 @@ class RlConfig(SamplingConfig):
         description="sample and train at the same time; null: by turns, which repeats to the bit. With it `importance` of the "
         "algorithm is on unless it is given: truncated importance sampling",
     )
+    canary: CanaryConfig | None = Field(
+        CanaryConfig(), description="a second score of the policy, and an alarm if it falls while the reward rises"
+    )
     longer_from: dict[int, int] = Field({}, description="max_new_tokens from a step on: {8200: 65536} (R1)")
     ptx: PtxConfig | None = Field(
         None, description="a loss on kept conversations beside that of RL (Kimi K2); null: none"
@@ -169,7 +173,8 @@ class RlConfig(SamplingConfig):
     def outside(self) -> dict[str, str]:
         """The files of its tasks, and those of kept conversations."""
         kept = () if self.ptx is None else self.ptx.files
-        return super().outside() | {name: fingerprint(Path(name)) for name in kept if Path(name).is_file()}
+        files = {name: fingerprint(Path(name)) for name in kept if Path(name).is_file()}
+        return super().outside() | files | ({} if self.canary is None else self.canary.outside())
 
     @model_validator(mode="after")
     def _can_be_asynchronous(self) -> RlConfig:

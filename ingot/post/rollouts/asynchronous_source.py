@@ -137,8 +137,7 @@ class AsynchronousSource(RlSource):
             taken.sort(key=lambda group: not self._differ(group.episodes))
         self.taken = taken[: self.dispatcher.stream.size]
         everything = [each for group in taken for each in group.episodes]
-        self._note_solved(everything)
-        metrics = describe(everything) | {"sampled_groups": float(len(taken))}
+        metrics = describe(everything) | self.observe(step, everything) | {"sampled_groups": float(len(taken))}
         return [each for group in self.taken for each in group.episodes], metrics
 
     def take_groups(self, step: int, between: Between) -> list[Group]:

@@ -10,16 +10,17 @@ Dynamic sampling replaces tasks whose answers all earn the same, in rounds. What
 round), so it depends neither on the number of processes nor on what finishes first. If rounds run out, such tasks fill the batch.
 
 What cannot be made again from (seed, step, weights) is saved when a checkpoint is (rl_state.py): the samples of a batch in use, a
-replaced reference, the tasks that are solved.
+replaced reference, the tasks that are solved, what the canary has seen (watch.py).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
@@ -34,6 +35,7 @@ from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.rollouts.staleness import count_ages, staleness_metrics
 from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.trajectories import describe
+from ingot.post.rollouts.watch import Watch
 from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import Batch, TokenSequence
@@ -41,6 +43,7 @@ from ingot.train.batches import deal
 from ingot.workspace.stage import StageFolder
 
 TRIES = 10  # draws of tasks in search of unsolved ones
+HELD_OUT = 1_000  # the attempt of a step that answers held-out tasks; rounds of dynamic sampling are fewer
 KINDS_SEQUENCE = 10_000  # places at which a further round may enter the sequence of kinds (envs/mix.py)
 
 
@@ -67,6 +70,9 @@ class RlSource(SampledSource):
         self.next_step = 0
         self.solved: set[str] = set()
         self.reference_step = 0  # of the policy that is the reference
+        self.watch = None
+        if config.canary is not None:
+            self.watch = Watch(config.canary, config.tasks, self.group, folder, processes)
         self.kept: list[TokenSequence] = []
         if config.ptx is not None:
             longest = config.sequence_length + 1  # the last token is only predicted
@@ -123,8 +129,8 @@ class RlSource(SampledSource):
                 (useful if refill is None or self._differ(group) else others).append(group)
             if len(useful) >= wanted:
                 break
-        self._note_solved(all_episodes)
-        metrics = describe(all_episodes) | {"sampled_groups": float(len(useful) + len(others))}
+        metrics = describe(all_episodes) | self.observe(step, all_episodes)
+        metrics |= {"sampled_groups": float(len(useful) + len(others))}
         return [each for group in [*useful, *others][:wanted] for each in group], metrics
 
     def tasks(self, step: int, number: int, count: int) -> list[Task]:
@@ -147,6 +153,19 @@ class RlSource(SampledSource):
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         streams, metrics = super().streams(episodes)
         return streams, metrics | ({"spurious": 1.0} if self.spurious else {})
+
+    def observe(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Learn from everything that was drawn, also from what is not trained on; called by all processes with the same."""
+        self._note_solved(episodes)
+        return {} if self.watch is None else self.watch.observe(step, episodes, self.rl.reward, self.sample_held_out)
+
+    def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
+        """Answers of the policy as it is, which nothing is learnt from."""
+        self.engine.update(None, version=step)  # where others sample, nobody has told it
+        before = self.sampled_tokens
+        episodes = self.sample(tasks, step, HELD_OUT, kinds)
+        self.sampled_tokens = before  # no part of the rate at which training is fed
+        return episodes
 
     def _differ(self, group: Sequence[Episode]) -> bool:
         """Whether the answers to a task earn something different, before any penalty of length."""
@@ -176,12 +195,15 @@ class RlSource(SampledSource):
             "batch": None if used is None else used.number,
             "reference_step": self.reference_step,
             "solved": sorted(self.solved),
+            "canary": {} if self.watch is None else self.watch.canary.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.saved.forget()
         number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
         self.solved = set(state.get("solved", ()))
+        if self.watch is not None:
+            self.watch.restore(state.get("canary", {}))
         self.held = None if number is None else self.saved.read_batch(number)
         if self.reference_step and self.frozen is not None:
             self.saved.read_reference(self.frozen, self.reference_step)
