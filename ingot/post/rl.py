@@ -8,6 +8,7 @@ from typing import Any
 
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.post.curriculum.tried import try_tasks
 from ingot.post.rewards.reward_model import find_judge
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.rl_source import RlSource
@@ -33,7 +34,8 @@ class Rl(PostStage[RlConfig]):
         whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change)
         judge = find_judge(self.inputs, self.model, choose_device(self.config.device), self.config.reward_model_weight)
         kind = RlSource if self.config.asynchronous is None else AsynchronousSource
-        source = kind(self.model, self.config, self.folder, self.processes, whole, judge)
+        tried = try_tasks(whole, self.config, self.folder, self.processes)
+        source = kind(self.model, self.config, self.folder, self.processes, whole, judge, tried)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
         self.watch = source.watch
         return source

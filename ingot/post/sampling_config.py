@@ -12,6 +12,7 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.post.curriculum.difficulty import DifficultyConfig
 from ingot.post.rollouts.canary import CanaryConfig
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
 from ingot.train.config import TrainingConfig
@@ -135,6 +136,10 @@ class RlConfig(SamplingConfig):
         None,
         description="sample and train at the same time; null: by turns, which repeats to the bit. With it `importance` of the "
         "algorithm is on unless it is given: truncated importance sampling",
+    )
+    difficulty: DifficultyConfig | None = Field(
+        None,
+        description="filters and a curriculum by how often tasks are solved; null: all tasks, as tasks.weights say",
     )
     canary: CanaryConfig | None = Field(
         CanaryConfig(), description="a second score of the policy, and an alarm if it falls while the reward rises"

@@ -27,6 +27,7 @@ from ingot.envs.episode import Episode
 from ingot.model.lora import merged_state
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
+from ingot.post.curriculum.tried import NOTHING, Tried
 from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
@@ -56,8 +57,9 @@ class AsynchronousSource(RlSource):
         processes: Processes = ALONE,
         whole: Transformer | None = None,
         judge: Judge | None = None,
+        tried: Tried = NOTHING,
     ) -> None:
-        super().__init__(model, config, folder, processes, whole, judge)
+        super().__init__(model, config, folder, processes, whole, judge, tried)
         assert config.asynchronous is not None
         self.asynchronous = config.asynchronous
         self.bound = self.asynchronous.staleness
@@ -65,14 +67,14 @@ class AsynchronousSource(RlSource):
         self.sampling_dtype = torch.bfloat16 if narrow else torch.float32
         self.tolerance = max(DIVERGENCE_TOLERANCE[self.dtype], DIVERGENCE_TOLERANCE[self.sampling_dtype])
         wanted = config.prompts_per_step * config.mini_batches
-        stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch)
+        stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch, self.dropped)
         self.transport = self.make_transport(wanted)
         self.dispatcher = Dispatcher(
             self.transport,
             stream,
             self.bound,
             config.updates_per_batch,
-            skip=lambda number: stream[number].id in self.solved,
+            skip=lambda number: not self.wants(stream[number], str(number), self.sent or 0),
         )
         self.sent: int | None = None  # the version that samplers have, or are about to
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
@@ -87,6 +89,7 @@ class AsynchronousSource(RlSource):
             device=str(self.device),
             threads=max(1, torch.get_num_threads() // (samplers + 1)),
             tasks=options.tasks,
+            dropped=self.dropped,
             tools=options.tools,
             seed=self.folder.seed,
             batch=wanted,

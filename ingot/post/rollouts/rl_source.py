@@ -10,7 +10,7 @@ Dynamic sampling replaces tasks whose answers all earn the same, in rounds. What
 round), so it depends neither on the number of processes nor on what finishes first. If rounds run out, such tasks fill the batch.
 
 What cannot be made again from (seed, step, weights) is saved when a checkpoint is (rl_state.py): the samples of a batch in use, a
-replaced reference, the tasks that are solved, what the canary has seen (watch.py).
+replaced reference, the tasks that are solved, pass rates (curriculum/difficulty.py), what the canary has seen (watch.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from typing import Any
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import RlAlgorithm
 from ingot.post.conversations.conversation_file import file_conversations
 from ingot.post.conversations.sequences import ShuffledPool, pack_groups
+from ingot.post.curriculum.difficulty import Difficulty
+from ingot.post.curriculum.tried import NOTHING, Tried, drawn_kinds
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
@@ -42,7 +45,7 @@ from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
 from ingot.workspace.stage import StageFolder
 
-TRIES = 10  # draws of tasks in search of unsolved ones
+TRIES = 10  # draws of tasks in search of those that are wanted
 HELD_OUT = 1_000  # the attempt of a step that answers held-out tasks; rounds of dynamic sampling are fewer
 KINDS_SEQUENCE = 10_000  # places at which a further round may enter the sequence of kinds (envs/mix.py)
 
@@ -60,8 +63,11 @@ class RlSource(SampledSource):
         processes: Processes = ALONE,
         whole: Transformer | None = None,
         judge: Judge | None = None,
+        tried: Tried = NOTHING,
     ) -> None:
         super().__init__(model, config, folder, processes, whole, judge=judge)
+        self.dropped = tried.dropped
+        self.mix = TaskMix(config.tasks, self.dropped)
         self.options = config
         self.rl: RlAlgorithm = config.algorithm
         self.spurious = config.spurious is not None
@@ -70,6 +76,9 @@ class RlSource(SampledSource):
         self.next_step = 0
         self.solved: set[str] = set()
         self.reference_step = 0  # of the policy that is the reference
+        self.difficulty = None
+        if config.difficulty is not None:
+            self.difficulty = Difficulty(config.difficulty, drawn_kinds(self.mix.kinds), folder.seed, tried.counts)
         self.watch = None
         if config.canary is not None:
             self.watch = Watch(config.canary, config.tasks, self.group, folder, processes)
@@ -134,18 +143,21 @@ class RlSource(SampledSource):
         return [each for group in [*useful, *others][:wanted] for each in group], metrics
 
     def tasks(self, step: int, number: int, count: int) -> list[Task]:
-        """`count` tasks for a round of a step's sampling; solved ones only if there are not enough others."""
+        """`count` tasks for a round of a step's sampling; those passed over only if there are not enough others."""
         seed = step_seed(self.folder.seed, step)
         first = step // self.options.updates_per_batch * self.options.prompts_per_step * self.options.mini_batches
         found, passed = list[Task](), list[Task]()
-        for attempt in range(TRIES if self.solved else 1):
+        choosy = bool(self.solved) or self.difficulty is not None
+        for attempt in range(TRIES if choosy else 1):
             if (
                 number or attempt
             ):  # anywhere in the sequence of kinds: a single missing task is not always of the same kind
                 further = random.Random(f"round/{step_seed(self.folder.seed, step)}/{number}/{attempt}")
                 seed, first = further.randrange(1 << 48), further.randrange(KINDS_SEQUENCE)
-            for task in self.mix.generate(seed, count, "train", first):
-                (passed if task.id in self.solved else found).append(task)
+            for place, task in enumerate(self.mix.generate(seed, count, "train", first)):
+                new = not attempt or all(task.id != each.id for each in found)
+                wanted = new and self.wants(task, f"{step}/{number}/{attempt}/{place}", step)
+                (found if wanted else passed).append(task)
             if len(found) >= count:
                 break
         return [*found, *passed][:count]
@@ -154,10 +166,20 @@ class RlSource(SampledSource):
         streams, metrics = super().streams(episodes)
         return streams, metrics | ({"spurious": 1.0} if self.spurious else {})
 
+    def wants(self, task: Task, place: str, step: int) -> bool:
+        """Whether the task at this place of the stream is asked at a step."""
+        return task.id not in self.solved and (self.difficulty is None or self.difficulty.wants(task, place, step))
+
     def observe(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
         """Learn from everything that was drawn, also from what is not trained on; called by all processes with the same."""
         self._note_solved(episodes)
-        return {} if self.watch is None else self.watch.observe(step, episodes, self.rl.reward, self.sample_held_out)
+        metrics: dict[str, float] = {}
+        if self.difficulty is not None:
+            starts = range(0, len(episodes), self.group)
+            metrics |= self.difficulty.note(step, [episodes[start : start + self.group] for start in starts])
+        if self.watch is not None:
+            metrics |= self.watch.observe(step, episodes, self.rl.reward, self.sample_held_out)
+        return metrics
 
     def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
         """Answers of the policy as it is, which nothing is learnt from."""
@@ -195,6 +217,7 @@ class RlSource(SampledSource):
             "batch": None if used is None else used.number,
             "reference_step": self.reference_step,
             "solved": sorted(self.solved),
+            "difficulty": {} if self.difficulty is None else self.difficulty.state(),
             "canary": {} if self.watch is None else self.watch.canary.state(),
         }
 
@@ -202,6 +225,8 @@ class RlSource(SampledSource):
         self.saved.forget()
         number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
         self.solved = set(state.get("solved", ()))
+        if self.difficulty is not None:
+            self.difficulty.restore(state.get("difficulty", {}))
         if self.watch is not None:
             self.watch.restore(state.get("canary", {}))
         self.held = None if number is None else self.saved.read_batch(number)

@@ -59,6 +59,7 @@ class SamplerConfig:
     length: int
     temperature: float
     episode_seconds: float
+    dropped: frozenset[str] = frozenset()  # names of tasks that do not come
 
 
 class Gone(Exception):
@@ -74,7 +75,7 @@ class Sampler:
             model = Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
         model.tokenizer = config.tokenizer
         self.engine = Engine(model, slots=config.slots, length=config.length)
-        self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps)
+        self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps, config.dropped)
         self.jobs: deque[Job] = deque()
         self.began: dict[int, int] = {}  # the version with which each group in play began
         self.beaten, self.idle, self.tokens = time.monotonic(), 0.0, 0
