@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.checkpoints.heads import with_head
+from ingot.checkpoints.prompt import with_prompt
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.post.curriculum.tried import try_tasks
 from ingot.post.rewards.reward_model import find_judge
@@ -26,6 +27,8 @@ class Rl(PostStage[RlConfig]):
     watch: Watch | None = None
 
     def change(self, stored: StoredModel) -> StoredModel:
+        if self.config.template is not None:
+            stored = with_prompt(stored, self.config.template)
         for head in self.config.algorithm.heads:
             stored = with_head(stored, head, self.folder.seed)
         return stored

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.play import Limits
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
 from ingot.post.curriculum.difficulty import DifficultyConfig
@@ -38,6 +39,15 @@ class SamplingConfig(TrainingConfig):
     episode_seconds: float = Field(
         3600.0, gt=0, description="deadline of an episode, its tools included; it then ends and counts as it stands"
     )
+
+    stop: tuple[str, ...] = Field(
+        (),
+        description="texts that end a turn, beside the template's token, which a base model seldom writes; no part of the answer",
+    )
+
+    def limits(self, max_new_tokens: int) -> Limits:
+        """The limits of an episode with turns of so many tokens."""
+        return Limits(max_new_tokens, self.sequence_length, stops=self.stop, episode_seconds=self.episode_seconds)
 
     @property
     def updates_per_batch(self) -> int:
@@ -115,6 +125,11 @@ class RlConfig(SamplingConfig):
         description="negative control: coin flips with the batch's mean stand in for the rewards, so that a score which still "
         "rises does not come from them; null: the rewards of the tasks",
     )
+    template: str | None = Field(
+        None,
+        description="the prompt of a model without a chat template, or another one: plain, r1_zero, a chat template's name, a "
+        "Jinja file, or Jinja itself; the result keeps it. null: the model's own",
+    )
     mini_batches: int = Field(
         1,
         gt=0,
@@ -176,9 +191,10 @@ class RlConfig(SamplingConfig):
         return self.longer_from[max(begun)] if begun else self.max_new_tokens
 
     def outside(self) -> dict[str, str]:
-        """The files of its tasks, and those of kept conversations."""
+        """The files of its tasks, of kept conversations, and of its template."""
         kept = () if self.ptx is None else self.ptx.files
-        files = {name: fingerprint(Path(name)) for name in kept if Path(name).is_file()}
+        named = [*kept] if self.template is None or "{" in self.template else [*kept, self.template]  # Jinja is no file
+        files = {name: fingerprint(Path(name)) for name in named if Path(name).is_file()}
         return super().outside() | files | ({} if self.canary is None else self.canary.outside())
 
     @model_validator(mode="after")

@@ -19,7 +19,6 @@ from typing import Any
 from ingot.envs.environment import Environment
 from ingot.envs.mix import TaskMix
 from ingot.envs.pass_rates import Earned, earned, write_pass_rates
-from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
@@ -127,7 +126,7 @@ def _answers(
             chat,
             mix.kinds,
             drawing=Drawing(config.temperature, seed=folder.seed),
-            limits=Limits(config.max_new_tokens, config.sequence_length, episode_seconds=config.episode_seconds),
+            limits=config.limits(config.limit_at(0)),
             tools=find_tools(config.tools),
             only=run,
             between=between,
@@ -160,6 +159,6 @@ def _fingerprint(model: Transformer, tasks: Sequence[Task], config: RlConfig, se
         "tokenizer": {name: sha256(data).hexdigest() for name, data in model.tokenizer.to_files().items()},
         "scoring": config.tasks.model_dump(mode="json"),
         "tasks": [[task.id, task.answer] for task in tasks],
-        "sampling": [config.temperature, config.max_new_tokens, config.sequence_length, SLOTS, seed],
+        "sampling": [config.temperature, config.limit_at(0), config.sequence_length, list(config.stop), SLOTS, seed],
     }
     return content_hash(about, digits=24)

@@ -89,6 +89,7 @@ class AsynchronousSource(RlSource):
             device=str(self.device),
             threads=max(1, torch.get_num_threads() // (samplers + 1)),
             tasks=options.tasks,
+            stops=options.stop,
             dropped=self.dropped,
             tools=options.tools,
             seed=self.folder.seed,

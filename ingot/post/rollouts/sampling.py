@@ -24,7 +24,6 @@ import torch
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
@@ -172,7 +171,7 @@ class SampledSource(Source):
                 self.chat,
                 self.mix.kinds if kinds is None else kinds,
                 drawing=Drawing(self.sampling_temperature, seed=seed),
-                limits=Limits(self.limit, self.config.sequence_length, episode_seconds=self.config.episode_seconds),
+                limits=self.config.limits(self.limit),
                 tools=self.tools,
                 only=run,
                 between=between,

@@ -59,6 +59,7 @@ class SamplerConfig:
     length: int
     temperature: float
     episode_seconds: float
+    stops: tuple[str, ...] = ()  # texts that end a turn
     dropped: frozenset[str] = frozenset()  # names of tasks that do not come
 
 
@@ -104,7 +105,9 @@ class Sampler:
                 yield None
                 continue
             job = self.jobs.popleft()
-            limits = Limits(job.max_new_tokens, self.config.length, episode_seconds=self.config.episode_seconds)
+            own = self.config
+            seconds = own.episode_seconds
+            limits = Limits(job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds)
             self.began[job.number] = self.engine.version
             yield Order(job.number, self.stream[job.number], self.stream.sample_seed(job.number), limits)
 
