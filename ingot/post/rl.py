@@ -17,7 +17,7 @@ from ingot.post.rollouts.watch import Watch
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
 from ingot.train.device import choose_device
-from ingot.train.terms import CrossEntropy, LossTerm
+from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
 from ingot.workspace.stage import StageFolder
 
 
@@ -44,8 +44,13 @@ class Rl(PostStage[RlConfig]):
         return source
 
     def terms(self) -> list[LossTerm]:
-        kept = [] if self.config.ptx is None else [CrossEntropy("ptx", self.config.ptx.weight)]
-        return [*super().terms(), *kept]
+        terms = super().terms()
+        if (
+            self.config.ptx is not None
+        ):  # kept conversations are learnt at temperature 1, whatever answers are sampled at
+            plain = self.config.temperature == 1 and self.config.temperature_end in (None, 1)
+            terms.append((CrossEntropy if plain else UntemperedCrossEntropy)("ptx", self.config.ptx.weight))
+        return terms
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         told = {} if self.config.spurious is None else {"spurious": self.config.spurious}

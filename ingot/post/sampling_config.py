@@ -98,7 +98,10 @@ class AsynchronousConfig(Config):
 
 
 class PtxConfig(Config):
-    """Conversations that are kept in training: the loss is RL's + weight · −log p of what the assistant says in them."""
+    """Conversations that are kept in training: the loss is RL's + weight · −log p of what the assistant says in them.
+
+    They are learnt at temperature 1, whatever answers are sampled at.
+    """
 
     weight: float = Field(gt=0, description="coefficient of the loss")
     conversations: int = Field(gt=0, description="how many in one optimizer step")
@@ -222,12 +225,6 @@ class RlConfig(SamplingConfig):
                 f"spurious: {self.algorithm.algorithm} takes its rewards itself; derive it from PolicyOptimization "
                 "(ingot/post/rollouts/policy_optimization.py)"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _ptx_has_its_own_probabilities(self) -> RlConfig:
-        if self.ptx is not None and (self.temperature != 1.0 or self.temperature_end not in (None, 1.0)):
-            raise ValueError("ptx: the loss on kept conversations is at temperature 1; leave temperature at 1")
         return self
 
 
