@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ingot.checkpoints.heads import with_head
-from ingot.checkpoints.prompt import with_prompt
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.post.curriculum.tried import try_tasks
 from ingot.post.rewards.reward_model import find_judge
@@ -16,6 +16,8 @@ from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.watch import Watch
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
+from ingot.tokens.add_tokens import with_template
+from ingot.tokens.template_files import template_text
 from ingot.train.device import choose_device
 from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
 from ingot.workspace.stage import StageFolder
@@ -27,8 +29,10 @@ class Rl(PostStage[RlConfig]):
     watch: Watch | None = None
 
     def change(self, stored: StoredModel) -> StoredModel:
-        if self.config.template is not None:
-            stored = with_prompt(stored, self.config.template)
+        tokenizer = stored.tokenizer()
+        if self.config.template is not None and tokenizer is not None:
+            files = with_template(tokenizer, template_text(self.config.template)).to_files()
+            stored = replace(stored, files=files)
         for head in self.config.algorithm.heads:
             stored = with_head(stored, head, self.folder.seed)
         return stored

@@ -16,6 +16,7 @@ from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgori
 from ingot.post.curriculum.difficulty import DifficultyConfig
 from ingot.post.rollouts.canary import CanaryConfig
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
+from ingot.tokens.template_files import is_jinja
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
@@ -196,7 +197,7 @@ class RlConfig(SamplingConfig):
     def outside(self) -> dict[str, str]:
         """The files of its tasks, of kept conversations, and of its template."""
         kept = () if self.ptx is None else self.ptx.files
-        named = [*kept] if self.template is None or "{" in self.template else [*kept, self.template]  # Jinja is no file
+        named = [*kept] if self.template is None or is_jinja(self.template) else [*kept, self.template]
         files = {name: fingerprint(Path(name)) for name in named if Path(name).is_file()}
         return super().outside() | files | ({} if self.canary is None else self.canary.outside())
 

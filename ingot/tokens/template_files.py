@@ -10,7 +10,8 @@
 | smollm3 | SmolLM 3 |
 | hermes4 | Hermes 4; `assistant` renames the role of the model |
 
-Base models that have never seen a chat get a plain prompt (RL-Zero); it ends with the model's own end of a text:
+Base models that have never seen a chat get a plain prompt (RL-Zero), which ends with the model's own end of a text
+(add_tokens.py::with_template):
 
 | name | prompt |
 |---|---|
@@ -47,7 +48,9 @@ def prompt_names() -> list[str]:
 
 
 def template_text(name: str = "ingot", options: Mapping[str, Any] | None = None) -> str:
-    """The text of a template or prompt by its name or its file, with other values for its options."""
+    """The text of a template or prompt by its name or its file, or Jinja itself, with other values for its options."""
+    if is_jinja(name):
+        return with_options(name, _known(name, options or {}, "of the recipe"))
     path = Path(name)
     if name in template_names():
         path = FOLDER / f"{name}.jinja"
@@ -60,15 +63,25 @@ def template_text(name: str = "ingot", options: Mapping[str, Any] | None = None)
             fix=f"use one of {', '.join([*template_names(), *prompt_names()])}, or the path of a Jinja file",
         )
     text = path.read_text(encoding="utf-8")
+    return with_options(text, _known(text, options or {}, name))
+
+
+def is_jinja(text: str) -> bool:
+    """Whether this is a template itself, not the name of one."""
+    return "{{" in text or "{%" in text
+
+
+def _known(text: str, options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The options, all of which the template must have."""
     known = template_options(text)
-    for option in options or {}:
+    for option in options:
         if option not in known:
             raise RecipeError(
                 f"the chat template {name} has no option {option!r}",
                 place="template",
                 fix=suggestion(option, known, "its options"),
             )
-    return with_options(text, options or {})
+    return options
 
 
 def with_options(text: str, options: Mapping[str, Any]) -> str:

@@ -231,4 +231,4 @@ def test_an_alarm_of_steps_that_run_again_is_forgotten(make_folder: Callable[[st
         (folder.path / ALARM).write_text(json.dumps({"step": step, "why": "it rose"}))
         watch.restore({"next_step": 30})
         assert (folder.path / ALARM).exists() is stays
-    assert watch.told() == {"canary": "it rose"}
+    assert watch.told() == {"canary_alarm": 20, "canary": "it rose"}

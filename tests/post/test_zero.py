@@ -184,7 +184,7 @@ def test_a_template_of_ones_own(
 ) -> None:
     """As Jinja, or as a file of it; the model's own end of a text stands for the option `end`."""
     jinja = (
-        '{%- set end = end | default("<|none|>") %}\n'
+        '{%- set end = end | default("") %}\n'
         '{%- for message in messages %}{{ "Q: " ~ message.content if message.role == "user" else message.content ~ end }}'
         '{{ "\\nA:" if message.role == "user" else "" }}{%- endfor %}'
     )

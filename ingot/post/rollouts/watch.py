@@ -94,7 +94,8 @@ class Watch:
 
         def read() -> dict[str, Any]:
             path = self.folder.path / ALARM
-            return {"canary": read_json(path)["why"]} if path.exists() else {}
+            first = read_json(path) if path.exists() else None
+            return {} if first is None else {"canary_alarm": first["step"], "canary": first["why"]}
 
         return self.processes.once(read)
 
