@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,32 +23,9 @@ from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
 from ingot.post.sampling_config import RlConfig
 from ingot.workspace.errors import DataError, Interrupted
-from ingot.workspace.files import read_jsonl, write_jsonl
+from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS
-
-FILE_KIND = """
-from ingot.envs.files import FileEnvironment
-
-
-class Sums(FileEnvironment):
-    "Sums from a file."
-
-    def read(self, row, place):
-        return self.ask(row["question"], row["answer"], thinking=False)
-"""
-
-
-@pytest.fixture
-def tasks(tmp_path: Path) -> dict[str, Any]:
-    """Thirty questions of the small world as rows of a file, and the small world's own."""
-    (tmp_path / "sums.py").write_text(FILE_KIND, encoding="utf-8")
-    asked = TaskMix(SUMS).generate(5, 30, "train")
-    write_jsonl(tmp_path / "sums.jsonl", [{"question": task.question, "answer": task.answer} for task in asked])
-    name = f"{tmp_path}/sums.py:Sums"
-    return {"weights": {name: 1, "no_think": 1}, name: {"train": [str(tmp_path / "sums.jsonl")]}} | {
-        "no_think": {"operations": ("sum",), "largest": 5}
-    }
 
 
 def config_of(tasks: dict[str, Any], **options: Any) -> RlConfig:
