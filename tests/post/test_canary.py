@@ -137,6 +137,29 @@ def test_it_sings_where_the_score_falls_while_the_reward_rises() -> None:
     assert play(rises, falls, patience=5)[0] >= sang[0] + 3
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ends", "alarms"),
+    [(0.5, 0.5, 0.5, (0, 0)), (0.3, 0.7, 0.5, (0, 1)), (0.3, 0.7, 0.35, (9, 10))],
+    ids=["flat", "the score is flat", "the score falls"],
+)
+def test_how_often_it_sings(low: float, high: float, ends: float, alarms: tuple[int, int]) -> None:
+    """Ten runs of 60 measurements with 40 tasks, some harder than others, 8 answers each: falls of 0.15 are found."""
+    sang = 0
+    for seed in range(10):
+        rng, canary = random.Random(seed), Canary(CanaryConfig(every=1))
+        for step in range(60):
+            drawn = []
+            for begin, end in ((low, high), (0.5, ends)):
+                mean = begin + (end - begin) * step / 60
+                chances = [rng.betavariate(2, 2) - 0.5 + mean for _ in range(40)]
+                drawn.append([[float(rng.random() < chance) for _ in range(8)] for chance in chances])
+            canary.note(*drawn)
+            if canary.measure(step).get("canary_alarm"):
+                sang += 1
+                break
+    assert alarms[0] <= sang <= alarms[1], sang
+
+
 def test_its_state_is_json() -> None:
     groups = [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]]
     straight, stopped = Canary(CanaryConfig(every=2, window=3)), Canary(CanaryConfig(every=2, window=3))
