@@ -142,8 +142,8 @@ class Canary:
         """All of it as plain JSON."""
         return {
             "measurements": [astuple(each) for each in self.measurements],
-            "rewards": self.rewards,
-            "scores": self.scores,
+            "rewards": list(self.rewards),
+            "scores": list(self.scores),
             "streak": self.streak,
             "next_step": self.next_step,
         }

@@ -67,7 +67,8 @@ class RlSource(SampledSource):
     ) -> None:
         super().__init__(model, config, folder, processes, whole, judge=judge)
         self.dropped = tried.dropped
-        self.mix = TaskMix(config.tasks, self.dropped)
+        if self.dropped:
+            self.mix = TaskMix(config.tasks, self.dropped)
         self.options = config
         self.rl: RlAlgorithm = config.algorithm
         self.spurious = config.spurious is not None
@@ -75,6 +76,7 @@ class RlSource(SampledSource):
         self.held: HeldBatch | None = None
         self.next_step = 0
         self.solved: set[str] = set()
+        self.before: dict[str, Any] | None = None  # what was known when the batch that is being collected was begun
         self.reference_step = 0  # of the policy that is the reference
         self.difficulty = None
         if config.difficulty is not None:
@@ -106,6 +108,7 @@ class RlSource(SampledSource):
         if self.options.temperature_end is not None:
             self.temperature = self.sampling_temperature  # the trainer's, for this step
         if self.held is None or self.held.number != number:
+            self.before = self._known()
             self._replace_reference(step)
             made = self.collect(step)
             groups = [
@@ -113,6 +116,7 @@ class RlSource(SampledSource):
                 for start in range(0, len(made.sequences), self.group)
             ]
             self.held = HeldBatch(number, step, groups, made.metrics, count_ages(made.episodes, step))
+            self.before = None
         self.next_step = step + 1
         epoch, part = divmod(update, self.options.mini_batches)
         order = list(range(len(self.held.groups)))
@@ -210,12 +214,21 @@ class RlSource(SampledSource):
             self.reference_step = step
 
     def state(self) -> dict[str, Any]:
-        """Names of what is saved beside the checkpoint, and the tasks that are solved."""
+        """Names of what is saved beside the checkpoint, and what is known of tasks.
+
+        A stop while a batch is collected leaves the batch to be collected anew, so nothing of it may be known.
+        """
         used = self.held if self.held is not None and self.next_step % self.options.updates_per_batch else None
         self.saved.write(used, self.frozen if self.reference_step else None, self.reference_step)
         return {
             "batch": None if used is None else used.number,
             "reference_step": self.reference_step,
+            **(self._known() if self.before is None else self.before),
+        }
+
+    def _known(self) -> dict[str, Any]:
+        """What was learnt of tasks so far, as plain JSON."""
+        return {
             "solved": sorted(self.solved),
             "difficulty": {} if self.difficulty is None else self.difficulty.state(),
             "canary": {} if self.watch is None else self.watch.canary.state(),
@@ -223,6 +236,7 @@ class RlSource(SampledSource):
 
     def restore(self, state: dict[str, Any]) -> None:
         self.saved.forget()
+        self.before = None
         number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
         self.solved = set(state.get("solved", ()))
         if self.difficulty is not None:

@@ -19,7 +19,7 @@ from ingot.post.curriculum.difficulty import Difficulty, DifficultyConfig
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.errors import CheckFailed
+from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.stage import StageFolder
 from tests.post.making import episode, tiny_model
 from tests.post.test_asynchronous import PlayedSource, make_config
@@ -193,6 +193,38 @@ def test_a_solved_level_becomes_rare(tokenizer: Tokenizer, make_folder: Callable
     assert sum(steered[1:]) / 8 == pytest.approx(expected, abs=0.03) and share > 0.2
     rested = shares(tokenizer, make_folder("rested"), difficulty={"set_aside": {"steps": 5}})
     assert rested[1:5] == [0.0] * 4 and rested[5] > 0.1, "it rests for five steps, and comes again"
+
+
+def test_a_batch_that_was_not_collected_is_not_known(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop after sampling, while the batch is stamped: the checkpoint knows nothing of it, since it will be sampled again."""
+    config = RlConfig.model_validate(
+        {"steps": 9, "sequence_length": 64, "prompts_per_step": 6, "group": 4, "tasks": SUMS, "algorithm": Grpo()}
+        | {"device": "cpu", "precision": "float32", "exclude_solved": 1.0, "canary": {"every": 2}}
+        | {"difficulty": {"curriculum": "learnable"}}
+    )
+    source = Digits(tiny_model(tokenizer), config, make_folder("rl"))
+    source.update(0)
+    first = json.dumps(source.state())
+    stamp = source.streams
+
+    def stop(episodes: Any) -> Any:
+        raise Interrupted
+
+    monkeypatch.setattr(source, "streams", stop)
+    with pytest.raises(Interrupted):
+        source.update(1)
+    assert json.dumps(source.state()) == first
+    monkeypatch.setattr(source, "streams", stamp)
+    straight = Digits(tiny_model(tokenizer), config, make_folder("straight"))
+    again = Digits(tiny_model(tokenizer), config, make_folder("again"))
+    again.restore(json.loads(first))
+    straight.update(0)
+    for step in (1, 2):
+        straight.update(step)
+        again.update(step)
+    assert json.dumps(straight.state()) == json.dumps(again.state()) != first
 
 
 def test_an_asynchronous_stage_passes_over_tasks(

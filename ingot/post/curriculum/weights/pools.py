@@ -1,4 +1,4 @@
-"""Pools by difficulty, as INTELLECT-3 has them: easy, normal and hard tasks by their pass rate, each pool with a weight.
+"""Pools by difficulty, as INTELLECT-3 has them (arXiv 2512.16144): easy, normal and hard by pass rate, each with a weight.
 
 weight = hard_weight if p <= hard,    easy_weight if p >= easy,    else 1
 """
