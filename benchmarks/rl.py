@@ -49,10 +49,10 @@ ACCUMULATION = 8  # passes into which TRL divides a step: the logits of all answ
 class StaticSource(RlSource):
     """Waves of as many answers as there are slots."""
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+    def sample(self, tasks: Sequence[Task], *given: Any, **options: Any) -> list[Episode]:
         wave = self.config.slots or len(tasks)
         waves = [tasks[start : start + wave] for start in range(0, len(tasks), wave)]
-        return [each for one in waves for each in super(StaticSource, self).sample(one, step, attempt)]
+        return [each for one in waves for each in super(StaticSource, self).sample(one, *given, **options)]
 
 
 def run_ours(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:

@@ -93,7 +93,7 @@ def test_command(
 
     The exit code is 1 if there is a reason not to train on it.
     """
-    from ingot.envs.pass_rates import write_pass_rates
+    from ingot.envs.pass_rates import earned, write_pass_rates
     from ingot.envs.rollout import Drawing
     from ingot.envs.trial import try_environment
 
@@ -111,7 +111,7 @@ def test_command(
 
     def keep(name: str, episodes: Sequence[Episode]) -> None:
         if pass_rates is not None and name == policy:
-            write_pass_rates(pass_rates, episodes)
+            write_pass_rates(pass_rates, [(each.task, earned(each)) for each in episodes])
 
     trial = try_environment(
         environment,

@@ -26,7 +26,7 @@ model_app = App(
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LENGTH = 4096
 FILES = (".yaml", ".yml", ".gguf")  # a name that ends so is no preset
-TEMPLATE_HELP = "ingot, chatml, llama3, qwen3, harmony, smollm3, hermes4, or a Jinja file."
+TEMPLATE_HELP = "ingot, chatml, llama3, qwen3, harmony, smollm3, hermes4, plain, r1_zero, or a Jinja file."
 TemplateOption = Annotated[str | None, typer.Option("--template", metavar="TEMPLATE", help=TEMPLATE_HELP)]
 SetOption = Annotated[
     list[str] | None,

@@ -11,25 +11,34 @@ from pathlib import Path
 
 from ingot.envs.episode import Episode
 from ingot.envs.rows import need, read_rows
+from ingot.envs.task import Task
 from ingot.workspace.files import write_text
 
+Earned = tuple[bool, float]
+"""Of one sample: whether it solves its task, and its reward."""
 
-def write_pass_rates(path: Path, episodes: Sequence[Episode]) -> int:
-    """Write a row for each task; episodes whose environment failed are no samples. Returns how many rows."""
-    tasks: dict[str, list[Episode]] = {}
-    for each in episodes:
-        if not each.failed:
-            tasks.setdefault(each.task.id, []).append(each)
+
+def earned(episode: Episode) -> Earned | None:
+    """What an episode counts for; None if its environment failed."""
+    return None if episode.failed else (episode.score.correct, episode.score.reward)
+
+
+def write_pass_rates(path: Path, samples: Sequence[tuple[Task, Earned | None]]) -> int:
+    """Write a row for each task that has samples. Returns how many rows."""
+    tasks: dict[str, tuple[Task, list[Earned]]] = {}
+    for task, each in samples:
+        if each is not None:
+            tasks.setdefault(task.id, (task, []))[1].append(each)
     rows = [
         {
-            "id": name,
-            "kind": samples[0].task.kind,
-            "question": samples[0].task.question,
-            "samples": len(samples),
-            "pass_rate": sum(each.score.correct for each in samples) / len(samples),
-            "reward": sum(each.score.reward for each in samples) / len(samples),
+            "id": task.id,
+            "kind": task.kind,
+            "question": task.question,
+            "samples": len(known),
+            "pass_rate": sum(correct for correct, _ in known) / len(known),
+            "reward": sum(reward for _, reward in known) / len(known),
         }
-        for name, samples in tasks.items()
+        for task, known in tasks.values()
     ]
     write_text(path, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     return len(rows)

@@ -33,6 +33,7 @@ class Limits:
     tool_characters: int = 2000  # of a tool's answer that reach the model
     hook_seconds: float = 60.0  # for each call of `setup`, `reply`, `done`, `teardown` and of the rewards of a turn
     judge_seconds: float = 120.0  # for all rewards at the end together
+    stops: tuple[str, ...] = ()  # texts that end a turn, beside the tokens that do
     episode_seconds: float = 3600.0  # for the whole episode from its setup on, before it is judged
 
 
@@ -147,7 +148,7 @@ class Game:
         segment, tokens = self.episode.segments[-1], list(written.tokens)
         opened = self.chat.opens_trace(segment.nodes[-1].tokens)
         logprobs, versions = list(written.logprobs), list(written.versions)
-        message = self.chat.parse(tokens, in_thinking=opened)
+        message = self.chat.parse(tokens, in_thinking=opened, stops=self.limits.stops)
         ended = written.finish or ""
         segment.nodes.append(Node("assistant", tokens, True, logprobs, versions, ended, messages=(message,)))
         self.episode.messages.append(message)
@@ -199,6 +200,8 @@ class Game:
         segment = episode.segments[-1]
         spoke = next((each for each in reversed(episode.messages) if each.role == "assistant"), None)
         tokens = self.chat.continuation(said, thinking=episode.task.thinking, after=spoke)
+        if self.limits.stops and not set(segment.nodes[-1].tokens[-1:]) & set(self.chat.stop_tokens):
+            tokens = [self.chat.turn_end, *tokens]  # a text has ended the turn: the token that it lacks is given
         if segment.length + len(tokens) >= self.limits.max_tokens:
             return False
         episode.messages.extend(said)

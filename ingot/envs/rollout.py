@@ -252,6 +252,7 @@ class Player:
             top_p=self.drawing.top_p,
             top_k=self.drawing.top_k,
             stop_tokens=self.chat.stop_tokens,
+            stop_strings=run.game.limits.stops,
             seed=request_seed(seed, episode.task.id, run.entry.sample, episode.turns),
         )
         follows = len(episode.segments) == segments  # a new context has no history

@@ -52,6 +52,11 @@ class Task:
         """The text of the last user message."""
         return self.messages[-1].content
 
+    @property
+    def level(self) -> str:
+        """Tasks that are about equally hard: its kind, and the level if its environment says one (`data={"level": 3}`)."""
+        return f"{self.kind}/{self.data['level']}" if "level" in self.data else self.kind
+
 
 def fact_split(fact: str) -> Split:
     """The split a fact belongs to: a function of its text only."""

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.post.curriculum.tried import try_tasks
 from ingot.post.rewards.reward_model import find_judge
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.rl_source import RlSource
+from ingot.post.rollouts.watch import Watch
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
+from ingot.tokens.add_tokens import with_template
+from ingot.tokens.template_files import template_text
 from ingot.train.device import choose_device, choose_sampling_precision
-from ingot.train.terms import CrossEntropy, LossTerm
+from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
 from ingot.workspace.stage import StageFolder
 
 
 class Rl(PostStage[RlConfig]):
     """Samples of the policy, batch by batch."""
 
+    watch: Watch | None = None
+
     def change(self, stored: StoredModel) -> StoredModel:
+        tokenizer = stored.tokenizer()
+        if self.config.template is not None and tokenizer is not None:
+            files = with_template(tokenizer, template_text(self.config.template)).to_files()
+            stored = replace(stored, files=files)
         for head in self.config.algorithm.heads:
             stored = with_head(stored, head, self.folder.seed)
         return stored
@@ -32,16 +43,24 @@ class Rl(PostStage[RlConfig]):
         whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
         judge = find_judge(self.inputs, self.model, device, self.config.reward_model_weight)
         kind = RlSource if self.config.asynchronous is None else AsynchronousSource
-        source = kind(self.model, self.config, self.folder, self.processes, whole, judge)
+        tried = try_tasks(whole, self.config, self.folder, self.processes)
+        source = kind(self.model, self.config, self.folder, self.processes, whole, judge, tried)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
+        self.watch = source.watch
         return source
 
     def terms(self) -> list[LossTerm]:
-        kept = [] if self.config.ptx is None else [CrossEntropy("ptx", self.config.ptx.weight)]
-        return [*super().terms(), *kept]
+        terms = super().terms()
+        if (
+            self.config.ptx is not None
+        ):  # kept conversations are learnt at temperature 1, whatever answers are sampled at
+            plain = self.config.temperature == 1 and self.config.temperature_end in (None, 1)
+            terms.append((CrossEntropy if plain else UntemperedCrossEntropy)("ptx", self.config.ptx.weight))
+        return terms
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         told = {} if self.config.spurious is None else {"spurious": self.config.spurious}
+        told |= {} if self.watch is None else self.watch.told()
         return told | dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))
 
 

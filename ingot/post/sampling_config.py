@@ -10,9 +10,13 @@ from pydantic import Field, model_validator
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.play import Limits
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.post.curriculum.difficulty import DifficultyConfig
+from ingot.post.rollouts.canary import CanaryConfig
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
+from ingot.tokens.template_files import is_jinja
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
@@ -47,6 +51,15 @@ class SamplingConfig(TrainingConfig):
     episode_seconds: float = Field(
         3600.0, gt=0, description="deadline of an episode, its tools included; it then ends and counts as it stands"
     )
+
+    stop: tuple[str, ...] = Field(
+        (),
+        description="texts that end a turn, beside the template's token, which a base model seldom writes; no part of the answer",
+    )
+
+    def limits(self, max_new_tokens: int) -> Limits:
+        """The limits of an episode with turns of so many tokens."""
+        return Limits(max_new_tokens, self.sequence_length, stops=self.stop, episode_seconds=self.episode_seconds)
 
     @property
     def updates_per_batch(self) -> int:
@@ -117,7 +130,10 @@ class AsynchronousConfig(Config):
 
 
 class PtxConfig(Config):
-    """Conversations that are kept in training: the loss is RL's + weight · −log p of what the assistant says in them."""
+    """Conversations that are kept in training: the loss is RL's + weight · −log p of what the assistant says in them.
+
+    They are learnt at temperature 1, whatever answers are sampled at.
+    """
 
     weight: float = Field(gt=0, description="coefficient of the loss")
     conversations: int = Field(gt=0, description="how many in one optimizer step")
@@ -144,6 +160,11 @@ class RlConfig(SamplingConfig):
         description="negative control: coin flips with the batch's mean stand in for the rewards, so that a score which still "
         "rises does not come from them; null: the rewards of the tasks",
     )
+    template: str | None = Field(
+        None,
+        description="the prompt of a model without a chat template, or another one: plain, r1_zero, a chat template's name, a "
+        "Jinja file, or Jinja itself; the result keeps it. null: the model's own",
+    )
     mini_batches: int = Field(
         1,
         gt=0,
@@ -165,6 +186,13 @@ class RlConfig(SamplingConfig):
         None,
         description="sample and train at the same time; null: by turns, which repeats to the bit. With it `importance` of the "
         "algorithm is on unless it is given: truncated importance sampling",
+    )
+    difficulty: DifficultyConfig | None = Field(
+        None,
+        description="filters and a curriculum by how often tasks are solved; null: all tasks, as tasks.weights say",
+    )
+    canary: CanaryConfig | None = Field(
+        CanaryConfig(), description="a second score of the policy, and an alarm if it falls while the reward rises"
     )
     longer_from: dict[int, int] = Field({}, description="max_new_tokens from a step on: {8200: 65536} (R1)")
     ptx: PtxConfig | None = Field(
@@ -198,9 +226,11 @@ class RlConfig(SamplingConfig):
         return self.longer_from[max(begun)] if begun else self.max_new_tokens
 
     def outside(self) -> dict[str, str]:
-        """The files of its tasks, and those of kept conversations."""
+        """The files of its tasks, of kept conversations, and of its template."""
         kept = () if self.ptx is None else self.ptx.files
-        return super().outside() | {name: fingerprint(Path(name)) for name in kept if Path(name).is_file()}
+        named = [*kept] if self.template is None or is_jinja(self.template) else [*kept, self.template]
+        files = {name: fingerprint(Path(name)) for name in named if Path(name).is_file()}
+        return super().outside() | files | ({} if self.canary is None else self.canary.outside())
 
     @model_validator(mode="after")
     def _can_be_asynchronous(self) -> RlConfig:
@@ -227,12 +257,6 @@ class RlConfig(SamplingConfig):
                 f"spurious: {self.algorithm.algorithm} takes its rewards itself; derive it from PolicyOptimization "
                 "(ingot/post/rollouts/policy_optimization.py)"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _ptx_has_its_own_probabilities(self) -> RlConfig:
-        if self.ptx is not None and (self.temperature != 1.0 or self.temperature_end not in (None, 1.0)):
-            raise ValueError("ptx: the loss on kept conversations is at temperature 1; leave temperature at 1")
         return self
 
 

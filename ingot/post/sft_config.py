@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TaskMixConfig
 from ingot.post.algorithm import SFT, SftAlgorithm
 from ingot.post.conversations.conversation_filter import FILTERS, ConversationFilter
+from ingot.tokens.template_files import is_jinja
 from ingot.train.config import LanguageConfig
 from ingot.workspace.config import Config
 from ingot.workspace.files import fingerprint
@@ -49,7 +50,8 @@ class SftConfig(LanguageConfig):
     """Supervised fine-tuning on conversations, loss on assistant tokens unless `learn` says otherwise."""
 
     template: str | None = Field(
-        None, description="chat template: a name (`ingot model template --help`) or a Jinja file; null: the model's own"
+        None,
+        description="chat template: a name (`ingot model template --help`), a Jinja file, or Jinja; null: the model's own",
     )
     template_options: Mapping[str, Any] = Field({}, description="its options, such as {assistant: me}")
     tasks: TaskMixConfig | None = Field(TaskMixConfig(), description="generated, verified conversations; null for none")
@@ -112,7 +114,7 @@ class SftConfig(LanguageConfig):
     def outside(self) -> dict[str, str]:
         """The files, and what filters read; a file that is not there is an error when the stage reads it, by its name."""
         read = {} if self.tasks is None else self.tasks.outside()
-        if self.template is not None and Path(self.template).is_file():
+        if self.template is not None and not is_jinja(self.template) and Path(self.template).is_file():
             read |= {self.template: fingerprint(Path(self.template))}
         for each in self.filters:
             read |= each.outside()

@@ -17,7 +17,7 @@ from typing import Any
 
 from ingot.data.synthesize.flow import write
 from ingot.envs.endpoint import EndpointPolicy
-from ingot.envs.pass_rates import write_pass_rates
+from ingot.envs.pass_rates import earned, write_pass_rates
 from ingot.envs.rollout import Drawing
 from ingot.inference.engine import Engine
 from ingot.inference.synthesize import CheckpointWriter, no_writer
@@ -73,7 +73,7 @@ def _conversations(
         episodes = attempt(each, writer, drawing, config.max_tokens, folder)
     kept = select(each, episodes, writer)
     name = each.environment.kind
-    write_pass_rates(folder.path / f"pass_rates-{name}.jsonl", episodes)
+    write_pass_rates(folder.path / f"pass_rates-{name}.jsonl", [(each.task, earned(each)) for each in episodes])
     write_text(folder.path / f"rejected_attempts-{name}.jsonl", _lines(kept.rejected))
     folder.progress.say(f"{name}: {len(kept.rows)} of {kept.attempts} attempts are kept")
     return kept

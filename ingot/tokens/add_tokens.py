@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ingot.tokens.chat import ChatFormat
+from ingot.tokens.template_files import template_options, with_options
 from ingot.tokens.tokenizer import (
     GENERATION_CONFIG,
     TEMPLATE_FILE,
@@ -63,7 +64,12 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
 
 
 def with_template(tokenizer: Tokenizer, template: str) -> Tokenizer:
-    """The tokenizer with this chat template; generation stops at the tokens that end its turns."""
+    """The tokenizer with this chat template; generation stops at the tokens that end its turns.
+
+    A template whose option `end` is empty ends its turns with the tokenizer's own end of a text.
+    """
+    if template_options(template).get("end") == "":
+        template = with_options(template, {"end": tokenizer.piece(tokenizer.end_of_text)})
     files = tokenizer.to_files() | {TEMPLATE_FILE: template.encode()}
     config = _json(files, TOKENIZER_CONFIG)
     if config.pop("chat_template", None) is not None:

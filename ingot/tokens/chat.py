@@ -35,10 +35,12 @@ from ingot.tokens.message import ToolCall as ToolCall
 from ingot.tokens.rendering import Format, Rendering
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.template import ChatTemplate, can_be_structure
+from ingot.tokens.template_files import template_options
 from ingot.tokens.tokenizer import TEMPLATE_FILE, Tokenizer
 from ingot.tokens.turn import TurnReader
 from ingot.workspace.errors import ArtifactError, DataError
 
+ANSWER = re.compile(r"\s*<answer>(.*)</answer>\s*", re.DOTALL)
 PROBE_CALL = ToolCall("probe", {"probe": PROBE})
 
 
@@ -54,6 +56,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.syntax = Syntax.of(tokenizer.chat_template, tokenizer.special)  # how the template writes traces and calls
         self._names = sorted(filter(can_be_structure, tokenizer.special), key=len, reverse=True)
+        self._answer_tags = bool(template_options(tokenizer.chat_template).get("answer_tags"))
         self._format = Format(ChatTemplate(tokenizer.chat_template), self.syntax, self._names, tokenizer.names)
         self._structure = re.compile("|".join(map(re.escape, self._names)) or "(?!)")
         self._check_encoding()
@@ -162,8 +165,10 @@ class ChatFormat:
         start, end = (tail.rfind(tag) for tag in self.syntax.think)
         return start > end
 
-    def parse(self, tokens: Sequence[int], in_thinking: bool = False) -> Message:
+    def parse(self, tokens: Sequence[int], in_thinking: bool = False, stops: Sequence[str] = ()) -> Message:
         """The assistant turn that the sampled `tokens` spell; what is malformed is reported in `problems`.
+
+        One of `stops` ends a turn as its token does: the answer is what stands before it.
 
         The tokens are those after the generation prompt, the end of the turn included. Marks that are special tokens are
         read from their ids only, so that text that merely looks like a tag is content.
@@ -171,16 +176,20 @@ class ChatFormat:
         name = self.tokenizer.piece(self.turn_end)
         message = Message("assistant")
         end = next((index for index, token in enumerate(tokens) if token in self.turn_ends), None)
-        if end is None:
+        stopped = end is None and any(stop in self.tokenizer.decode(tokens) for stop in stops)
+        if end is None and not stopped:
             message.problems.append(f"no {name}: the turn is cut off")
-        elif end + 1 < len(tokens):
+        elif end is not None and end + 1 < len(tokens):
             message.problems.append(f"{len(tokens) - end - 1} tokens after {self.tokenizer.piece(tokens[end])}")
         reader = TurnReader(self.tokenizer, self.syntax, in_thinking=in_thinking)
         # In harmony the end of the turn also ends its last message, so the reader sees it.
         written = tokens if end is None else tokens[: end + self.syntax.channels]
         parts = list(reader.read(written))
         message.problems += reader.problems
-        return put_together(parts, message, self.layout, self.syntax)
+        message = put_together(parts, message, self.layout, self.syntax)
+        if stopped:
+            message.content = message.content[: min(_start(message.content, stop) for stop in stops)]
+        return _without_tags(message) if self._answer_tags else message
 
     @cached_property
     def layout(self) -> Layout:
@@ -285,3 +294,19 @@ class ChatFormat:
                 "blank before the first word only)",
                 fix="such a model can be loaded and trained on plain text, but Ingot cannot use its chat template",
             )
+
+
+def _start(text: str, stop: str) -> int:
+    """Where a stop string begins; the end of a text without it."""
+    found = text.find(stop)
+    return len(text) if found < 0 else found
+
+
+def _without_tags(message: Message) -> Message:
+    """The turn of a template whose answers stand in tags (`answer_tags`): what is inside them is the content, blanks left out."""
+    found = ANSWER.fullmatch(message.content)
+    if found is None and not message.tool_calls:
+        message.problems.append("the answer is not between <answer> and </answer>")
+    message.content = message.content if found is None else found[1].strip()
+    message.thinking = message.thinking if message.thinking is None else message.thinking.strip()
+    return message

@@ -10,6 +10,14 @@
 | smollm3 | SmolLM 3 |
 | hermes4 | Hermes 4; `assistant` renames the role of the model |
 
+Base models that have never seen a chat get a plain prompt (RL-Zero), which ends with the model's own end of a text
+(add_tokens.py::with_template):
+
+| name | prompt |
+|---|---|
+| plain | the question and a line break |
+| r1_zero | DeepSeek-R1-Zero's: a paragraph, `User: …`, `Assistant:`; an answer is `<think> … </think> <answer> … </answer>` |
+
 An option is a line at the head of the file, `{%- set NAME = NAME | default(VALUE) %}`: whoever calls `apply_chat_template`
 may give it, and `template_text` writes another value into the file, so that the model's folder keeps it wherever it goes.
 """
@@ -25,7 +33,7 @@ from typing import Any
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.nearest import suggestion
 
-FOLDER = Path(__file__).parent / "templates"
+FOLDER, PROMPTS = (Path(__file__).parent / name for name in ("templates", "prompts"))
 OPTION = re.compile(r"^(\{%-? set (\w+) = \2 \| default\()(.*)(\) -?%\})$", re.MULTILINE)
 
 
@@ -34,27 +42,51 @@ def template_names() -> list[str]:
     return sorted((path.stem for path in FOLDER.glob("*.jinja")), key=lambda name: (name != "ingot", name))
 
 
+def prompt_names() -> list[str]:
+    """The names of the plain prompts."""
+    return sorted(path.stem for path in PROMPTS.glob("*.jinja"))
+
+
 def template_text(name: str = "ingot", options: Mapping[str, Any] | None = None) -> str:
-    """The text of a template by its name or its file, with other values for its options."""
+    """The text of a template or prompt by its name or its file, or Jinja itself, with other values for its options."""
+    if is_jinja(name):
+        return with_options(name, _known(name, options or {}, "of the recipe"))
     path = Path(name)
     if name in template_names():
         path = FOLDER / f"{name}.jinja"
+    elif name in prompt_names():
+        path = PROMPTS / f"{name}.jinja"
     elif not path.is_file():
         raise RecipeError(
             f"no chat template {name!r}",
             place="template",
-            fix=f"use one of {', '.join(template_names())}, or the path of a Jinja file",
+            fix=f"use one of {', '.join([*template_names(), *prompt_names()])}, or the path of a Jinja file",
         )
     text = path.read_text(encoding="utf-8")
+    return with_options(text, _known(text, options or {}, name))
+
+
+def is_jinja(text: str) -> bool:
+    """Whether this is a template itself, not the name of one."""
+    return "{{" in text or "{%" in text
+
+
+def _known(text: str, options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The options, all of which the template must have."""
     known = template_options(text)
-    for option in options or {}:
+    for option in options:
         if option not in known:
             raise RecipeError(
                 f"the chat template {name} has no option {option!r}",
                 place="template",
                 fix=suggestion(option, known, "its options"),
             )
-    return OPTION.sub(lambda found: _with_value(found, options or {}), text)
+    return options
+
+
+def with_options(text: str, options: Mapping[str, Any]) -> str:
+    """A template with other values for its options."""
+    return OPTION.sub(lambda found: _with_value(found, options), text)
 
 
 def template_options(text: str) -> dict[str, Any]:

@@ -157,6 +157,25 @@ class CrossEntropy(LossTerm):
 
 
 @dataclass(frozen=True)
+class UntemperedCrossEntropy(LossTerm):
+    """Cross-entropy at temperature 1, whatever temperature the other terms' log-probabilities have. Stream `weight`."""
+
+    name: str = "cross_entropy"
+    coefficient: float = 1.0
+    needs: tuple[str, ...] = ("weight",)
+
+    def denominator(self, streams: Mapping[str, Tensor]) -> Tensor:
+        return streams["weight"].sum()
+
+    def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
+        return (scored.streams["weight"] * scored.measured["untempered_loss"]).sum(), {}
+
+    def measure(self, tokens: Distributions) -> dict[str, Tensor]:
+        logits = tokens.logits * tokens.temperature
+        return {"untempered_loss": torch.nn.functional.cross_entropy(logits, tokens.targets, reduction="none")}
+
+
+@dataclass(frozen=True)
 class ZLoss(LossTerm):
     """Σ w_t (log Z_t)² / Σ w_t with Z = Σ e^logit: keeps the logits from drifting (PaLM, arXiv 2204.02311). Stream `weight`."""
 

@@ -54,6 +54,10 @@ COMMON: dict[str, Any] = {
 SAMPLING: dict[str, Any] = {"prompts_per_step": 5, "group": 3, "max_new_tokens": 12, "record_every": 1}
 GRPO = {"algorithm": "grpo", "reference_weight": 0.05, "format_reward": 0.2}
 CRITIC = {"algorithm": "ppo", "ratio": "mean", "aggregation": "sequence", "format_reward": 0.2}
+CHOSEN: dict[str, Any] = {
+    "difficulty": {"tried": {"samples": 3, "drawn": 5, "high": 1.0}, "curriculum": "prioritized"},
+    "canary": {"every": 1, "window": 3, "held_out": {"count": 5}, "verifier": "no_think"},
+}
 ANSWERS: dict[str, Any] = {
     "prompts": 30,
     "samples": 5,
@@ -69,7 +73,7 @@ STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
     "rl": (KINDS["rl"], SAMPLING | {"algorithm": GRPO, "temperature": 2.0}),
     "updates": (
         KINDS["rl"],
-        SAMPLING | {"algorithm": CRITIC, "temperature": 2.0, "mini_batches": 2, "prompts_per_step": 3},
+        SAMPLING | {"algorithm": CRITIC, "temperature": 2.0, "mini_batches": 2, "prompts_per_step": 3} | CHOSEN,
     ),
     "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
     "gkd": (KINDS["distill"], SAMPLING | {"group": 2, "algorithm": {"algorithm": "gkd", "beta": 0.5}}),

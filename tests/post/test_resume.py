@@ -32,6 +32,7 @@ COMMON: dict[str, Any] = {
 }
 SAMPLING: dict[str, Any] = {"prompts_per_step": 8, "group": 4, "max_new_tokens": 4, "record_every": 2}
 ANSWERS: dict[str, Any] = {"prompts": 60, "samples": 4, "max_new_tokens": 4, "batch_pairs": 8}
+NO_THINK = {"no_think": {"operations": ("sum",), "largest": 5}}
 STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
     "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 8}),
     "prefer": (KINDS["prefer"], ANSWERS),
@@ -44,9 +45,19 @@ STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
         | {"algorithm": Ppo(reference_weight=0.05, reference_every=2), "mini_batches": 2, "epochs": 2, "steps": 7}
         | {"dynamic_sampling": {"rounds": 2, "ask": "missing"}, "exclude_solved": 0.9, "temperature_end": 0.7},
     ),
+    "rl, curriculum": (
+        KINDS["rl"],
+        SAMPLING
+        | {"difficulty": {"tried": {"samples": 2, "drawn": 8, "high": 0.9}, "curriculum": "learnable", "set_aside": {}}}
+        | {"canary": {"every": 1, "window": 3, "held_out": {"count": 4}}}
+        | {"tasks": {"weights": {"arithmetic": 1, "no_think": 1}, "arithmetic": {"digits_min": 1}} | NO_THINK},
+    ),
     "distill": (KINDS["distill"], SAMPLING | {"group": 2}),
 }
-RECORDS = {"trajectories.jsonl": ("rl", "rl, several updates", "distill"), "pairs.jsonl": ("prefer", "prefer, online")}
+RECORDS = {
+    "trajectories.jsonl": ("rl", "rl, several updates", "rl, curriculum", "distill"),
+    "pairs.jsonl": ("prefer", "prefer, online"),
+}
 
 
 class StopAfter(Progress):

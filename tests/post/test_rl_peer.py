@@ -63,7 +63,7 @@ class Prepared(SampledSource):
         self.made = made
         self.frozen = reference if self.frozen is not None else None
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
         return self.made
 
 

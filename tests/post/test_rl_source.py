@@ -21,6 +21,7 @@ from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.rl_state import HeldBatch, read_batch, write_batch
 from ingot.post.sampling_config import RlConfig
+from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.workspace.stage import StageFolder
@@ -131,7 +132,7 @@ class Scripted(RlSource):
 
     script: Sequence[str] = ()
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
         made = []
         for place, task in enumerate(tasks):
             kind = self.script[(attempt * len(self.script) // 2 + place // self.group) % len(self.script)]
@@ -236,8 +237,44 @@ def test_kept_conversations_are_learnt_beside(
     losses = [row["ptx"] for row in folder.metrics.read()]
     assert losses[-1] < 0.5 * losses[0]
     assert folder.metrics.read()[0]["loss"] == pytest.approx(0.5 * losses[0], abs=1e-6)
-    with pytest.raises(ValueError, match="leave temperature at 1"):
-        make_config(temperature=0.7, ptx={"weight": 0.5, "conversations": 2, "files": [str(path)]})
+
+
+@pytest.mark.parametrize("asked", [{"temperature": 0.7}, {"temperature": 1.4, "temperature_end": 0.6}], ids=str)
+def test_kept_conversations_have_temperature_one(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path, asked: dict[str, float]
+) -> None:
+    """Rewards are equal, so the loss is λ · −mean log p at temperature 1: its value and its gradient are plain torch's."""
+    messages = [Message("user", "2 + 2?"), Message("assistant", "4 and no more")]
+    path = tmp_path / "kept.jsonl"
+    row = {"messages": [each.to_dict() for each in messages], "thinking": False}
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    model = tiny_model(tokenizer)
+    tokens, mask = map(torch.tensor, ChatFormat(tokenizer).conversation(messages, thinking=False))
+    hidden = model.hidden(tokens[None], torch.arange(len(tokens))[None], None)
+    logprobs = model.head(hidden)[0, :-1].double().log_softmax(dim=-1)
+    wanted = -(logprobs.gather(1, tokens[1:, None])[:, 0] * mask[1:]).sum() / mask.sum()
+    (0.3 * wanted).backward()
+    expected = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+    kept = {"ptx": {"weight": 0.3, "conversations": 1, "files": [str(path)]}, "optimizer": {"lr": 1e-12, "clip": 1e9}}
+    config = make_config(algorithm=Grpo(), steps=4, **kept, **asked)
+    folder = make_folder("rl")
+    stage = rl.Rl(config, {"checkpoint": checkpoint_of(model, tmp_path / "base")}, folder)
+    source = stage.source()
+    options: dict[str, Any] = {"after_step": stage.after_step, "temperature": stage.temperature}
+    trainer = Trainer(stage.model, stage.terms(), source, config, folder, **options)
+    compared = []
+
+    def compare(optimizer: object, arguments: object, keywords: object) -> None:
+        for name, parameter in stage.model.named_parameters():
+            assert parameter.grad is not None
+            assert torch.allclose(parameter.grad, expected[name], atol=1e-5 * float(expected[name].abs().max())), name
+        compared.append(trainer.objective.temperature)
+
+    trainer.optimizer.register_step_pre_hook(compare)
+    run_without_final_checkpoint(trainer)
+    assert compared == pytest.approx([config.temperature_at(step) for step in range(4)])
+    for metric, factor in (("ptx", 1.0), ("loss", 0.3)):
+        assert [row[metric] for row in folder.metrics.read()] == pytest.approx([factor * wanted.item()] * 4, rel=1e-5)
 
 
 def test_the_reference_follows_the_policy(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:

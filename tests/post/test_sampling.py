@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_the_ratio_stays_one(
 class WithTool(SampledSource):
     """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
         first = super().sample(tasks, step, attempt)
         reply = self.chat.continuation([Message("tool", "42")])
         prompts = [each.tokens() + reply for each in first]
@@ -280,7 +281,7 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
     class Seen(SampledSource):
         kinds: list[str] = []  # noqa: RUF012 - of this test alone
 
-        def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
+        def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
             self.kinds += [task.kind for task in tasks[:: self.group]]
             return super().sample(tasks, step, attempt)
 

@@ -30,7 +30,7 @@ WORDINGS = {sign: (*(each.replace("#", sign) for each in EXPRESSIONS), *WORDS[si
 
 
 class Arithmetic(Environment):
-    """Sums, differences and small products, worked out column by column in the thinking trace."""
+    """Sums, differences and small products, worked out column by column in the thinking trace; its levels are digits."""
 
     label: ClassVar[str] = "arithmetic"
     operators: tuple[Literal["+", "-", "*"], ...] = Field(
@@ -61,8 +61,8 @@ class Arithmetic(Environment):
         if operator == "-" and left < right:
             left, right = right, left
         question, answer = word(WORDINGS[operator], rng, left, right), work_out(left, operator, right)[1]
-        asked = (left, operator, right)
-        return self.ask(question, answer, fact=arithmetic_fact(*asked), asked=asked)
+        asked, level = (left, operator, right), len(str(max(left, right)))
+        return self.ask(question, answer, fact=arithmetic_fact(*asked), asked=asked, data={"level": level})
 
     def _number(self, rng: random.Random, short: bool) -> int:
         # the longer of two draws: sums of long numbers have more different columns, and so take more examples to learn

@@ -27,6 +27,7 @@ from ingot.envs.episode import Episode
 from ingot.model.lora import merged_state
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
+from ingot.post.curriculum.tried import NOTHING, Tried
 from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
@@ -56,20 +57,21 @@ class AsynchronousSource(RlSource):
         processes: Processes = ALONE,
         whole: Transformer | None = None,
         judge: Judge | None = None,
+        tried: Tried = NOTHING,
     ) -> None:
-        super().__init__(model, config, folder, processes, whole, judge)
+        super().__init__(model, config, folder, processes, whole, judge, tried)
         assert config.asynchronous is not None
         self.asynchronous = config.asynchronous
         self.bound = self.asynchronous.staleness
         wanted = config.prompts_per_step * config.mini_batches
-        stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch)
+        stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch, self.dropped)
         self.transport = self.make_transport(wanted)
         self.dispatcher = Dispatcher(
             self.transport,
             stream,
             self.bound,
             config.updates_per_batch,
-            skip=lambda number: stream[number].id in self.solved,
+            skip=lambda number: not self.wants(stream[number], str(number), self.sent or 0),
         )
         self.sent: int | None = None  # the version that samplers have, or are about to
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
@@ -84,6 +86,8 @@ class AsynchronousSource(RlSource):
             device=str(self.device),
             threads=max(1, torch.get_num_threads() // (samplers + 1)),
             tasks=options.tasks,
+            stops=options.stop,
+            dropped=self.dropped,
             tools=options.tools,
             seed=self.folder.seed,
             batch=wanted,
@@ -143,8 +147,7 @@ class AsynchronousSource(RlSource):
             taken.sort(key=lambda group: not self._differ(group.episodes))
         self.taken = taken[: self.dispatcher.stream.size]
         everything = [each for group in taken for each in group.episodes]
-        self._note_solved(everything)
-        metrics = describe(everything) | {"sampled_groups": float(len(taken))}
+        metrics = describe(everything) | self.observe(step, everything) | {"sampled_groups": float(len(taken))}
         return [each for group in self.taken for each in group.episodes], metrics
 
     def take_groups(self, step: int, between: Between) -> list[Group]:

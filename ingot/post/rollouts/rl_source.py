@@ -10,22 +10,26 @@ Dynamic sampling replaces tasks whose answers all earn the same, in rounds. What
 round), so it depends neither on the number of processes nor on what finishes first. If rounds run out, such tasks fill the batch.
 
 What cannot be made again from (seed, step, weights) is saved when a checkpoint is (rl_state.py): the samples of a batch in use, a
-replaced reference, the tasks that are solved.
+replaced reference, the tasks that are solved, pass rates (curriculum/difficulty.py), what the canary has seen (watch.py).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
+from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import RlAlgorithm
 from ingot.post.conversations.conversation_file import file_conversations
 from ingot.post.conversations.sequences import ShuffledPool, pack_groups
+from ingot.post.curriculum.difficulty import Difficulty
+from ingot.post.curriculum.tried import NOTHING, Tried, drawn_kinds
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
@@ -34,13 +38,15 @@ from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.rollouts.staleness import count_ages, staleness_metrics
 from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.trajectories import describe
+from ingot.post.rollouts.watch import Watch
 from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
 from ingot.workspace.stage import StageFolder
 
-TRIES = 10  # draws of tasks in search of unsolved ones
+TRIES = 10  # draws of tasks in search of those that are wanted
+HELD_OUT = 1_000  # the attempt of a step that answers held-out tasks; rounds of dynamic sampling are fewer
 KINDS_SEQUENCE = 10_000  # places at which a further round may enter the sequence of kinds (envs/mix.py)
 
 
@@ -57,8 +63,12 @@ class RlSource(SampledSource):
         processes: Processes = ALONE,
         whole: Transformer | None = None,
         judge: Judge | None = None,
+        tried: Tried = NOTHING,
     ) -> None:
         super().__init__(model, config, folder, processes, whole, judge=judge)
+        self.dropped = tried.dropped
+        if self.dropped:
+            self.mix = TaskMix(config.tasks, self.dropped)
         self.options = config
         self.rl: RlAlgorithm = config.algorithm
         self.spurious = config.spurious is not None
@@ -66,7 +76,14 @@ class RlSource(SampledSource):
         self.held: HeldBatch | None = None
         self.next_step = 0
         self.solved: set[str] = set()
+        self.before: dict[str, Any] | None = None  # what was known when the batch that is being collected was begun
         self.reference_step = 0  # of the policy that is the reference
+        self.difficulty = None
+        if config.difficulty is not None:
+            self.difficulty = Difficulty(config.difficulty, drawn_kinds(self.mix.kinds), folder.seed, tried.counts)
+        self.watch = None
+        if config.canary is not None:
+            self.watch = Watch(config.canary, config.tasks, self.group, folder, processes)
         self.kept: list[TokenSequence] = []
         if config.ptx is not None:
             longest = config.sequence_length + 1  # the last token is only predicted
@@ -91,6 +108,7 @@ class RlSource(SampledSource):
         if self.options.temperature_end is not None:
             self.temperature = self.sampling_temperature  # the trainer's, for this step
         if self.held is None or self.held.number != number:
+            self.before = self._known()
             self._replace_reference(step)
             made = self.collect(step)
             groups = [
@@ -98,6 +116,7 @@ class RlSource(SampledSource):
                 for start in range(0, len(made.sequences), self.group)
             ]
             self.held = HeldBatch(number, step, groups, made.metrics, count_ages(made.episodes, step))
+            self.before = None
         self.next_step = step + 1
         epoch, part = divmod(update, self.options.mini_batches)
         order = list(range(len(self.held.groups)))
@@ -123,23 +142,26 @@ class RlSource(SampledSource):
                 (useful if refill is None or self._differ(group) else others).append(group)
             if len(useful) >= wanted:
                 break
-        self._note_solved(all_episodes)
-        metrics = describe(all_episodes) | {"sampled_groups": float(len(useful) + len(others))}
+        metrics = describe(all_episodes) | self.observe(step, all_episodes)
+        metrics |= {"sampled_groups": float(len(useful) + len(others))}
         return [each for group in [*useful, *others][:wanted] for each in group], metrics
 
     def tasks(self, step: int, number: int, count: int) -> list[Task]:
-        """`count` tasks for a round of a step's sampling; solved ones only if there are not enough others."""
+        """`count` tasks for a round of a step's sampling; those passed over only if there are not enough others."""
         seed = step_seed(self.folder.seed, step)
         first = step // self.options.updates_per_batch * self.options.prompts_per_step * self.options.mini_batches
         found, passed = list[Task](), list[Task]()
-        for attempt in range(TRIES if self.solved else 1):
+        choosy = bool(self.solved) or self.difficulty is not None
+        for attempt in range(TRIES if choosy else 1):
             if (
                 number or attempt
             ):  # anywhere in the sequence of kinds: a single missing task is not always of the same kind
                 further = random.Random(f"round/{step_seed(self.folder.seed, step)}/{number}/{attempt}")
                 seed, first = further.randrange(1 << 48), further.randrange(KINDS_SEQUENCE)
-            for task in self.mix.generate(seed, count, "train", first):
-                (passed if task.id in self.solved else found).append(task)
+            for place, task in enumerate(self.mix.generate(seed, count, "train", first)):
+                new = not attempt or all(task.id != each.id for each in found)
+                wanted = new and self.wants(task, f"{step}/{number}/{attempt}/{place}", step)
+                (found if wanted else passed).append(task)
             if len(found) >= count:
                 break
         return [*found, *passed][:count]
@@ -147,6 +169,29 @@ class RlSource(SampledSource):
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         streams, metrics = super().streams(episodes)
         return streams, metrics | ({"spurious": 1.0} if self.spurious else {})
+
+    def wants(self, task: Task, place: str, step: int) -> bool:
+        """Whether the task at this place of the stream is asked at a step."""
+        return task.id not in self.solved and (self.difficulty is None or self.difficulty.wants(task, place, step))
+
+    def observe(self, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Learn from everything that was drawn, also from what is not trained on; called by all processes with the same."""
+        self._note_solved(episodes)
+        metrics: dict[str, float] = {}
+        if self.difficulty is not None:
+            starts = range(0, len(episodes), self.group)
+            metrics |= self.difficulty.note(step, [episodes[start : start + self.group] for start in starts])
+        if self.watch is not None:
+            metrics |= self.watch.observe(step, episodes, self.rl.reward, self.sample_held_out)
+        return metrics
+
+    def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
+        """Answers of the policy as it is, which nothing is learnt from."""
+        self.engine.update(None, version=step)  # where others sample, nobody has told it
+        before = self.sampled_tokens
+        episodes = self.sample(tasks, step, HELD_OUT, kinds)
+        self.sampled_tokens = before  # no part of the rate at which training is fed
+        return episodes
 
     def _differ(self, group: Sequence[Episode]) -> bool:
         """Whether the answers to a task earn something different, before any penalty of length."""
@@ -169,19 +214,35 @@ class RlSource(SampledSource):
             self.reference_step = step
 
     def state(self) -> dict[str, Any]:
-        """Names of what is saved beside the checkpoint, and the tasks that are solved."""
+        """Names of what is saved beside the checkpoint, and what is known of tasks.
+
+        A stop while a batch is collected leaves the batch to be collected anew, so nothing of it may be known.
+        """
         used = self.held if self.held is not None and self.next_step % self.options.updates_per_batch else None
         self.saved.write(used, self.frozen if self.reference_step else None, self.reference_step)
         return {
             "batch": None if used is None else used.number,
             "reference_step": self.reference_step,
+            **(self._known() if self.before is None else self.before),
+        }
+
+    def _known(self) -> dict[str, Any]:
+        """What was learnt of tasks so far, as plain JSON."""
+        return {
             "solved": sorted(self.solved),
+            "difficulty": {} if self.difficulty is None else self.difficulty.state(),
+            "canary": {} if self.watch is None else self.watch.canary.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.saved.forget()
+        self.before = None
         number, self.reference_step = state.get("batch"), state.get("reference_step", 0)
         self.solved = set(state.get("solved", ()))
+        if self.difficulty is not None:
+            self.difficulty.restore(state.get("difficulty", {}))
+        if self.watch is not None:
+            self.watch.restore(state.get("canary", {}))
         self.held = None if number is None else self.saved.read_batch(number)
         if self.reference_step and self.frozen is not None:
             self.saved.read_reference(self.frozen, self.reference_step)

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
@@ -157,8 +157,13 @@ class SampledSource(Source):
         episodes = self.sample([task for task in tasks for _ in range(self.group)], step)
         return episodes, describe(episodes)
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0) -> list[Episode]:
-        """Scored episodes of the current policy, one for every task; another `attempt` draws others."""
+    def sample(
+        self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Mapping[str, Environment] | None = None
+    ) -> list[Episode]:
+        """Scored episodes of the current policy, one for every task; another `attempt` draws others.
+
+        `kinds` are the tasks' environments, if they are not those of the stage.
+        """
         seed = step_seed(self.folder.seed, step) + attempt * ATTEMPT
 
         def sample_run(run: slice, between: Between) -> list[Episode]:
@@ -166,9 +171,9 @@ class SampledSource(Source):
                 tasks,
                 self.engine,
                 self.chat,
-                self.mix.kinds,
+                self.mix.kinds if kinds is None else kinds,
                 drawing=Drawing(self.sampling_temperature, seed=seed),
-                limits=Limits(self.limit, self.config.sequence_length, episode_seconds=self.config.episode_seconds),
+                limits=self.config.limits(self.limit),
                 tools=self.tools,
                 only=run,
                 between=between,

@@ -72,7 +72,7 @@ class Counts:
 
 
 class Dispatcher:
-    """`skip` says which numbers are not asked, because their tasks are solved; `limit` is the longest turn."""
+    """`skip` says which numbers are not asked, as when their tasks are solved; `limit` is the longest turn."""
 
     def __init__(
         self,

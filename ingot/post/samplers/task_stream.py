@@ -5,6 +5,7 @@ The stream is what the synchronous stage asks, batch after batch: n = b · size 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
 
 from ingot.envs.config import TaskMixConfig
@@ -20,10 +21,12 @@ def step_seed(seed: int, step: int) -> int:
 
 
 class TaskStream:
-    """Batches of `size` tasks; `steps` optimizer steps lie between two of them."""
+    """Batches of `size` tasks; `steps` optimizer steps lie between two of them. `dropped` do not come (envs/mix.py)."""
 
-    def __init__(self, tasks: TaskMixConfig, seed: int, size: int, steps: int = 1) -> None:
-        self.mix, self.seed, self.size, self.steps = TaskMix(tasks), seed, size, steps
+    def __init__(
+        self, tasks: TaskMixConfig, seed: int, size: int, steps: int = 1, dropped: Collection[str] = ()
+    ) -> None:
+        self.mix, self.seed, self.size, self.steps = TaskMix(tasks, dropped), seed, size, steps
         self._batch = lru_cache(BATCHES)(self._generate)
 
     def __getitem__(self, number: int) -> Task:

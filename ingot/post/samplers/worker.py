@@ -78,6 +78,8 @@ class SamplerConfig:
     length: int
     temperature: float
     episode_seconds: float
+    stops: tuple[str, ...] = ()  # texts that end a turn
+    dropped: frozenset[str] = frozenset()  # names of tasks that do not come
 
 
 class Pipe(Protocol):
@@ -113,7 +115,7 @@ class Sampler:
             model = Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
         model.tokenizer = config.tokenizer
         self.engine = Engine(model, slots=config.slots, length=config.length)
-        self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps)
+        self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps, config.dropped)
         self.player = OrderPlayer(
             self.engine,
             ChatFormat(config.tokenizer),
@@ -144,7 +146,9 @@ class Sampler:
                 yield None
                 continue
             job = self.jobs.popleft()
-            limits = Limits(job.max_new_tokens, self.config.length, episode_seconds=self.config.episode_seconds)
+            own = self.config
+            seconds = own.episode_seconds
+            limits = Limits(job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds)
             self.began[job.number] = self.engine.version
             yield Order(job.number, self.stream[job.number], self.stream.sample_seed(job.number), limits)
 

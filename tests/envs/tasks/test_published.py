@@ -10,7 +10,7 @@ import pytest
 
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
-from ingot.envs.pass_rates import read_pass_rates, write_pass_rates
+from ingot.envs.pass_rates import earned, read_pass_rates, write_pass_rates
 from ingot.envs.play import Limits
 from ingot.envs.rollout import rollout
 from ingot.envs.scripts import Scripted, scripts
@@ -117,7 +117,7 @@ def test_pass_rates_choose_train_tasks(shared_data: Path, tmp_path: Path) -> Non
     repeated = [task for task in tasks for _ in range(5)]
     done = rollout(repeated, Scripted(sometimes, CHAT), CHAT, {"gsm8k": environment}, limits=WIDE)
     path = tmp_path / "rates.jsonl"
-    assert write_pass_rates(path, done) == 6
+    assert write_pass_rates(path, [(each.task, earned(each)) for each in done]) == 6
     assert list(read_pass_rates(str(path)).values()) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     chosen = make("gsm8k", shared_data, pass_rates=str(path), pass_rate=(0.2, 0.6))
     assert {task.id for task in chosen.rows("train") or ()} == {task.id for task in tasks[1:4]}

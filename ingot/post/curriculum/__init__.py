@@ -1,0 +1,1 @@
+"""What RL practises on: pass rates of tasks, filters by them before and during a run, and curricula."""

@@ -1,0 +1,1 @@
+"""The curricula, one file each."""
