@@ -3,6 +3,8 @@
     static         answers are sampled in waves of `slots`; a wave begins when the longest answer of the one before has ended
     continuous     a slot that is free takes the next answer at once; training waits until all answers of the step have ended
     asynchronous   samplers never stop; training takes finished groups, and sends its weights
+    sampling       rollouts alone, no training: what one sampler can do
+    engine         the engine alone on prompts of the same lengths, as many tokens each: what rollouts cost beside it
     trl            GRPOTrainer: `generate` on all answers of a step at once, then training; bfloat16 products, no recomputation
 
 All begin from the same checkpoint and have the tasks, rewards, group, prompts a step, temperature, lengths and learning rate of
@@ -21,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +36,21 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
+from ingot.envs.play import Limits
+from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
+from ingot.inference.engine import Engine
+from ingot.inference.sampling import Sampling
 from ingot.post import rl
 from ingot.post.policy import chat_format
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.recipe.load import load_recipe
+from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 
-MODES = ("static", "continuous", "asynchronous", "trl")
+MODES = ("static", "continuous", "asynchronous", "sampling", "engine", "trl")
 ACCUMULATION = 8  # passes into which TRL divides a step: the logits of all answers at once would not fit
 
 
@@ -71,6 +79,35 @@ def run_ours(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:
     if mode == "asynchronous":
         told["staleness"] = round(sum(line["staleness"] for line in timed) / len(timed), 2)
     return figures(tokens, seconds, len(timed), answers) | told
+
+
+def run_sampling(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:
+    """Rollouts of a batch after the other from a copy in the precision of sampling, or the same by the engine alone."""
+    device = choose_device(config.device)
+    dtype = choose_sampling_precision(config.sampling_precision, device)
+    model = load_model(checkpoint, device=device).to(dtype).eval()
+    answers = config.prompts_per_step * config.group
+    engine = Engine(model, slots=config.slots or answers, length=config.sequence_length)
+    chat, mix = chat_format(model), TaskMix(config.tasks)
+    tokens, seconds = 0, 0.0
+    for step in range(config.steps):
+        drawn = mix.generate(step, config.prompts_per_step, "train", first=step * config.prompts_per_step)
+        tasks = [task for task in drawn for _ in range(config.group)]
+        limits = Limits(config.max_new_tokens, config.sequence_length)
+        began = time.perf_counter()
+        episodes = rollout(
+            tasks, engine, chat, mix.kinds, drawing=Drawing(config.temperature, seed=step), limits=limits
+        )
+        counts = [each.sampled_count for each in episodes]
+        if mode == "engine":  # the same prompts, and the lengths that came of them
+            engine.update(None, step + 1)  # it forgets the prompts
+            prompts = [each.segments[0].nodes[0].tokens for each in episodes]
+            samplings = [Sampling(max_new_tokens=count, temperature=1.0, seed=n) for n, count in enumerate(counts)]
+            began = time.perf_counter()
+            engine.complete(prompts, samplings)
+        if step >= config.steps // 2:
+            tokens, seconds = tokens + sum(counts), seconds + time.perf_counter() - began
+    return figures(tokens, seconds, config.steps - config.steps // 2, answers)
 
 
 def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
@@ -182,11 +219,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one:
         config = stage_config(arguments, arguments.one)
-        ran = (
-            run_trl(config, arguments.checkpoint)
-            if arguments.one == "trl"
-            else run_ours(arguments.one, config, arguments.checkpoint)
-        )
+        runs: dict[str, Callable[[RlConfig, Path], dict[str, float]]]
+        runs = {
+            "trl": run_trl,
+            "sampling": partial(run_sampling, "sampling"),
+            "engine": partial(run_sampling, "engine"),
+        }
+        run = runs.get(arguments.one) or partial(run_ours, arguments.one)
+        ran = run(config, arguments.checkpoint)
         print("RESULT", json.dumps(ran), flush=True)
         return
     for mode in arguments.modes.split(","):
