@@ -6,14 +6,14 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from pydantic import Field
 
-from ingot.envs.environment import Environment, NewContext, reward
-from ingot.envs.episode import Episode
+from ingot.envs.environment import Environment, NewContext, in_place, reward
+from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, rollout, rollouts
@@ -343,3 +343,53 @@ def test_drawing_is_one_value() -> None:
     rollout([task], policy, CHAT, {"guess": Guess(largest=0)}, drawing=Drawing(0.5, 0.9, 20, 3), limits=LIMITS)
     (sampling,) = policy.samplings
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 20)
+
+
+class Exact(Environment):
+    """Says in which thread it was scored."""
+
+    threads: Any = Field(default_factory=set, exclude=True)
+
+    def draw(self, rng: random.Random) -> Task:
+        return self.ask(f"Say {rng.randrange(10**6)}.", "7", thinking=False)
+
+
+class Slow(Exact):
+    """Its own score may take as long as it likes."""
+
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        self.threads.add(threading.current_thread())
+        return Score(1.0, True, True)
+
+
+class Quick(Exact):
+    """Its own score ends at once."""
+
+    @in_place
+    def score(self, task: Task, messages: Sequence[Message]) -> Score:
+        self.threads.add(threading.current_thread())
+        return Score(1.0, True, True)
+
+
+class Rewarded(Exact):
+    """A method that is marked as a reward judges, not the score."""
+
+    @reward()
+    def brief(self, episode: Episode) -> float:
+        self.threads.add(threading.current_thread())
+        return 1.0
+
+
+def test_a_score_that_ends_at_once_is_no_work_for_a_thread() -> None:
+    """Only where its author says so: what others write may take long, and must not hold up the sampling."""
+    for kind, in_main in ((Slow, False), (Quick, True), (Rewarded, False)):
+        environment = kind()
+        tasks = environment.generate(1, 3, "train")
+        episodes = rollout(tasks, Says(lambda said, seed: "7"), CHAT, {environment.kind: environment}, limits=LIMITS)
+        assert [each.score.reward for each in episodes] == [1.0] * 3
+        assert environment.threads and (threading.main_thread() in environment.threads) == in_main
+    plain = Exact()
+    task = plain.generate(1, 1, "train")[0]
+    known = [plain.score_at_once(task, [Message("assistant", text)]) for text in ("7", "8")]
+    assert [None if each is None else each.correct for each in known] == [True, False]
+    assert Slow().score_at_once(task, []) is None and Rewarded().score_at_once(task, []) is None

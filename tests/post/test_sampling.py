@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import torch
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode, Node, Segment
@@ -102,6 +103,20 @@ def test_the_ratio_stays_one(
     assert all(abs(row["ratio_mean"] - 1) < 1e-4 for row in rows)
     assert all(abs(row["sampler_divergence"]) < 1e-6 for row in rows)
     assert all(row["clip_share"] == 0 and row["gradient_norm"] > 0 for row in rows)
+
+
+def test_samples_of_a_copy_in_bfloat16_differ_by_its_rounding(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """The copy follows the weights of every step; in fewer slots than answers it samples all of them."""
+    folder = make_folder("rl")
+    config = make_config(sampling_precision="bfloat16", slots=5, optimizer={"lr": 1e-2})
+    source = SampledSource(tiny_model(tokenizer), config, folder)
+    assert source.engine.model is not source.model and source.engine.slots == 5
+    assert {each.dtype for each in source.engine.model.parameters()} == {torch.bfloat16}
+    make_trainer(source).run()
+    rows = folder.metrics.read()
+    assert all(1e-9 < row["sampler_divergence"] < 1e-3 and abs(row["ratio_mean"] - 1) < 0.01 for row in rows)
 
 
 class WithTool(SampledSource):

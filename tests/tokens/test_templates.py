@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.template_files import template_names, template_options, template_text
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.tokens.turn import Part, TurnReader
 from ingot.workspace.errors import RecipeError
 from tests.tokens.conversations import TOOLS, Talk, talks
 from tests.tokens.test_foreign import train
@@ -161,10 +162,21 @@ def test_what_is_written_is_read_back(tokenizers: dict[str, Tokenizer], name: st
     check()
 
 
+def joined(parts: Iterable[Part]) -> list[Part]:
+    """The parts with the texts of a section put together."""
+    made: list[Part] = []
+    for part in parts:
+        if made and made[-1].section == part.section and not made[-1].ends:
+            part = Part(part.section, made.pop().text + part.text, part.ends)
+        made.append(part)
+    return made
+
+
 @pytest.mark.parametrize("marks", ["tokens", "text"])
 @pytest.mark.parametrize("name", template_names())
 def test_parse_never_raises(tokenizers: dict[str, Tokenizer], name: str, marks: str) -> None:
-    """Any tokens, with marks often and in any order, and ids that the tokenizer does not have."""
+    """Any tokens, with marks often and in any order, and ids that the tokenizer does not have. Read at once they mean what they
+    mean token by token."""
     tokenizer = tokenizers[marks]
     chat = chat_of(tokenizer, template_text(name))
     spelt = [
@@ -177,9 +189,14 @@ def test_parse_never_raises(tokenizers: dict[str, Tokenizer], name: str, marks: 
         pieces=st.lists(st.sampled_from([*spelt, *special]) | st.lists(st.integers(0, 2000), max_size=4), max_size=12)
     )
     def check(pieces: list[list[int]]) -> None:
-        message = chat.parse([token for piece in pieces for token in piece])
+        tokens = [token for piece in pieces for token in piece]
+        message = chat.parse(tokens)
         assert message.role == "assistant"
         json.dumps(message.to_dict())
+        whole, single = (TurnReader(chat.tokenizer, chat.syntax) for _ in range(2))
+        parts = [*(part for token in tokens for part in single.push(token)), *single.finish()]
+        assert joined(whole.read(tokens)) == joined(parts)
+        assert whole.problems == single.problems
 
     check()
 
