@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from ingot.inference.memory import Memory
+from ingot.inference.modify import to_device
 from ingot.inference.request import Request
 from ingot.inference.scoring import score_rows
 from ingot.inference.speculate.module import ModuleDrafter
@@ -102,7 +102,7 @@ def _read(
     lengths = np.array([end - start for _, start, end in group])
     reach = int(positions.max()) + 1
     table = np.ascontiguousarray(table[:, : memory.cache_shape.pages_for(reach)])
-    sent = [torch.from_numpy(values).to(memory.device) for values in (tokens, positions, slots, table, lengths)]
+    sent = [to_device(values, memory.device) for values in (tokens, positions, slots, table, lengths)]
     tokens_BT, positions_BT, slots_B, pages_BR, lengths_B = sent
     states_BTD = model.hidden(
         tokens_BT[:, :-1],
