@@ -28,6 +28,7 @@ from ingot.workspace.config import content_hash
 from ingot.workspace.files import PARTIAL, file_sha256
 from ingot.workspace.nearest import nearest, suggestion
 from ingot.workspace.outside import digests, without_paths
+from ingot.workspace.runs import find_checkpoint, find_stage
 from ingot.workspace.stage import DONE
 
 SHARDS_INDEX = "index.json"  # INDEX_FILE of tokens/shards.py, which imports numpy (a test compares the two)
@@ -62,7 +63,7 @@ def _outside(
             problems.add(f"inputs.{artifact}: no stage takes {artifact}", place=child.place, fix=fix)
         elif not isinstance(child.content, str) or not child.content or "\0" in child.content:
             problems.add(f"inputs.{artifact}: expected a path", place=child.place)
-        elif absent or Path(child.content).exists():
+        elif absent or _found(artifact, child.content).exists():
             source = _from_path(f"inputs.{artifact}", artifact, child.content, child.place, problems)
             found |= {artifact: source} if source is not None else {}
         else:
@@ -73,13 +74,18 @@ def _outside(
 
 def _from_path(where: str, artifact: str, name: str, place: str, problems: Problems) -> InputSource | None:
     """An artifact on disk, or inside a stage folder on disk."""
-    path = Path(name)
+    path = _found(artifact, name)
     if (path / artifact).exists():
         return FromPath(path / artifact, artifact)
     if (path / DONE).exists():
         problems.add(f"{where}: the stage folder {name} holds no {artifact}", place=place)
         return None
     return FromPath(path, artifact)
+
+
+def _found(artifact: str, name: str) -> Path:
+    """The path that is meant: RUNS/NAME/STAGE is its last finished folder, RUNS/NAME the last one with a checkpoint."""
+    return find_checkpoint(Path(name)) if artifact == "checkpoint" else find_stage(Path(name))
 
 
 class _Resolver:
@@ -216,7 +222,7 @@ class _Resolver:
 
     def _path(self, where: str, artifact: str, place: str, name: str) -> InputSource | None:
         """An artifact on disk; what may be absent must look like a path."""
-        if not Path(name).exists() and not (self.absent and "/" in name):
+        if not _found(artifact, name).exists() and not (self.absent and "/" in name):
             names = [stage.name for stage in self.earlier]
             right = None if "/" in name else nearest(name, names)
             fix = f"did you mean {right}?" if right else f"earlier stages: {', '.join(names) or 'none'}"

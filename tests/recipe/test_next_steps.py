@@ -130,3 +130,21 @@ def test_the_quickstart_names_them(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="next: expected a list of commands"):
         (tmp_path / "bad.yaml").write_text(f"extends: {RECIPES}/quickstart.yaml\nnext: 7\n", encoding="utf-8")
         load_recipe(tmp_path / "bad.yaml")
+
+
+def test_inputs_are_named_as_people_name_them(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the README has it: RUNS/NAME/STAGE is the last finished folder of that stage, RUNS/NAME its last checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    row = {"messages": [{"role": "user", "content": "Ping"}, {"role": "assistant", "content": "Pong"}]}
+    Path("own.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    small = ["files=[own.jsonl]", "steps=1", "task_conversations=4", "batch_conversations=4"]
+    folder = Path("runs/quickstart/distill-0123456789ab")
+    shutil.copytree(world.checkpoint, folder / "checkpoint")
+    (folder / "DONE").write_text("{}", encoding="utf-8")
+    listed = [{"name": "distill", "folder": folder.name}]
+    Path("runs/quickstart/run.json").write_text(json.dumps({"stages": listed}), encoding="utf-8")
+    for given in ({}, {"checkpoint": "runs/quickstart"}):
+        recipe, names = load_stage(RECIPES / "own-conversations.yaml", "sft", small, inputs=given)
+        assert run_recipe(recipe, tmp_path / "runs", only=names).checkpoint is not None
+    with pytest.raises(RecipeError, match="runs/quickstart/sft is neither an earlier stage nor an existing path"):
+        load_stage(RECIPES / "own-conversations.yaml", "sft", small, inputs={"checkpoint": "runs/quickstart/sft"})
