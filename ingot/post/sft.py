@@ -18,7 +18,7 @@ from ingot.post.conversations.compared import compare
 from ingot.post.conversations.conversation_file import Reading
 from ingot.post.conversations.conversation_store import ConversationStore, Placed, StoreReport, StoreSource, write_store
 from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
-from ingot.post.conversations.sequences import repeats, task_conversations
+from ingot.post.conversations.sequences import repeats, task_conversations, tools_of_chat
 from ingot.post.conversations.sft_source import ConversationSource
 from ingot.post.filters.curate import CurateFilter
 from ingot.post.policy import chat_format, chat_tokenizer
@@ -109,11 +109,21 @@ class Sft(PostStage[SftConfig]):
         config, chat = self.config, chat_format(self.model)
         longest = config.sequence_length + 1  # the last token is only predicted
         alone = tuple(each for each in config.filters if not isinstance(each, CurateFilter))
+        spare = tuple(tools_of_chat(config.tasks, self.folder.seed)) if config.spare_tools else ()
         sources = [
             StoreSource(
                 file.file,
                 partial(_read, file.file),
-                Reading(file.form, file.learn or config.learn, longest, config.too_long, config.bad_rows, alone),
+                Reading(
+                    file.form,
+                    file.learn or config.learn,
+                    longest,
+                    config.too_long,
+                    config.bad_rows,
+                    alone,
+                    config.spare_tools,
+                    spare,
+                ),
             )
             for file in self._files
         ]

@@ -67,8 +67,8 @@ class SftConfig(LanguageConfig):
         0.0,
         ge=0,
         le=1,
-        description="chance that a conversation whose tasks need no tool is offered those of the other tasks (the calculator "
-        "where none has a tool), as a chat offers them whatever is asked",
+        description="chance that a conversation of tasks or files that needs no tool is offered those of the other tasks (the "
+        "calculator where none has a tool), as a chat offers them whatever is asked",
     )
     files: tuple[str | ConversationFile, ...] = Field(
         (), description="files of conversations, each by its name or as {file: NAME, weight: 2, form: alpaca}"

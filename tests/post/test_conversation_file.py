@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingot.post.conversations.conversation_file import file_conversations
+from ingot.post.conversations.conversation_file import Reading, Rendered, file_conversations, render_row
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.workspace.errors import DataError
 
@@ -106,3 +106,31 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path, chat: ChatFormat) -> N
 def test_a_missing_file_is_named(tmp_path: Path, chat: ChatFormat) -> None:
     with pytest.raises(DataError, match=r"nowhere\.jsonl: there is no such file"):
         file_conversations(tmp_path / "nowhere.jsonl", chat)
+
+
+def test_tools_that_nobody_needs_are_offered(chat: ChatFormat) -> None:
+    """As a chat offers them: a share of the conversations without tools of their own has them in its prompt."""
+    tools: dict[str, Any] = {
+        "name": "calculator",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    }
+    own = {**tools, "name": "clock"}
+
+    def rendered(share: float, question: str, **more: Any) -> list[list[int]]:
+        turns = [{"role": "user", "content": question}, {"role": "assistant", "content": "Yes"}]
+        reading = Reading(spare_tools=share, offered=(tools,))
+        made = list(render_row("row 1", {"messages": turns, "thinking": False, **more}, chat, reading))
+        assert all(isinstance(each, Rendered) for each in made)
+        return [each.tokens for one in made if isinstance(one, Rendered) for each in one.sequences]
+
+    def expected(question: str, *offered: dict[str, Any]) -> list[list[int]]:
+        messages = [Message("user", question), Message("assistant", "Yes")]
+        return [chat.conversation(messages, [*offered] or None, False)[0]]
+
+    assert rendered(0.0, "Open?") == expected("Open?")
+    assert rendered(1.0, "Open?") == expected("Open?", tools)
+    assert rendered(1.0, "Open?", tools=[own]) == expected("Open?", own), "its own tools are its own"
+    questions = [f"Is {number} odd?" for number in range(200)]
+    share = sum(rendered(0.3, each) == expected(each, tools) for each in questions) / 200
+    assert abs(share - 0.3) < 0.1 and rendered(0.3, "Open?") == rendered(0.3, "Open?")

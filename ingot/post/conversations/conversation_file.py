@@ -10,6 +10,7 @@ learn it. What is wrong is an error that names the file, the row and the field.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ class Reading:
     too_long: TooLong = "error"
     bad_rows: BadRows = "error"
     filters: tuple[ConversationFilter, ...] = ()
+    spare_tools: float = 0.0  # chance that a conversation without tools is offered
+    offered: tuple[dict[str, object], ...] = ()  # these
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,10 @@ def _render(conversation: Conversation, chat: ChatFormat, reading: Reading) -> R
         made, said = [_plain(conversation, chat)], [conversation]
     else:
         modes = _modes(conversation, chat)
-        made = [_in_mode(conversation, messages, mode, chat, reading.learn) for mode, messages in modes.items()]
+        made = [
+            _in_mode(_with_spare(conversation, mode, reading), messages, mode, chat, reading.learn)
+            for mode, messages in modes.items()
+        ]
         made = made[:1] if made[0] == made[-1] else made  # a template without modes renders both alike
         said = [replace(conversation, messages=list(listed), thinking=mode) for mode, listed in modes.items()]
     whole = [_fitted(sequence, reading) for sequence in made]
@@ -157,6 +163,14 @@ def _modes(conversation: Conversation, chat: ChatFormat) -> dict[bool, Sequence[
         return {False: messages}
     opened = [replace(each, thinking="") if each.role == "assistant" else each for each in messages]
     return {True: opened, False: messages}
+
+
+def _with_spare(conversation: Conversation, thinking: bool, reading: Reading) -> Conversation:
+    """The conversation with tools that it does not need, as a chat offers them; drawn by its text, so every start draws alike."""
+    if conversation.tools or not reading.offered:
+        return conversation
+    offered = random.Random(f"spare/{thinking}/{conversation.text}").random() < reading.spare_tools
+    return replace(conversation, tools=list(reading.offered)) if offered else conversation
 
 
 def _in_mode(

@@ -23,6 +23,7 @@ from ingot.train.batches import deal, split_rows
 from ingot.train.source import Source
 from ingot.workspace.errors import DataError
 
+LOOKED_AT = 64  # tasks whose tools are those of all
 CHAT_TOOLS = ("calculator",)  # what `ingot chat` offers unless it is told otherwise
 
 
@@ -61,6 +62,12 @@ def task_conversations(
         newest[task.thinking] = Opened(len(conversations), [task], spare)
         conversations.append(_solved(tasks, chat, [task], _tools([task]) or spare, learn, longest))
     return conversations
+
+
+def tools_of_chat(mix: TaskMixConfig | None, seed: int) -> list[dict[str, object]]:
+    """What a conversation may be offered without need: the tools of the tasks, or what a chat offers if they have none."""
+    tasks = [] if mix is None else TaskMix(mix).generate(seed, LOOKED_AT, "train")
+    return _tools(tasks) or schemas(find_tools(CHAT_TOOLS).values())
 
 
 @dataclass(frozen=True)
