@@ -70,7 +70,7 @@ def reward(weight: float = 1.0, *, every_turn: bool = False) -> Callable[[Functi
 
 def in_place(function: Function) -> Function:
     """Marks a `score` that always ends at once: it is called in place (`score_at_once`). One that overrides it is not marked."""
-    function.__in_place__ = True  # type: ignore[attr-defined]
+    function.__in_place__ = True  # type: ignore[attr-defined]  # a mark, as that of `reward`
     return function
 
 

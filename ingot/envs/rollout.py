@@ -174,11 +174,11 @@ class Player:
             try:
                 while more or self.open:
                     while more and len(self.open) < at_once:
-                        self.between()
                         entry = next(waiting, END)
                         more = entry is not END
                         if not isinstance(entry, Entry):
                             break
+                        self.between()
                         self._begin(entry)
                     self._move()
                     for run in self.ended:
