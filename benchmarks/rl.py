@@ -115,6 +115,7 @@ def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
     import datasets
     import transformers
     import trl
+    from datasets.table import InMemoryTable
 
     stored = load_model(checkpoint)
     chat, mix = chat_format(stored), TaskMix(config.tasks)
@@ -173,7 +174,7 @@ def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
             model=str(Path(folder) / "model"),
             reward_funcs=score,
             args=arguments,
-            train_dataset=datasets.Dataset.from_list(rows),
+            train_dataset=datasets.Dataset(InMemoryTable.from_pylist(rows), fingerprint="questions"),  # else it is pickled
             processing_class=tokenizer,
             callbacks=[Clock()],
         )

@@ -132,13 +132,16 @@ class Run:
     game: Game
     play: Play[None]
     writing: Writing | None = None  # the turn that was asked for last
+    _first: int | None = None
 
     @property
     def first_version(self) -> int | None:
         """The version of the weights that drew its first token; None if there is none yet."""
-        written = (version for node in self.game.episode.nodes for version in node.versions)
-        under_way = iter(self.writing.versions if self.writing is not None else ())
-        return next(written, next(under_way, None))
+        if self._first is None:
+            written = (version for node in self.game.episode.nodes for version in node.versions)
+            under_way = iter(self.writing.versions if self.writing is not None else ())
+            self._first = next(written, next(under_way, None))
+        return self._first
 
 
 class Player:

@@ -23,6 +23,7 @@ class DecodingBatch:
         self._held = np.array([len(request.pages) * page for request in requests])
         self._ends = np.array([len(request.prompt) + request.limit for request in requests])
         self._alive = np.ones(len(requests), dtype=bool)
+        self._fallen: list[int] = []  # rows that died since the last launch
         self._row_of = {id(request): row for row, request in enumerate(requests)}
 
     def __len__(self) -> int:
@@ -46,6 +47,12 @@ class DecodingBatch:
     def kill(self, rows: Sequence[int]) -> None:
         """These rows have no request any more."""
         self._alive[list(rows)] = False
+        self._fallen += rows
+
+    def take_fallen(self) -> list[int]:
+        """Rows that died since this was asked last: the device learns of all of them at once."""
+        fallen, self._fallen = self._fallen, []
+        return fallen
 
     def through(self) -> list[int]:
         """Rows whose last token is in flight: they read nothing more."""

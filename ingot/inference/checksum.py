@@ -13,7 +13,8 @@ that was not copied, two tensors that were swapped), not against an adversary.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from torch.nn.functional import pad
 
 ROW = 1024
 WORD = 8  # bytes
+GROUP = 2**26  # bytes that are summed at once: a multiple of a row's
 FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # G as the int64 of the same bits
 
 
@@ -32,23 +34,61 @@ def weights_checksum(model: nn.Module) -> int:
 def state_checksum(state: Mapping[str, Tensor]) -> int:
     """The checksum of named tensors, in the order of their names; one transfer from the device for all of them."""
     names = sorted(state)
-    sums = torch.stack([_tensor_sum(state[name]) for name in names]).tolist() if names else []
+    pieces = [piece for name in names for piece in _pieces(name, state[name])]
+    sums = dict.fromkeys(names, 0)
+    found = torch.cat([_sums(group) for group in _groups(pieces)]).tolist() if pieces else []
+    for piece, value in zip(pieces, found, strict=True):
+        sums[piece.name] += value
     folded = 0
-    for name, value in zip(names, sums, strict=True):
+    for name, value in sums.items():
         folded = (folded * 6364136223846793005 + zlib.crc32(name.encode()) + value) % (1 << 64)
     return folded
 
 
-def _tensor_sum(tensor: Tensor) -> Tensor:
-    """c of one tensor as an int64 scalar on its device; integer sums and products wrap modulo 2^64."""
+class Piece(NamedTuple):
+    """At most GROUP bytes of a tensor, from one of its rows on."""
+
+    name: str
+    data: Tensor
+    row: int
+
+
+def _pieces(name: str, tensor: Tensor) -> Iterator[Piece]:
     data = tensor.detach().contiguous().view(-1).view(torch.uint8)
-    missing = -len(data) % (ROW * WORD)
-    if missing:
-        data = pad(data, (0, missing))
-    elif data.storage_offset() % WORD:
-        data = data.clone()  # words must begin at a multiple of their size
-    words = data.view(torch.int64).view(-1, ROW)
-    words = words ^ ((words >> 32) & 0xFFFFFFFF)  # int64 shifts copy the sign: masked off
-    columns = (torch.arange(ROW, device=tensor.device) * FACTOR) | 1
-    rows = torch.arange(len(words), device=tensor.device) * 2 + 1
-    return ((words * columns).sum(dim=1) * rows).sum()
+    for start in range(0, len(data), GROUP):
+        yield Piece(name, data[start : start + GROUP], start // (ROW * WORD))
+
+
+def _groups(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Neighbours on one device, of GROUP bytes together at most."""
+    group, size = list[Piece](), 0
+    for piece in pieces:
+        if group and (size + len(piece.data) > GROUP or piece.data.device != group[0].data.device):
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += len(piece.data)
+    if group:
+        yield group
+
+
+def _sums(pieces: Sequence[Piece]) -> Tensor:
+    """What each piece adds to c, as int64 on their device; integer sums and products wrap modulo 2^64.
+
+    A model has hundreds of tensors, and launching every operation for each of them takes longer than the operations: their rows
+    are put below each other, and what belongs to one is the difference of two running sums, which is exact modulo 2^64.
+    """
+    data = [piece.data for piece in pieces]
+    counts = torch.tensor([-(-len(each) // (ROW * WORD)) for each in data])
+    bytes_N = data[0].new_zeros(int(counts.sum()) * ROW * WORD)
+    places = bytes_N.split((counts * ROW * WORD).tolist())
+    torch._foreach_copy_([place[: len(each)] for place, each in zip(places, data, strict=True)], data)
+    words_RC = bytes_N.view(torch.int64).view(-1, ROW)
+    words_RC = words_RC ^ ((words_RC >> 32) & 0xFFFFFFFF)  # int64 shifts copy the sign: masked off
+    columns_C = (torch.arange(ROW, device=words_RC.device) * FACTOR) | 1
+    ends = counts.cumsum(0)
+    shifts = torch.tensor([piece.row for piece in pieces]) - (ends - counts)  # to the row in its tensor
+    rows_R = torch.arange(len(words_RC)) + shifts.repeat_interleave(counts)
+    terms_R = (words_RC * columns_C).sum(dim=1) * (rows_R * 2 + 1).to(words_RC.device)
+    running_R = pad(terms_R.cumsum(0), (1, 0))
+    return running_R[ends.to(words_RC.device)] - running_R[(ends - counts).to(words_RC.device)]

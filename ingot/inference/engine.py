@@ -159,6 +159,11 @@ class Engine:
             self._start_over()
         self._memory.forget([*self._active, *self._reading])
 
+    @property
+    def checksum(self) -> int:
+        """That of the weights it samples with (checksum.py), as they were taken over last."""
+        return self._weights.checksum
+
     # ---- one step at a time
 
     def submit(
@@ -400,10 +405,9 @@ class Engine:
         self._stats.preemptions += 1
 
     def _launch(self, batch: DecodingBatch) -> InFlight:
-        through = batch.through()
-        if through:
-            self._rows.kill(through)
-            batch.kill(through)
+        batch.kill(batch.through())
+        if fallen := batch.take_fallen():
+            self._rows.kill(fallen)
         if batch.controls.needs_host:
             batch.controls.set_masks(
                 {row: one.mask() for row, one in enumerate(batch.requests) if one.state is not None}
@@ -478,7 +482,6 @@ class Engine:
         batch = self._batch
         if batch is None or row is None:
             return
-        self._rows.kill([row])
         batch.kill([row])
         if not self._overlaps or 4 * batch.dead > len(batch):
             self._batch = None

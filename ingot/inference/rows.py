@@ -68,8 +68,8 @@ class DecodingRows:
     def kill(self, rows: Sequence[int]) -> None:
         """These rows' requests have ended."""
         dead = self._sent(np.array(rows, dtype=np.int64))
-        self.pages_BR[dead] = PADDING_PAGE
-        self.slots_B[dead] = self.padding_slot
+        self.pages_BR.index_fill_(0, dead, PADDING_PAGE)
+        self.slots_B.index_fill_(0, dead, self.padding_slot)
 
     def advance(self, ids_B: Tensor) -> None:
         """Every row got one token."""

@@ -72,8 +72,7 @@ class Weights:
                 problem = f"{name} has shape {tuple(state[name].shape)}, the model {tuple(tensor.shape)}"
                 raise IngotError(problem, place="engine.update")
         with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state[name])
+            torch._foreach_copy_(list(own.values()), [state[name] for name in own])
         expected = state_checksum({name: state[name].to(tensor.device, tensor.dtype) for name, tensor in own.items()})
         if weights_checksum(self.model) != expected:
             raise CheckFailed("the weights did not arrive as they were sent", place="engine.update")

@@ -90,12 +90,13 @@ def make_batch(sequences: Sequence[TokenSequence], capacity: int) -> Batch:
     row_starts = begins[np.cumsum(counts) - counts]
     shifts = np.repeat(np.arange(len(rows)) * length - row_starts, counts)  # from a place among all to one in the batch
     positions = np.arange(sizes.sum()) - np.repeat(begins, sizes)
-    where = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(shifts, sizes))
+    where = np.arange(sizes.sum()) + np.repeat(shifts, sizes)
     documents = np.repeat(np.arange(len(placed)) - np.repeat(np.cumsum(counts) - counts, counts), sizes)
 
-    def fill(values: NDArray[Any], empty: int = 0) -> Tensor:
-        given = torch.from_numpy(values)
-        return given.new_full((len(rows) * length,), empty).index_copy_(0, where, given).view(len(rows), length)
+    def fill(values: NDArray[Any], empty: int = 0) -> Tensor:  # by numpy: torch would wake all its threads for it
+        filled = np.full(len(rows) * length, empty, dtype=values.dtype)
+        filled[where] = values
+        return torch.from_numpy(filled).view(len(rows), length)
 
     def integers(lists: Iterable[Sequence[int]]) -> NDArray[np.int64]:
         return np.fromiter(chain.from_iterable(lists), np.int64, sizes.sum())

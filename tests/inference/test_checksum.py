@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import pytest
 import torch
 
+from ingot.inference import checksum
 from ingot.inference.checksum import state_checksum, weights_checksum
 from ingot.model.transformer import Transformer
 
@@ -64,3 +66,21 @@ def test_names_and_places_count() -> None:
     assert state_checksum({"a": first, "c": second}) != whole
     assert state_checksum({"a": first}) != whole
     assert state_checksum({}) == 0
+
+
+@pytest.mark.parametrize("group", [8192, 3 * 8192, 2**26])
+def test_it_is_the_sum_of_its_docstring(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python's own integers; tensors of several pieces, of a part of a row, of one number and of none."""
+    monkeypatch.setattr(checksum, "GROUP", group)
+    torch.manual_seed(0)
+    state = {"a": torch.randn(5001), "b": torch.randn(7).bfloat16(), "c": torch.randn(()), "d": torch.randn(0)}
+    folded = 0
+    for name, tensor in state.items():
+        data = tensor.view(-1).view(torch.uint8).numpy().tobytes()
+        words = [int.from_bytes(data[start : start + 8], "little") for start in range(0, len(data), 8)]
+        total = 0
+        for place, word in enumerate(words):
+            row, column = divmod(place, 1024)
+            total += (word ^ (word >> 32)) * (2 * row + 1) * ((column * 0x9E3779B97F4A7C15) % 2**64 | 1)
+        folded = (folded * 6364136223846793005 + zlib.crc32(name.encode()) + total) % 2**64
+    assert state_checksum(state) == folded

@@ -64,8 +64,7 @@ class WeightsLayout:
     def write(self, block: Tensor, state: Mapping[str, Tensor]) -> int:
         """Copy weights into a block; returns their checksum there, when the device has finished."""
         views = self.views(block)
-        for name, view in views.items():
-            view.copy_(state[name])
+        torch._foreach_copy_(list(views.values()), [state[name] for name in views])
         return state_checksum(views)
 
 

@@ -29,7 +29,6 @@ from ingot.envs.orders import OrderPlayer
 from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, Order
 from ingot.envs.tools.find import find_tools
-from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
@@ -185,7 +184,7 @@ class Sampler:
 
     def _take(self, new: NewWeights) -> None:
         self.engine.update(self.weights.read(new.where), new.version)
-        if weights_checksum(self.engine.model) != new.checksum:
+        if self.engine.checksum != new.checksum:
             raise CheckFailed(f"the weights of version {new.version} did not arrive as they were sent", place="sampler")
         self._say(Taken(new.version))
 
