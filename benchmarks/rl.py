@@ -174,7 +174,9 @@ def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
             model=str(Path(folder) / "model"),
             reward_funcs=score,
             args=arguments,
-            train_dataset=datasets.Dataset(InMemoryTable.from_pylist(rows), fingerprint="questions"),  # else it is pickled
+            train_dataset=datasets.Dataset(
+                InMemoryTable.from_pylist(rows), fingerprint="questions"
+            ),  # else it is pickled
             processing_class=tokenizer,
             callbacks=[Clock()],
         )

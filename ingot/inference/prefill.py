@@ -60,19 +60,21 @@ def read_chunks(
     if not chunks:
         return
     lengths = [end - start for _, start, end in chunks]
-    if memory.device.type == "cuda" and _rows_split(model, drafter):
+    if memory.device.type == "cuda" and rows_split(model, drafter):
         row = row_length(lengths)
-        cut = [
-            (request, first, min(first + row, end))
-            for request, start, end in chunks
-            for first in range(start, end, row)
-        ]
-        _read(model, memory, row, cut, drafter)
+        _read(model, memory, row, cut_rows(chunks, row), drafter)
         return
     for padded, members in plan_passes(lengths):
         # rings hold no more than the longest chunk
         longest = min(padded, memory.cache_shape.piece or padded)
         _read(model, memory, longest, [chunks[member] for member in members], drafter)
+
+
+def cut_rows(chunks: Sequence[PromptChunk], row: int) -> list[PromptChunk]:
+    """The chunks in rows of `row` tokens at most."""
+    return [
+        (request, first, min(first + row, end)) for request, start, end in chunks for first in range(start, end, row)
+    ]
 
 
 def row_length(lengths: Sequence[int]) -> int:
@@ -81,7 +83,8 @@ def row_length(lengths: Sequence[int]) -> int:
     return min(max(1 << quarter.bit_length(), SHORTEST_ROW), LONGEST_ROW)
 
 
-def _rows_split(model: Transformer, drafter: ModuleDrafter | None) -> bool:
+def rows_split(model: Transformer, drafter: ModuleDrafter | None = None) -> bool:
+    """Whether pages hold all that layers keep, so that one prompt may be several rows of a pass."""
     modules = [*model.blocks.modules()] if drafter is None else [*model.modules()]
     blocks = [block for block in modules if isinstance(block, Block)]
     return all(block.mixer is None or block.mixer.rows_split for block in blocks)
