@@ -61,6 +61,7 @@ FEW = 32  # sequences · heads
 OUTPUTS = Tile(64, 64, warps=4, stages=3)
 VALUE_GRADIENTS = Tile(64, 64, warps=4, stages=3)
 KEY_GRADIENTS = Tile(64, 64, warps=4, stages=2)
+SLOPE_GRADIENTS = Tile(64, 64, warps=4, stages=2)  # key_gradients with dW, for the delta rule
 FORM = 0
 
 
@@ -437,11 +438,11 @@ def run_outputs(
     states_MHKV: Tensor,
     starts: Tensor,
     chunks: Tensor,
-    tile: Tile = OUTPUTS,
+    tile: Tile | None = None,
 ) -> Tensor:
     """O [T, H, V]."""
     inputs = (query_TGK, key_TGK, value_THV, totals_TH, states_MHKV)
-    return _by_value_blocks(_outputs, tile, inputs, torch.empty_like(value_THV), starts, chunks)
+    return _by_value_blocks(_outputs, tile or OUTPUTS, inputs, torch.empty_like(value_THV), starts, chunks)
 
 
 def run_value_gradients(
@@ -452,11 +453,13 @@ def run_value_gradients(
     state_gradients_MHKV: Tensor,
     starts: Tensor,
     chunks: Tensor,
-    tile: Tile = VALUE_GRADIENTS,
+    tile: Tile | None = None,
 ) -> Tensor:
     """dV [T, H, V]."""
     inputs = (query_TGK, key_TGK, gradient_THV, totals_TH, state_gradients_MHKV)
-    return _by_value_blocks(_value_gradients, tile, inputs, torch.empty_like(gradient_THV), starts, chunks)
+    return _by_value_blocks(
+        _value_gradients, tile or VALUE_GRADIENTS, inputs, torch.empty_like(gradient_THV), starts, chunks
+    )
 
 
 def run_key_gradients(
@@ -477,7 +480,8 @@ def run_key_gradients(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """dQ and dK [T, G, K], dW [T, H, K] if the errors' gradient is given, dG [T, H] if wanted."""
     (tokens, groups, key_width), (_, heads, value_width) = key_TGK.shape, value_THV.shape
-    tile = (tile or KEY_GRADIENTS).fit(key_width, value_width)
+    tile = tile or (KEY_GRADIENTS if error_gradient_THV is None else SLOPE_GRADIENTS)
+    tile = tile.fit(key_width, value_width)
     blocks = triton.cdiv(key_width, tile.keys)
     of_query, of_key = torch.empty_like(query_TGK), torch.empty_like(key_TGK)
     of_slope = None if error_gradient_THV is None else key_TGK.new_empty(tokens, heads, key_width)
