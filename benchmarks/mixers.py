@@ -68,6 +68,13 @@ class Case:
         out: Tensor = self.rule.by_kernel(*self.inputs, None, self.sequences, wants_state=False)[0]
         return out
 
+    def as_channels(self) -> Tensor:
+        """Gated DeltaNet by the kernels for a decay per channel, another way around issue 640."""
+        query, key, value, decay, beta = self.inputs
+        given = (query, key, value, decay.expand(*decay.shape[:3], WIDTH), beta)
+        out: Tensor = delta_rule.by_kernel(*given, None, self.sequences, wants_state=False)[0]
+        return out
+
     def definition(self, inputs: list[Tensor] | None = None) -> Tensor:
         given = [x.float() for x in self.inputs] if inputs is None else inputs
         rows, length, heads, width = given[2].shape
@@ -156,7 +163,8 @@ def errors(kind: str) -> dict[str, dict[str, float]]:
     case = make_case(kind, 1, sum(DOCUMENTS), DOCUMENTS)
     exact, count = exact_gradients(case), len(wanted(case))
     found: dict[str, dict[str, float]] = {}
-    for name, run in (("kernels", case.kernels), ("fla", case.peer)):
+    runs = {"kernels": case.kernels, "fla": case.peer} | ({"as kda": case.as_channels} if kind == "gated_delta" else {})
+    for name, run in runs.items():
         with reported(f"{kind} errors, {name}"), peer_unchecked():
             found[name] = gradient_errors(case, exact[: count + 1], run)
             print(
@@ -224,6 +232,8 @@ def compare(kind: str, thousands: int, *, compiled: bool, quick: bool) -> dict[s
     rows, length = ROWS[thousands], thousands * 1024
     case = make_case(kind, rows, length)
     runs: dict[str, Callable[[], Tensor]] = {"fla": case.peer, "kernels": case.kernels}
+    if kind == "gated_delta":
+        runs["as kda"] = case.as_channels
     if thousands <= 32 and not quick:
         runs["definition"] = case.definition
     if compiled and thousands == 4:
