@@ -12,17 +12,37 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 HAS_TRITON = find_spec("triton") is not None
+FLA = (0, 6)  # the versions of flash-linear-attention whose inner functions we call
 
 
 def has_triton() -> bool:
     """Whether Triton is installed. A constant: compiled blocks ask, and the compiler cannot look for modules."""
     return HAS_TRITON
+
+
+def _has_fla() -> bool:
+    if not HAS_TRITON or find_spec("fla") is None:
+        return False
+    try:
+        found = version("fla-core")
+    except PackageNotFoundError:
+        return False
+    return tuple(int(part) for part in found.split(".")[:2]) == FLA
+
+
+HAS_FLA = _has_fla()
+
+
+def has_fla() -> bool:
+    """Whether flash-linear-attention's kernels are installed (the extra `linear`), at a version that we know."""
+    return HAS_FLA
 
 
 def on_device_of(tensor: Tensor) -> AbstractContextManager[object]:

@@ -32,6 +32,8 @@ PRODUCTS = (
     "_scaled_dot_product_",
     "_varlen_attn",
     "_flash_attention",
+    "delta_rule",
+    "decayed_attention",
 )
 """Beginnings of the names of operators whose results are worth keeping."""
 EVERYTHING = 1.0  # the budget that recomputes nothing

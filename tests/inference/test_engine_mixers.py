@@ -15,10 +15,10 @@ import torch
 from ingot.inference.engine import Engine
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
+from ingot.kernels.chunks import CHUNK
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.mixers.cache import CacheShape
-from ingot.model.mixers.recurrent import CHUNK
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed
 from tests.inference.conftest import reference_logprobs

@@ -11,6 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ingot.kernels import (
     cross_entropy,
+    decayed_attention,
+    delta_rule,
     draw,
     float8,
     packed_linear,
@@ -20,6 +22,11 @@ from ingot.kernels import (
 Case = tuple[torch.dtype, tuple[int, ...], Callable[[Tensor], bool]]
 CASES: dict[str, Case] = {
     "cross_entropy": (torch.bfloat16, (640, 512), cross_entropy.kernel_allowed),
+    "decayed_attention": (
+        torch.bfloat16,
+        (2, 70, 4, 64),
+        lambda x: decayed_attention.kernel_allowed(x, x, x, scale_on(x, 2, 70, 4)),
+    ),
     "draw": (torch.float32, (640, 512), draw.kernel_allowed),
     "float8": (torch.bfloat16, (640, 512), lambda x: float8.kernel_allowed(x, scale_on(x), torch.float8_e4m3fn)),
     "packed_linear": (torch.bfloat16, (8, 512), packed_linear.kernel_allowed),
@@ -58,3 +65,26 @@ def test_sizes_and_layouts() -> None:
         assert not draw.kernel_allowed(half(640, 1)), "a vocabulary of one"
         x = half(640, 512)
         assert not float8.kernel_allowed(x, scale_on(x, 640, 1), torch.float8_e5m2), "a scale a row"
+
+
+def test_recurrences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was computed from bfloat16 may be float32; float16 would lose states, and float32 its digits."""
+
+    def allowed(dtypes: str, width: int = 64, *, rates: torch.dtype = torch.float32) -> bool:
+        given = {"b": torch.bfloat16, "h": torch.float16, "f": torch.float32}
+        query, key, value = (torch.empty(2, 70, 4, width, dtype=given[each], device="cuda") for each in dtypes)
+        rate, column = (torch.empty(2, 70, 4, *more, dtype=rates, device="cuda") for more in ((), (1,)))
+        found = delta_rule.kernel_allowed(query, key, value, column, rate)
+        assert found == decayed_attention.kernel_allowed(query, key, value, rate)
+        return found
+
+    monkeypatch.setattr(delta_rule, "has_fla", lambda: True)
+    with FakeTensorMode():
+        assert allowed("bbb") and allowed("ffb") and allowed("bbf") and allowed("bbb", rates=torch.bfloat16)
+        assert not allowed("fff") and not allowed("hhh") and not allowed("hbb")
+        assert allowed("bbb", 256) and allowed("bbb", 16)
+        assert not allowed("bbb", 272) and not allowed("bbb", 40) and not allowed("bbb", 8)
+        assert not allowed("bbb", rates=torch.float64)
+        monkeypatch.setattr(delta_rule, "has_fla", lambda: False)
+        x = torch.empty(2, 70, 4, 64, dtype=torch.bfloat16, device="cuda")
+        assert not delta_rule.kernel_allowed(x, x, x, x, x), "the package is not installed"

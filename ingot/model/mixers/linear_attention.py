@@ -1,29 +1,16 @@
-"""Linear attention with a decaying state, the recurrence of lightning attention and of Mamba-2.
+"""Linear attention with a decaying state over the rows of a pass (kernels/decayed_attention.py), with documents and caches.
 
-    S_t = e^{g_t} S_{t−1} + k_t v_tᵀ        o_t = S_tᵀ q_t        g_t ≤ 0, one number per head and token
-
-In a chunk, with G = cumsum(g) from its beginning and S the state before it (state-space duality, arXiv 2405.21060;
-arXiv 2401.04658):
-
-    O  =  (Q Kᵀ ⊙ D) V  +  e^G ⊙ Q S           D_ij = e^{G_i − G_j} for visible pairs, else 0
-    S ←   e^{G_C} S  +  Kᵀ (e^{G_C − G} ⊙ V)
-
-with e^G masked by `reached` and e^{G_C − G} by `kept` (recurrent.py). Every exponent is a sum of decays between two
-tokens, so none is positive and nothing overflows. The sums G are float64: the gradient of a decay is a small difference
-of large sums, and float32 would lose a digit of it. Queries and keys may be shared by groups of heads (Mamba-2's B and
-C): the products Q Kᵀ are then computed once per group, and decays are applied on the side of the values.
-
-Shapes: B rows, T tokens, N chunks, C tokens of a chunk, H heads in G groups of R, K key width, V value width.
+Shapes: B rows, T tokens, H heads in G groups, K key width, V value width.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from ingot.kernels import decayed_attention
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
-from ingot.model.mixers.recurrent import Chunks, in_full_precision, precise, real_tokens, recur
+from ingot.model.mixers.recurrent import in_full_precision, real_tokens, recur
 
 
 def linear_attention(
@@ -34,49 +21,9 @@ def linear_attention(
     context: Context,
     cache: StateCache | None = None,
 ) -> Tensor:
-    """o [B, T, H, V] in float32 at least; with a cache the rows go on from its `recurrent` state and renew it."""
+    """o [B, T, H, V], in float32 at least or by a kernel in bfloat16; with a cache rows go on from its state and renew it."""
     with in_full_precision(value_BTHV):
-        query, key, value, decay = (precise(x) for x in (query_BTGK, key_BTGK, value_BTHV, decay_BTH))
         real_BT = real_tokens(context)
         if real_BT is not None:
-            value, decay = value * real_BT[..., None, None], decay * real_BT[..., None]
-        return recur(step, chunked, (query, key, value, decay), context, cache)
-
-
-def step(
-    query_BGK: Tensor, key_BGK: Tensor, value_BHV: Tensor, decay_BH: Tensor, state_BHKV: Tensor
-) -> tuple[Tensor, Tensor]:
-    """One token: o [B, H, V] and the new state."""
-    share = value_BHV.shape[1] // key_BGK.shape[1]
-    query_BHK, key_BHK = (x.repeat_interleave(share, dim=1) for x in (query_BGK, key_BGK))
-    state_BHKV = decay_BH.exp()[..., None, None] * state_BHKV + key_BHK[..., :, None] * value_BHV[..., None, :]
-    return (query_BHK[..., None, :] @ state_BHKV)[..., 0, :], state_BHKV
-
-
-def chunked(
-    query_BTGK: Tensor, key_BTGK: Tensor, value_BTHV: Tensor, decay_BTH: Tensor, state_BHKV: Tensor, chunks: Chunks
-) -> tuple[Tensor, Tensor]:
-    """All tokens: o [B, T, H, V] and the state after the last one."""
-    groups = key_BTGK.shape[2]
-    query, key = (chunks.split(x).movedim(3, 1).contiguous() for x in (query_BTGK, key_BTGK))  # [B, G, N, C, K]
-    value = chunks.split(value_BTHV).unflatten(3, (groups, -1)).permute(0, 3, 1, 4, 2, 5)  # [B, G, N, R, C, V]
-    decay = chunks.split(decay_BTH).unflatten(3, (groups, -1)).permute(0, 3, 1, 4, 2)  # [B, G, N, R, C]
-    total = decay.cumsum(dim=-1, dtype=torch.float64)
-
-    visible, reached, kept = chunks.visible_BNCC, chunks.reached_BNC, chunks.kept_BNC
-    between = (
-        (total[..., :, None] - total[..., None, :]).to(value).masked_fill(~visible[:, None, :, None], -torch.inf).exp()
-    )
-    into = total.to(value).exp() * reached[:, None, :, None]
-    out = (total[..., -1:] - total).to(value).exp() * kept[:, None, :, None]
-
-    within = ((query @ key.mT)[:, :, :, None] * between) @ value  # [B, G, N, R, C, V]
-    written = key.mT @ (value * out[..., None]).transpose(3, 4).flatten(4)  # [B, G, N, K, R·V]
-    state = state_BHKV.unflatten(1, (groups, -1)).transpose(2, 3)  # [B, G, K, R, V]
-    before = []
-    for write, through in zip(written.unflatten(-1, state.shape[3:]).unbind(2), into[..., -1].unbind(2), strict=True):
-        before.append(state)
-        state = torch.addcmul(write, state, through[:, :, None, :, None])
-    read = (query @ torch.stack(before, dim=2).flatten(4)).unflatten(-1, state.shape[3:]).transpose(3, 4)
-    mixed = torch.addcmul(within, read, into[..., None]).permute(0, 2, 4, 1, 3, 5).flatten(3, 4)
-    return chunks.join(mixed), state.transpose(2, 3).flatten(1, 2)
+            value_BTHV, decay_BTH = value_BTHV * real_BT[..., None, None], decay_BTH * real_BT[..., None]
+        return recur(decayed_attention, (query_BTGK, key_BTGK, value_BTHV, decay_BTH), context, cache)

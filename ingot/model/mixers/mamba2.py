@@ -5,7 +5,7 @@
     h_t = e^{−e^A Δ_t} h_{t−1} + Δ_t B_t x_tᵀ        y_t = h_tᵀ C_t + skip · x_t
     y = W_o norm(y, z)
 
-which is linear attention (linear_attention.py) with queries C, keys B, values Δx and the decay −e^A Δ; the heads of a
+which is linear attention (kernels/decayed_attention.py) with queries C, keys B, values Δx and the decay −e^A Δ; the heads of a
 group share B and C. The end is a grouped norm with the gate silu(z) before or after it, or y · silu(z) without a norm.
 
 Δ is clamped wherever it is used; transformers leaves out the clamp of Nemotron-H when it decodes single tokens.
@@ -124,7 +124,7 @@ class Mamba2(RecurrentMixer):
         step_BTH = time_steps(step_BTH, self.time_step_bias).clamp(config.time_step_min, config.time_step_max)
         decay_BTH = -precise(self.decay).exp() * step_BTH
         read_BTHV = linear_attention(query_BTGK, key_BTGK, value_BTHV * step_BTH[..., None], decay_BTH, context, states)
-        out = torch.addcmul(read_BTHV, value_BTHV, precise(self.skip)[:, None]).flatten(2)
+        out = torch.addcmul(precise(read_BTHV), value_BTHV, precise(self.skip)[:, None]).flatten(2)
         return self.output(self._gate(out, gate))
 
     def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:

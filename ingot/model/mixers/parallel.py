@@ -77,6 +77,10 @@ class Parallel(Mixer):
         self.attention = Attention(config.attention, site)
         self.mamba = Mamba2(config.mamba, site)
 
+    def prepare(self, context: Context) -> None:
+        self.attention.prepare(context)
+        self.mamba.prepare(context)
+
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         config = self.config
         assert cache is None or isinstance(cache, JointCache)

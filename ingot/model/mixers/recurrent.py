@@ -1,48 +1,45 @@
-"""Shared by the linear-time mixers: cuts rows into chunks, and carries a state from chunk to chunk or token to token.
+"""Shared by the linear-time mixers: carries a state from chunk to chunk or token to token, by a kernel or by the definition.
 
-Training and prefill go through a row in chunks of C tokens (matrix products inside a chunk, a short loop over chunks);
-decoding goes token by token. A row may hold several packed documents, so three masks say which tokens reach which:
+Training and prefill go through a row in chunks of C tokens (matrix products inside a chunk, a short loop over chunks: kernels/
+chunks.py); decoding goes token by token. A document is a run of equal numbers; padding (−1) is a run like any other, so it
+influences nothing and needs no care. With a cache, the tokens after a row's `lengths_B` must not change the state: the
+recurrences give them no decay and nothing to write (`real_tokens`).
 
-    visible   token i of a chunk sees token j of it          j ≤ i, and both are in the same document
-    reached   token i sees the state carried into its chunk  i is in the document that was open when the chunk began
-    kept      token i enters the state carried out           i is in the document that is open when the chunk ends
+States are kept in float32 at least, and the definitions run in it, whatever the dtype of the activations and whether or
+not autocast is on: errors in a state stay there for the rest of the document. Kernels multiply in the activations' bfloat16 and
+keep the running state in float32.
 
-    chunk        | a a a a b b | b b c c c c | c c d d e e |
-    reached        1 1 1 1 0 0   1 1 0 0 0 0   1 1 0 0 0 0
-    kept           0 0 0 0 1 1   0 0 1 1 1 1   0 0 0 0 1 1
-
-A document is a run of equal numbers; padding (−1) is a run like any other, so it influences nothing and needs no care.
-With a cache, the tokens after a row's `lengths_B` must not change the state: the recurrences give them no decay and
-nothing to write (`real_tokens`).
-
-States are kept in float32 at least, and the recurrences run in it, whatever the dtype of the activations and whether or
-not autocast is on: errors in a state stay there for the rest of the document.
-
-Shapes: B rows, T tokens, N chunks, C tokens of a chunk.
+Shapes: B rows, T tokens, N chunks, C tokens of a chunk, H heads, K key width, V value width.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ingot.kernels.chunks import CHUNK, Chunks, Sequences, cut_documents, cut_equal, cut_rows
+from ingot.kernels.launch import has_triton
+from ingot.kernels.recurrent_step import step_in_place, step_kernel_allowed
 from ingot.model.context import Context
 from ingot.model.mixers.cache import Cache, CacheShape, StateCache
 from ingot.model.mixers.mixer import Mixer
-
-CHUNK = 64
 
 
 class RecurrentMixer(Mixer):
     """A mixer whose past is a state. Its states are `recurrent` and, if it convolves, `convolution`."""
 
     whole_rows = True
+
+    def prepare(self, context: Context) -> None:
+        whole = context.whole
+        document_runs(whole)
+        if whole.positions_BT.is_cuda and has_triton():
+            sequences_of(whole)
 
     @abstractmethod
     def state_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -84,29 +81,42 @@ def write_state(name: str, state: Tensor, context: Context, cache: StateCache | 
         cache.write(context.slots_B, **{name: state})
 
 
-def recur(
-    step: Callable[..., tuple[Tensor, Tensor]],
-    chunked: Callable[..., tuple[Tensor, Tensor]],
-    inputs: tuple[Tensor, ...],
-    context: Context,
-    cache: StateCache | None,
-) -> Tensor:
-    """o [B, T, H, V] of a recurrence over queries, keys, values and more [B, T, …]: by `step` for one token, else `chunked`.
+def recur(rule: Any, inputs: tuple[Tensor, ...], context: Context, cache: StateCache | None) -> Tensor:
+    """o [B, T, H, V] of a recurrence over queries, keys, values and more [B, T, …]; `rule` is a module of kernels/.
 
     With a cache the rows go on from its `recurrent` state [B, H, K, V] and renew it.
     """
-    key, value = inputs[1:3]
-    state = read_state("recurrent", context, cache)
-    if state is None:
-        rows, _, heads, width = value.shape
-        state = value.new_zeros(rows, heads, key.shape[-1], width)
-    if value.shape[1] == 1:
-        mixed, state = step(*[each[:, 0] for each in inputs], state)
-        mixed = mixed[:, None]
+    if inputs[2].shape[1] == 1:
+        return _recur_once(rule, inputs, context, cache)
+    if rule.kernel_allowed(*inputs) and (cache is None or context.documents_BT is None):
+        state = read_state("recurrent", context, cache)
+        mixed, state = rule.by_kernel(*inputs, state, sequences_of(context), wants_state=cache is not None)
     else:
-        mixed, state = chunked(*inputs, state, chunks_of(context))
-    write_state("recurrent", state, context, cache)
+        inputs = tuple(precise(x) for x in inputs)
+        mixed, state = rule.chunked(*inputs, _first_state(inputs, context, cache), chunks_of(context))
+    if state is not None:
+        write_state("recurrent", state, context, cache)
     return mixed
+
+
+def _recur_once(rule: Any, inputs: tuple[Tensor, ...], context: Context, cache: StateCache | None) -> Tensor:
+    """The same for rows of one token."""
+    inputs = tuple(precise(x[:, 0]) for x in inputs)
+    if cache is not None and step_kernel_allowed(cache.states["recurrent"], inputs):
+        assert context.slots_B is not None
+        return step_in_place(cache.states["recurrent"], context.slots_B, context.positions_BT[:, 0], *inputs)[:, None]
+    mixed, state = rule.step(*inputs, _first_state(inputs, context, cache))
+    write_state("recurrent", state, context, cache)
+    return mixed[:, None]
+
+
+def _first_state(inputs: tuple[Tensor, ...], context: Context, cache: StateCache | None) -> Tensor:
+    """The state [B, H, K, V] that the rows go on from."""
+    state = read_state("recurrent", context, cache)
+    if state is not None:
+        return state
+    key, value = inputs[1:3]
+    return value.new_zeros(value.shape[0], value.shape[-2], key.shape[-1], value.shape[-1])
 
 
 def real_tokens(context: Context) -> Tensor | None:
@@ -126,48 +136,33 @@ def document_runs(context: Context) -> Tensor | None:
     return context.once("document runs", lambda: pad(documents[:, 1:] != documents[:, :-1], (1, 0)).cumsum(dim=1))
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """Rows of `length` tokens as chunks of `size`, the last one filled up with zeros."""
-
-    length: int
-    size: int
-    visible_BNCC: Tensor
-    reached_BNC: Tensor
-    kept_BNC: Tensor
-
-    def split(self, x_BT: Tensor) -> Tensor:
-        """[B, T, …] as [B, N, C, …]. The filling is zeros: no decay, nothing to write."""
-        missing = -self.length % self.size
-        filled = pad(x_BT, (0, 0) * (x_BT.dim() - 2) + (0, missing)) if missing else x_BT
-        return filled.unflatten(1, (-1, self.size))
-
-    def join(self, x_BNC: Tensor) -> Tensor:
-        """[B, N, C, …] as [B, T, …], without the filling."""
-        return x_BNC.flatten(1, 2)[:, : self.length]
-
-
 def chunks_of(context: Context, size: int = CHUNK) -> Chunks:
     """The pass's rows as chunks of `size` tokens (a power of two; fewer for short rows), the same for every layer."""
     length = context.positions_BT.shape[1]
     size = min(size, 1 << (length - 1).bit_length())
     runs = document_runs(context)
-    return context.once(("chunks", size), lambda: _chunks(length, size, runs, context.positions_BT.device))
+    return context.once(("chunks", size), lambda: cut_rows(length, size, runs, context.positions_BT.device))
 
 
-def _chunks(length: int, size: int, runs_BT: Tensor | None, device: torch.device) -> Chunks:
-    causal = torch.ones(size, size, dtype=torch.bool, device=device).tril()
-    if runs_BT is None:
-        every = torch.ones(1, 1, size, dtype=torch.bool, device=device)
-        return Chunks(length, size, causal[None, None], every, every)
-    filling = runs_BT[:, -1:].expand(-1, -length % size)  # the filling belongs to the last document
-    runs_BNC = torch.cat((runs_BT, filling), dim=1).unflatten(1, (-1, size))
-    last_BN = runs_BNC[:, :, -1]
-    open_BN = torch.cat((runs_BNC[:, :1, 0], last_BN[:, :-1]), dim=1)  # a row's first token goes on from the cache
-    return Chunks(
-        length,
-        size,
-        visible_BNCC=(runs_BNC[..., :, None] == runs_BNC[..., None, :]) & causal,
-        reached_BNC=runs_BNC == open_BN[..., None],
-        kept_BNC=runs_BNC == last_BN[..., None],
-    )
+def sequences_of(context: Context) -> Sequences:
+    """The pass's documents as sequences of the flattened batch, the same for every layer.
+
+    Where documents begin the batch says (`metadata`); without that this waits for the device, once a pass.
+    """
+    return context.once("sequences", lambda: _sequences(context))
+
+
+def _sequences(context: Context) -> Sequences:
+    rows, length = context.positions_BT.shape
+    runs = document_runs(context)
+    if runs is None:
+        return cut_equal(rows, length, context.positions_BT.device)
+    if context.metadata is not None:
+        starts = context.metadata.starts
+    else:
+        begins = pad(runs[:, 1:] != runs[:, :-1], (1, 0), value=True)
+        starts = pad(begins.flatten().nonzero().flatten(), (0, 1), value=rows * length)
+    made = cut_documents(starts, rows * length)
+    for tensor in (made.starts, made.chunks, made.offsets):  # no new code for every number of documents
+        torch._dynamo.maybe_mark_dynamic(tensor, 0)
+    return made

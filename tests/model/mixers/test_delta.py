@@ -8,8 +8,9 @@ from torch import Tensor
 from transformers.models.kimi_linear.modeling_kimi_linear import recurrent_kimi_delta_attention
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
+from ingot.kernels.delta_rule import channel_products, chunked, head_products, step
 from ingot.model.context import Context
-from ingot.model.mixers.delta import channel_products, chunked, delta_rule, head_products, step, unit
+from ingot.model.mixers.delta import delta_rule, unit
 from ingot.model.mixers.recurrent import chunks_of
 from tests.model.mixers.recurrent_cases import assert_near, plain_context, random_input
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ingot.kernels.decayed_attention import chunked, step
 from ingot.model.context import Context
-from ingot.model.mixers.linear_attention import chunked, linear_attention, step
+from ingot.model.mixers.linear_attention import linear_attention
 from ingot.model.mixers.recurrent import chunks_of
 from tests.model.mixers.recurrent_cases import assert_near, plain_context, random_input
 
