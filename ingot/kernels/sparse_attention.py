@@ -59,11 +59,11 @@ def gather(x_BSE: Tensor, selected_BTK: Tensor) -> Tensor:
     return x_BSE.reshape(rows * keys, width).index_select(0, flat).view(*selected_BTK.shape, width)
 
 
-def kernel_allowed(query_BTHE: Tensor, latent_width: int, options: AttentionOptions) -> bool:
+def kernel_allowed(query: Tensor, latent_width: int, rotated_width: int, options: AttentionOptions) -> bool:
     """Whether the kernels can run: CUDA, at most 32 bits, OPTIONS, and entries of the widths of attend_latent.py."""
-    if not query_BTHE.is_cuda or query_BTHE.dtype not in DTYPES or not understands(options, OPTIONS):
+    if not query.is_cuda or query.dtype not in DTYPES or not understands(options, OPTIONS):
         return False
-    return kernel_exists(latent_width, query_BTHE.shape[-1] - latent_width)
+    return kernel_exists(latent_width, rotated_width)
 
 
 def sparse_attention(
@@ -73,7 +73,7 @@ def sparse_attention(
 
     From the kernels also the logarithms to base 2 of the softmaxes' sums [B, T, H] (index_divergence.py).
     """
-    if not kernel_allowed(query_BTHE, latent_width, options):
+    if not kernel_allowed(query_BTHE, latent_width, query_BTHE.shape[-1] - latent_width, options):
         return sparse_attention_definition(
             query_BTHE, entry_BSE, selected_BTK, options, latent_width=latent_width
         ), None
@@ -95,7 +95,7 @@ def sparse_attention_pages(
     reach: int,
 ) -> Tensor:
     """The same over pages, for sampling: chosen keys are positions below `reach`. No gradient."""
-    if not kernel_allowed(query_BTHE, latent_width, options):
+    if not kernel_allowed(query_BTHE, latent_width, query_BTHE.shape[-1] - latent_width, options):
         entry_BSE = read_pages(entries_N1PE, table_BR, reach)[:, 0].to(query_BTHE.dtype)
         return sparse_attention_definition(query_BTHE, entry_BSE, selected_BTK, options, latent_width=latent_width)
     from ingot.kernels.sparse_attention_kernel import launch_pages
