@@ -24,9 +24,7 @@ from ingot.kernels.sparse_attention import gather
 
 
 @torch.no_grad()
-def mean_probabilities_definition(
-    query_BTHE: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, scale: float
-) -> Tensor:
+def mean_probabilities_definition(query_BTHE: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, scale: float) -> Tensor:
     """p [B, T, K] in float32; zeros where nothing was chosen."""
     rows, length, heads, width = query_BTHE.shape
     parts = []

@@ -1,6 +1,6 @@
 """Triton kernels of select_keys.py: the indexer's scores, and the choice of each query's largest.
 
-* `score_kernel`: BLOCK_T queries × BLOCK_S keys. The keys' tile stays, the heads' queries pass by, and Σ_j w_j relu(q_j·k) is kept.
+* `score_kernel`: BLOCK_T queries × BLOCK_S keys. The keys' tile stays, the heads' queries pass by, Σ_j w_j relu(q_j·k) is kept.
 * `page_score_kernel`: one query × BLOCK_S keys out of pages; its heads are the rows of one product. For decoding.
 * `select_kernel`: one query; its scores, up to BLOCK of them, lie in registers as unsigned numbers of the same order:
 
@@ -265,8 +265,8 @@ def select_keys_operator(
                     num_warps=tile.warps,
                     num_stages=tile.stages,
                 )
-        bounds = (each[:, block].reshape(-1) for each in (first, last))
-        chosen[:, block] = choose_largest(scores.view(-1, reach), *bounds, keep).view(rows, tokens, keep)
+        lowest, highest = (each[:, block].reshape(-1) for each in (first, last))
+        chosen[:, block] = choose_largest(scores.view(-1, reach), lowest, highest, keep).view(rows, tokens, keep)
     return chosen
 
 

@@ -306,7 +306,7 @@ def sparse_attention_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of queries and entries."""
     query, entry, selected, gradient = (x.contiguous() for x in (query, entry, selected, gradient))
-    rows, tokens, heads, width = query.shape
+    rows, tokens, heads, _ = query.shape
     tile = sparse_attention.choose_backward_tile(heads, query.element_size())
     of_query = torch.empty_like(query)
     of_entry = torch.zeros(entry.shape, dtype=torch.float32, device=entry.device)
@@ -341,9 +341,7 @@ def sparse_attention_backward(
 @sparse_attention_forward.register_fake
 def _(query: Tensor, entry: Tensor, selected: Tensor, latent_width: int, scale: float) -> tuple[Tensor, Tensor]:
     rows, tokens, heads, _ = query.shape
-    return query.new_empty(rows, tokens, heads, latent_width), query.new_empty(
-        rows, tokens, heads, dtype=torch.float32
-    )
+    return query.new_empty(rows, tokens, heads, latent_width), query.new_empty(rows, tokens, heads, dtype=torch.float32)
 
 
 @sparse_attention_backward.register_fake

@@ -36,7 +36,9 @@ def numbers(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tenso
 
 def choices(rows: int, queries: int, keys: int, keep: int) -> Tensor:
     """Query t of the first row has t + 1 keys, of the others all that are kept; the last query has none."""
-    order = torch.rand(rows, queries, keys, generator=torch.Generator().manual_seed(9)).argsort(dim=-1)[..., :keep].int()
+    order = (
+        torch.rand(rows, queries, keys, generator=torch.Generator().manual_seed(9)).argsort(dim=-1)[..., :keep].int()
+    )
     order[0] = order[0].masked_fill(torch.arange(keep) > torch.arange(queries)[:, None], -1)
     order[-1, -1] = -1
     return order.to(DEVICE)
@@ -100,8 +102,8 @@ def test_divergence_and_its_gradients(way: str, shape: tuple[int, ...], dtype: t
         scaled = inputs[1] * (heads * width) ** -0.5
         found = kernel.chosen_divergence_forward(inputs[0], scaled, inputs[2], selected, target)[0]
     else:
-        found = chosen_divergence_definition(*inputs, selected, target)
-    wanted = exact_divergence(*twins, selected, target.double())
+        found = chosen_divergence_definition(inputs[0], inputs[1], inputs[2], selected, target)
+    wanted = exact_divergence(twins[0], twins[1], twins[2], selected, target.double())
     assert relative(found, wanted) < BOUNDS[torch.float32] * (1 if dtype == torch.float32 else 10)
     assert float(found[-1, -1].detach()) == 0
     direction = numbers(rows, queries, seed=4)

@@ -73,7 +73,9 @@ def check_choice(chosen_BTK: Tensor, scores_BTS: Tensor, first_BT: Tensor, last_
     assert float((missed - worst).max()) < noise * float(scores_BTS.abs().max())
 
 
-CASES = [(2, 37, 4, 24, 7), (1, 70, 17, 16, 20)] + ([(2, 1500, 64, 128, 256), (1, 5000, 32, 128, 2048)] if ON_GPU else [])
+CASES = [(2, 37, 4, 24, 7), (1, 70, 17, 16, 20)] + (
+    [(2, 1500, 64, 128, 256), (1, 5000, 32, 128, 2048)] if ON_GPU else []
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16] if ON_GPU else [torch.float32], ids=str)
@@ -101,7 +103,9 @@ def test_keys_before_the_first_query() -> None:
     """A block of queries in the middle of a row."""
     query, weight, key = index(1, 10, 50, 8, 16, torch.float32)
     last = 30 + torch.arange(10, device=DEVICE)[None]
-    chosen = select_keys_kernel.select_keys_operator(query, weight, key, torch.zeros_like(last).int(), last.int(), 9, 30)
+    chosen = select_keys_kernel.select_keys_operator(
+        query, weight, key, torch.zeros_like(last).int(), last.int(), 9, 30
+    )
     exact = torch.einsum("bthw,bsw->bths", query.double(), key.double()).relu()
     scores = torch.einsum("bths,bth->bts", exact, weight.double()) * (8 * 16) ** -0.5
     check_choice(chosen, scores, torch.zeros_like(last), last, 1e-5)
@@ -123,7 +127,10 @@ def test_keys_in_pages() -> None:
 @pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")
 def test_a_row_longer_than_a_program_holds() -> None:
     scores = torch.randn(3, 70_001, generator=torch.Generator().manual_seed(0)).cuda()
-    first, last = torch.zeros(3, dtype=torch.int32).cuda(), torch.tensor([70_000, 40_000, 100], dtype=torch.int32).cuda()
+    first, last = (
+        torch.zeros(3, dtype=torch.int32).cuda(),
+        torch.tensor([70_000, 40_000, 100], dtype=torch.int32).cuda(),
+    )
     found = select_keys_kernel.choose_largest(scores, first, last, 2048)
     for row in range(3):
         wanted = best(scores[row], 0, int(last[row]), 2048)

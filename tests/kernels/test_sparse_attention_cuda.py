@@ -84,7 +84,7 @@ def test_values_and_gradients(name: str, full: bool, dtype: torch.dtype) -> None
     given = [query.requires_grad_(), entry.requires_grad_()]
     mixed, sums = sparse_attention_kernel.sparse_attention_forward(query, entry, selected, latent, scale)
     twins = [x.detach().double().requires_grad_() for x in given]
-    wanted = exact(*twins, selected, latent, scale)
+    wanted = exact(twins[0], twins[1], selected, latent, scale)
     assert relative(mixed, wanted) < BOUNDS[dtype]
     direction = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     ours, theirs = grad((mixed * direction.to(dtype)).sum(), given), grad((wanted * direction.to(dtype)).sum(), twins)
@@ -96,7 +96,9 @@ def test_values_and_gradients(name: str, full: bool, dtype: torch.dtype) -> None
     row, token = 0, shape[1] // 2
     keys = selected[row, token][selected[row, token] >= 0].long()
     if len(keys):
-        assert (sums[row, token] - scores[row, token, :, keys].logsumexp(-1) / torch.log(torch.tensor(2.0))).abs().max() < 0.02
+        assert (
+            sums[row, token] - scores[row, token, :, keys].logsumexp(-1) / torch.log(torch.tensor(2.0))
+        ).abs().max() < 0.02
 
 
 def test_a_query_without_keys_gives_zeros_and_takes_no_gradient() -> None:

@@ -52,7 +52,6 @@ from ingot.model.mixers.sparse import (
     chosen_index_divergence,
     dense_index_divergence,
     select,
-    visible,
 )
 from ingot.model.norm import RmsNorm
 from ingot.model.positions.config import RopeConfig, YarnScaling

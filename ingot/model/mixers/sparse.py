@@ -14,7 +14,7 @@ p_t the attention probabilities averaged over the heads, without gradient,
 
 PyTorch code here runs in blocks of queries, recomputed in the backward pass: no tensor of queries × keys outlives its block.
 
-Where tokens are divided over ranks (context_parallel.py), queries are this rank's and keys those of whole rows: each rank chooses,
+Where tokens are divided over ranks (context_parallel.py), queries are this rank's and keys those of whole rows: a rank chooses,
 attends and has the loss for its own queries. Where heads are divided (train/parallel/tensor.py), every rank chooses the same keys
 and has the same loss; `all_heads` makes p_t the mean over the heads of all ranks.
 
