@@ -1,6 +1,7 @@
 """Triton kernels of index_divergence.py, as operators that torch.compile leaves whole. A program takes one query.
 
-* `probability_kernel`: all heads of the query on BLOCK_N of its entries at a time; probabilities come from the saved sums.
+* `probability_kernel`: BLOCK_H heads of the query on BLOCK_N entries at a time; probabilities come from the saved sums. Further
+  heads are further launches, which add.
 * `divergence_kernel`: the index scores of BLOCK_N chosen keys at a time, with a running log-sum-exp; one pass is enough, since
   D = Σ p log p − Σ p I + log Σ e^I where Σ p = 1.
 * `divergence_backward_kernel`: the scores again, ∂I, and from it the gradients of queries, head weights and keys.
@@ -33,6 +34,7 @@ def probability_kernel(
     selected,  # [B, T, K]
     sums,  # [B, T, H]
     out,  # [B, T, K]
+    begin,  # the first of the heads
     tokens,
     heads,
     kept,
@@ -43,20 +45,21 @@ def probability_kernel(
     BLOCK_L: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    BLOCKS: tl.constexpr,
+    ADDS: tl.constexpr,  # to what is there, from other heads
     PRECISION: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """The heads' mean probability of every chosen key."""
+    """The share of BLOCK_H heads in the mean probability of every chosen key."""
     item = tl.program_id(0).to(tl.int64)
     row = item // tokens
     count = _count(selected + item * kept, kept, BLOCK_K)
-    head = tl.arange(0, BLOCK_H)
+    head = begin + tl.arange(0, BLOCK_H)
+    inside = head < heads
     at = query + (item * heads + head) * (L + R)
-    asked = _heads(at, 1, head < heads, 0, L, BLOCK_L)
-    asked_rotated = _heads(at, 1, head < heads, L, R, BLOCK_R)
-    total = tl.load(sums + item * heads + head, mask=head < heads, other=0.0)
+    asked = _heads(at, 1, inside, 0, L, BLOCK_L)
+    asked_rotated = _heads(at, 1, inside, L, R, BLOCK_R)
+    total = tl.load(sums + item * heads + head, mask=inside, other=0.0)
     for start in range(0, count, BLOCK_N):
         place = start + tl.arange(0, BLOCK_N)
         chosen = tl.load(selected + item * kept + place, mask=place < count, other=-1)
@@ -65,20 +68,15 @@ def probability_kernel(
         found = _tile(entries + offset + L, R, BLOCK_R)
         score = tl.dot(asked, tl.trans(latent), input_precision=PRECISION)
         score = tl.dot(asked_rotated, tl.trans(found), score, input_precision=PRECISION)
-        weight = tl.where((head < heads)[:, None], tl.exp2(score * scale - total[:, None]), 0.0)
-        mean = tl.sum(weight, 0)
-        for block in tl.static_range(1, BLOCKS):  # more heads than fit stay in the cache
-            other = block * BLOCK_H + head
-            at = query + (item * heads + other) * (L + R)
-            score = tl.dot(_heads(at, 1, other < heads, 0, L, BLOCK_L), tl.trans(latent), input_precision=PRECISION)
-            rotated = _heads(at, 1, other < heads, L, R, BLOCK_R)
-            score = tl.dot(rotated, tl.trans(found), score, input_precision=PRECISION)
-            more = tl.load(sums + item * heads + other, mask=other < heads, other=0.0)
-            mean += tl.sum(tl.where((other < heads)[:, None], tl.exp2(score * scale - more[:, None]), 0.0), 0)
-        tl.store(out + item * kept + place, tl.where(chosen >= 0, mean / heads, 0.0), mask=place < count)
-    rest = tl.arange(0, BLOCK_K)
-    nothing = tl.zeros((BLOCK_K,), dtype=tl.float32)
-    tl.store(out + item * kept + rest, nothing, mask=(rest >= count) & (rest < kept))
+        weight = tl.where(inside[:, None], tl.exp2(score * scale - total[:, None]), 0.0)
+        mean = tl.where(chosen >= 0, tl.sum(weight, 0) / heads, 0.0)
+        if ADDS:
+            mean += tl.load(out + item * kept + place, mask=place < count, other=0.0)
+        tl.store(out + item * kept + place, mean, mask=place < count)
+    if not ADDS:
+        rest = tl.arange(0, BLOCK_K)
+        nothing = tl.zeros((BLOCK_K,), dtype=tl.float32)
+        tl.store(out + item * kept + rest, nothing, mask=(rest >= count) & (rest < kept))
 
 
 @triton.jit
@@ -194,8 +192,9 @@ def mean_probabilities_operator(
     query, entry, selected, sums = (x.contiguous() for x in (query, entry, selected, sums))
     rows, tokens, heads, width = query.shape
     out = torch.empty(selected.shape, dtype=torch.float32, device=query.device)
-    block_h = 16 if query.element_size() == 4 else min(64, power_of_two(heads))
-    if out.numel():
+    wide = query.element_size() == 4
+    block_h = 16 if wide else min(64, power_of_two(heads))  # 64 queries and 32 entries three times: 180 KB
+    for begin in range(0, heads if out.numel() else 0, block_h):
         with on_device_of(query):
             probability_kernel[(rows * tokens,)](
                 query,
@@ -203,6 +202,7 @@ def mean_probabilities_operator(
                 selected,
                 sums,
                 out,
+                begin,
                 tokens,
                 heads,
                 selected.shape[-1],
@@ -213,12 +213,12 @@ def mean_probabilities_operator(
                 BLOCK_L=power_of_two(latent_width),
                 BLOCK_R=power_of_two(width - latent_width),
                 BLOCK_K=power_of_two(selected.shape[-1]),
-                BLOCKS=triton.cdiv(heads, block_h),
+                ADDS=begin > 0,
                 PRECISION=precision(query),
                 BLOCK_H=block_h,
-                BLOCK_N=16 if query.element_size() == 4 else 32,
+                BLOCK_N=16 if wide else 32,
                 num_warps=4,
-                num_stages=3,
+                num_stages=2 if wide else 3,
             )
     return out
 

@@ -166,9 +166,9 @@ def select_kernel(
         inside &= (column >= tl.load(first + item)) & (column <= tl.load(last + item))
     score = tl.load(scores + item * width + column, mask=inside, other=0.0)
     bits = score.to(tl.uint32, bitcast=True)
-    negative = (bits >> 31) != 0
-    rank = tl.where(negative, bits ^ 0xFFFFFFFF, bits ^ 0x80000000)
-    rank = tl.where(inside, rank, 0)
+    rank = tl.where((bits >> 31) != 0, bits ^ 0xFFFFFFFF, bits ^ 0x80000000)
+    # 0 is what does not count: from here on a key's rank alone takes room in registers
+    rank = tl.where(inside, tl.maximum(rank, 1), 0)
 
     there = tl.sum(inside.to(tl.int32), 0)
     threshold = tl.full((), 0, dtype=tl.uint32)
@@ -179,8 +179,8 @@ def select_kernel(
         threshold = tl.where(reached >= keep, higher, threshold)
         bit = tl.where(reached == keep, -1, bit - 1)
 
-    above = inside & (rank > threshold)
-    tied = inside & (rank == threshold)
+    above = rank > threshold
+    tied = (rank == threshold) & (rank > 0)
     spare = keep - tl.sum(above.to(tl.int32), 0)
     # both counts in one prefix sum: a segment has at most 2¹⁵ scores
     counts = above.to(tl.int32) * 65536 + tied.to(tl.int32)
@@ -189,9 +189,12 @@ def select_kernel(
     place = (before >> 16) + tl.minimum(earlier, spare)
     taken = above | (tied & (earlier < spare))
     to = (item * tl.num_programs(1) + tl.program_id(1)) * keep
+    if HAS_INDICES:
+        name = tl.load(indices + item * width + column, mask=taken, other=-1)
     tl.store(out + to + place, name, mask=taken)
     if WANTS_SCORES:
-        tl.store(out_scores + to + place, score, mask=taken)
+        bits = tl.where((rank >> 31) != 0, rank ^ 0x80000000, rank ^ 0xFFFFFFFF)
+        tl.store(out_scores + to + place, bits.to(tl.float32, bitcast=True), mask=taken)
     rest = tl.arange(0, BLOCK_K)
     tl.store(out + to + rest, tl.full((BLOCK_K,), -1, dtype=tl.int32), mask=(rest < keep) & (rest >= there))
 
