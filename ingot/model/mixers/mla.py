@@ -13,7 +13,8 @@ Only e_s is cached: L + R numbers per token instead of H·(C + R + V). Two forms
 
 Per head, T queries on S entries cost S·L·(C + V) + T·S·(C + R + V) multiplications expanded and
 T·L·(C + V) + T·S·(2L + R) absorbed; a cached pass takes the cheaper one (DeepSeek-V3 with a long past: absorbed up to 170
-new tokens). With `sparse` each query sees only the keys that an indexer chose (sparse.py), in either form.
+new tokens). With `sparse` each query sees only the keys that an indexer chose (sparse.py); on a GPU always in absorbed form, as
+all heads of a query read the same entries.
 
 Parameters, H heads: query [H·(C + R), D], or query_down [Q, D], query_norm [Q], query_up [H·(C + R), Q]; key_value_down
 [L + R, D] with rows [latent | shared key]; key_value_norm [L]; key_value_up [H·(C + V), L] with rows [U_h | V_h] head by
@@ -52,6 +53,7 @@ from ingot.model.mixers.sparse import (
     chosen_index_divergence,
     dense_index_divergence,
     select,
+    sight,
 )
 from ingot.model.norm import RmsNorm
 from ingot.model.positions.config import RopeConfig, YarnScaling
@@ -182,6 +184,8 @@ class Mla(SoftmaxMixer, Reporter):
     def prepare(self, context: Context) -> None:
         if self.config.rope is not None:
             rotation(context, self.config.rope, self.config.rope_width)
+        if self.config.sparse is not None:
+            sight(context)
 
     def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> TokenCache:
         streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
