@@ -13,7 +13,16 @@ import pytest
 import torch
 from pydantic import Field
 
-from ingot.kernels import attend_latent, attend_paged, attend_plain, qk_norm_rope, rms_norm, swiglu, write_kv
+from ingot.kernels import (
+    attend_latent,
+    attend_paged,
+    attend_plain,
+    qk_norm_rope,
+    rms_norm,
+    sparse_attention,
+    swiglu,
+    write_kv,
+)
 from ingot.kernels.allow_list import understands, unknown_fields
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
@@ -115,6 +124,10 @@ def test_kernels_over_pages() -> None:
     assert attend_latent.kernel_allowed(x, 32, MoreOptions(0.5))
     assert not attend_latent.kernel_allowed(x, 32, MoreOptions(0.5, fake=1.0))
     assert not attend_latent.kernel_allowed(x, 32, MoreOptions(0.5, softcap=1.0)), "it has no softcap"
+    assert sparse_attention.kernel_allowed(x, 32, 32, MoreOptions(0.5))
+    assert not sparse_attention.kernel_allowed(x, 32, 32, MoreOptions(0.5, fake=1.0))
+    assert not sparse_attention.kernel_allowed(x, 32, 32, MoreOptions(0.5, softcap=1.0)), "it has no softcap"
+    assert not sparse_attention.kernel_allowed(x, 1024, 64, MoreOptions(0.5)), "latents that do not fit"
 
 
 @pytest.mark.parametrize("allowed", [qk_norm_rope.config_allowed, write_kv.config_writes_projection])
@@ -174,7 +187,7 @@ def test_lists_name_real_fields() -> None:
     ]
     for names, kind in named:
         assert names <= set(kind.model_fields), kind
-    modules: list[ModuleType] = [attend_plain, attend_paged, attend_latent]
+    modules: list[ModuleType] = [attend_plain, attend_paged, attend_latent, sparse_attention]
     options = {field.name for field in fields(AttentionOptions)}
     assert all(options >= module.OPTIONS for module in modules)
     assert all(names <= options for names in OPTIONS.values())

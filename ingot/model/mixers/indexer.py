@@ -19,7 +19,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ingot.kernels.attend_latent import dot_products
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
@@ -92,12 +91,3 @@ class Indexer(nn.Module):
         cos, sin = rotation(context, self.rope, self.rope_width)
         rotated, passed = x_BHTW.split((self.rope_width, x_BHTW.shape[-1] - self.rope_width), dim=-1)
         return torch.cat((rotate(rotated, cos, sin, self.sparse.pairing), passed), dim=-1)
-
-
-def index_scores(index: Index) -> Tensor:
-    """I [B, T, S] in float32."""
-    heads, width = index.query_BTHW.shape[2:]
-    products_BTHS = dot_products(index.query_BTHW, index.key_BSW).relu()
-    weight_BTH = index.weight_BTH.to(products_BTHS.dtype) * (heads * width) ** -0.5  # both factors are positive
-    with torch.autocast(products_BTHS.device.type, enabled=False):
-        return (weight_BTH[:, :, None] @ products_BTHS)[:, :, 0]

@@ -98,11 +98,6 @@ class Mixer(nn.Module, ABC):
     rows_split = False  # its cache lies in pages alone: one sequence may be several rows of a pass that continues it
     whole_rows = False  # it must see all tokens of a row at once, also where they are divided over ranks
 
-    @property
-    def undivided_loss(self) -> str:
-        """The option that weighs a loss over whole rows and all heads, which ranks cannot divide; empty: it has none."""
-        return ""
-
     @abstractmethod
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         """The mixer's output. With a cache: reads the past from it and writes the new tokens into it."""

@@ -13,7 +13,8 @@ Only e_s is cached: L + R numbers per token instead of H·(C + R + V). Two forms
 
 Per head, T queries on S entries cost S·L·(C + V) + T·S·(C + R + V) multiplications expanded and
 T·L·(C + V) + T·S·(2L + R) absorbed; a cached pass takes the cheaper one (DeepSeek-V3 with a long past: absorbed up to 170
-new tokens). With `sparse` each query sees only the keys that an indexer chose (sparse.py), in either form.
+new tokens). With `sparse` each query sees only the keys that an indexer chose (sparse.py); on a GPU always in absorbed form, as
+all heads of a query read the same entries.
 
 Parameters, H heads: query [H·(C + R), D], or query_down [Q, D], query_norm [Q], query_up [H·(C + R), Q]; key_value_down
 [L + R, D] with rows [latent | shared key]; key_value_norm [L]; key_value_up [H·(C + V), L] with rows [U_h | V_h] head by
@@ -33,10 +34,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ingot.kernels import attend_latent
+from ingot.kernels import attend_latent, select_keys, sparse_attention
 from ingot.kernels.allow_list import understands
 from ingot.kernels.attend_paged import attend_past, visible_past
 from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.index_divergence import mean_probabilities
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
@@ -46,7 +48,13 @@ from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.indexer import Index, Indexer, SparseConfig
 from ingot.model.mixers.mask import PADDING, mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
-from ingot.model.mixers.sparse import attend_gathered, attend_masked, index_divergence, select, visible
+from ingot.model.mixers.sparse import (
+    attend_masked,
+    chosen_index_divergence,
+    dense_index_divergence,
+    select,
+    sight,
+)
 from ingot.model.norm import RmsNorm
 from ingot.model.positions.config import RopeConfig, YarnScaling
 from ingot.model.positions.rope import rotation
@@ -136,6 +144,8 @@ class Mla(SoftmaxMixer, Reporter):
 
     # applied to what all heads read; where heads are divided over ranks, it sums the gradients of all ranks
     to_heads: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
+    # applied to a mean over this rank's heads: where heads are divided, the mean over those of all ranks, without gradient
+    all_heads: Callable[[Tensor], Tensor] = staticmethod(lambda x: x)
 
     def __init__(self, config: MlaConfig, site: Site) -> None:
         super().__init__()
@@ -161,9 +171,8 @@ class Mla(SoftmaxMixer, Reporter):
             "key_value_down.weight": in_order((1, config.key_value_latent), (1, config.rope_width)),
             "key_value_up.weight": in_turn(config.heads, config.content_width, config.value_width),
         }
-        self.whole_rows = config.sparse is not None
-        self.capturable = config.sparse is None and attend_latent.kernel_exists(
-            config.key_value_latent, config.rope_width
+        self.capturable = attend_latent.kernel_exists(config.key_value_latent, config.rope_width) and (
+            config.sparse is None or select_keys.kernel_exists(config.sparse.head_width)
         )
         self.indexer = None
         if config.sparse is not None and not config.sparse.shared:
@@ -175,20 +184,14 @@ class Mla(SoftmaxMixer, Reporter):
     def prepare(self, context: Context) -> None:
         if self.config.rope is not None:
             rotation(context, self.config.rope, self.config.rope_width)
+        if self.config.sparse is not None:
+            sight(context)
 
     def make_cache(self, cache_shape: CacheShape, dtype: torch.dtype, device: torch.device) -> TokenCache:
         streams = {"entry": (1, self.config.key_value_latent + self.config.rope_width)}
         if self.config.sparse is not None and not self.config.sparse.shared:
             streams["index"] = (1, self.config.sparse.head_width)
         return TokenCache(streams, cache_shape, dtype, device)
-
-    @property
-    def undivided_loss(self) -> str:
-        sparse, indexer = self.config.sparse, self.indexer
-        if sparse is None or indexer is None or sparse.loss == 0:
-            return ""
-        learns = any(parameter.requires_grad for parameter in indexer.parameters())
-        return f"layer {self.layer}: mixer.sparse.loss" if learns else ""
 
     def logit_factors(self, factor_H: Tensor) -> Sequence[tuple[Linear, Sequence[tuple[Rows, Tensor]]]]:
         config, half_H = self.config, factor_H.sqrt()
@@ -200,24 +203,37 @@ class Mla(SoftmaxMixer, Reporter):
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         query_BHTW, latent_BTQ = self._queries(x_BTD, context)
-        entry_BSE = context.keys(self.to_heads(self._entries(x_BTD, context)), 1)
+        entry_BTE = self.to_heads(self._entries(x_BTD, context))
         index = self._index(x_BTD, latent_BTQ, context)
-        if cache is not None and self._reads_pages(x_BTD, context):
-            return self._output(self._attend_pages(query_BHTW, entry_BSE, cache, context))
         if cache is not None:
-            entry_BSE, index = self._through_cache(cache, entry_BSE, index, context)
-        sparse = self.config.sparse
-        dense = sparse is None or sparse.stage == "dense_warmup" or entry_BSE.shape[1] <= sparse.keep
-        selected_BTK = None if dense else self._selection(index, context)
-        if selected_BTK is not None:
-            mixed_BHTV = self.attend_selected(query_BHTW, entry_BSE, selected_BTK, context)
-        elif cache is not None and self._absorbed_is_cheaper(x_BTD.shape[1], entry_BSE.shape[1]):
-            mixed_BHTV = self.attend_absorbed(query_BHTW, entry_BSE, context)
-        else:
-            mixed_BHTV = self.attend_expanded(query_BHTW, entry_BSE, context)
-        if index is not None and self._indexer_learns(context):
-            self._add_divergence(index, query_BHTW, entry_BSE, selected_BTK, context)
+            return self._output(self._continue(query_BHTW, entry_BTE, index, context, cache))
+        keys = context.whole.positions_BT.shape[1]
+        if not self._chooses(keys):
+            mixed_BHTV = self.attend_expanded(query_BHTW, context.keys(entry_BTE, 1), context)
+            if index is not None and self._indexer_learns(context):
+                self._add_divergence(index, query_BHTW, context.gather(entry_BTE, 1), context)
+            return self._output(mixed_BHTV)
+        entry_BSE = context.gather(entry_BTE, 1)
+        selected_BTK = self._selection(index, context)
+        mixed_BHTV, target_BTK = self.attend_selected(query_BHTW, entry_BSE, selected_BTK, context)
+        if index is not None and target_BTK is not None:
+            total = chosen_index_divergence(index, selected_BTK, self.all_heads(target_BTK), context)
+            self._add_loss(total, context)
         return self._output(mixed_BHTV)
+
+    def _continue(
+        self, query_BHTW: Tensor, entry_BTE: Tensor, index: Index | None, context: Context, cache: Cache
+    ) -> Tensor:
+        """Attention of new tokens to the cache, into which they are written first."""
+        assert isinstance(cache, TokenCache) and context.reach is not None
+        cache.write(context, entry=entry_BTE[:, None])
+        if index is not None:
+            cache.write(context, index=index.key_BSW[:, None])
+        if self._chooses(context.reach):
+            return self._attend_chosen_pages(query_BHTW, index, cache, context)
+        if self._absorbed_is_cheaper(query_BHTW.shape[2], context.reach):
+            return self._attend_pages(query_BHTW, cache, context)
+        return self.attend_expanded(query_BHTW, self._read(cache, "entry", context, entry_BTE), context)
 
     def _output(self, mixed_BHTV: Tensor) -> Tensor:
         out: Tensor = self.output(mixed_BHTV.transpose(1, 2).flatten(2))
@@ -250,16 +266,9 @@ class Mla(SoftmaxMixer, Reporter):
         cos, sin = rotation(context, rope, self.config.rope_width)
         return rotate(x_BHTR, cos, sin, rope.pairing)
 
-    def _through_cache(
-        self, cache: Cache, entry_BTE: Tensor, index: Index | None, context: Context
-    ) -> tuple[Tensor, Index | None]:
-        """Write the new entries; returns all entries that the slots hold."""
-        assert isinstance(cache, TokenCache)
-        cache.write(context, entry=entry_BTE[:, None])
-        if index is not None:
-            cache.write(context, index=index.key_BSW[:, None])
-            index = index._replace(key_BSW=cache.read("index", context)[:, 0].to(index.key_BSW.dtype))
-        return cache.read("entry", context)[:, 0].to(entry_BTE.dtype), index
+    def _read(self, cache: TokenCache, name: str, context: Context, like: Tensor) -> Tensor:
+        """A copy of all that the slots hold, [B, S, …]."""
+        return cache.read(name, context)[:, 0].to(like.dtype)
 
     # ---- attention: queries [B, H, T, W] on entries [B, S, E] -> [B, H, T, V]
 
@@ -273,20 +282,9 @@ class Mla(SoftmaxMixer, Reporter):
         seen = visible_past(context.positions_BT, positions_S[None], self.options)
         return attend_past(query_BHTW, key, value, seen, self.options)
 
-    def attend_absorbed(self, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> Tensor:
-        """Entries are the keys and latents the values of all heads, so the heads are just more queries."""
-        query = self._absorb(query_BHTW)
-        seen = visible(context, slice(0, query.shape[1]), entry_BSE.shape[1])
-        return self._values(attend_latent.mix_entries(query, entry_BSE, seen, self.config.key_value_latent, self.scale))
-
-    def _reads_pages(self, x_BTD: Tensor, context: Context) -> bool:
-        """Whether dense attention in absorbed form is the cheaper one: it reads the entries where they lie."""
+    def _attend_pages(self, query_BHTW: Tensor, cache: TokenCache, context: Context) -> Tensor:
+        """Absorbed: entries are the keys and latents the values of all heads, so the heads are just more queries."""
         assert context.reach is not None
-        return self.config.sparse is None and self._absorbed_is_cheaper(x_BTD.shape[1], context.reach)
-
-    def _attend_pages(self, query_BHTW: Tensor, entry_BTE: Tensor, cache: Cache, context: Context) -> Tensor:
-        assert isinstance(cache, TokenCache) and context.reach is not None
-        cache.write(context, entry=entry_BTE[:, None])
         mixed_BTHL = attend_latent.attend_latent(
             self._absorb(query_BHTW),
             cache.streams["entry"],
@@ -298,23 +296,40 @@ class Mla(SoftmaxMixer, Reporter):
         )
         return self._values(mixed_BTHL)
 
-    def attend_selected(self, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, context: Context) -> Tensor:
-        """Attention to the chosen entries only; padding gives zeros, as everywhere.
-
-        Its largest logits are reported over all keys in sight, which bounds those over the chosen ones.
-        """
-        if context.record is not None and context.record.want_logits:
-            with torch.no_grad():
-                key, _ = self._expand(entry_BSE)
-                report_peaks(self.layer, largest_scores(query_BHTW, key, context, self.options), context)
-        if self._absorbed_is_cheaper(query_BHTW.shape[2], entry_BSE.shape[1]):
-            query, latent_width = self._absorb(query_BHTW), self.config.key_value_latent
-            mixed = self._values(attend_gathered(query, entry_BSE, selected_BTK, latent_width, self.scale))
-        else:
-            mixed = attend_masked(query_BHTW, *self._expand(entry_BSE), selected_BTK, context, self.scale)
-        if context.documents_BT is None:
-            return mixed
-        return mixed.masked_fill((context.documents_BT == PADDING)[:, None, :, None], 0)
+    def _attend_chosen_pages(
+        self, query_BHTW: Tensor, index: Index | None, cache: TokenCache, context: Context
+    ) -> Tensor:
+        """Attention of few new tokens reads the chosen entries where they lie; that of many, copies of all."""
+        assert context.reach is not None and self.config.sparse is not None
+        if index is not None and select_keys.reads_pages(index.query_BTHW):
+            context.selected = select_keys.select_keys_pages(
+                index.query_BTHW,
+                index.weight_BTH,
+                cache.streams["index"],
+                cache.table(context),
+                context.positions_BT,
+                keep=self.config.sparse.keep,
+                reach=context.reach,
+            )
+        elif index is not None:
+            index = index._replace(key_BSW=self._read(cache, "index", context, index.key_BSW))
+            context.selected = select(index, self.config.sparse.keep, context)
+        selected_BTK = self._selection(None, context)
+        query_BTHE = self._absorb(query_BHTW)
+        latent_width = self.config.key_value_latent
+        if self._has_kernel(query_BTHE):
+            mixed_BTHL = sparse_attention.sparse_attention_pages(
+                query_BTHE,
+                cache.streams["entry"],
+                cache.table(context),
+                selected_BTK,
+                self.options,
+                latent_width=latent_width,
+                reach=context.reach,
+            )
+            return self._values(mixed_BTHL)
+        entry_BSE = self._read(cache, "entry", context, query_BHTW)
+        return self.attend_selected(query_BHTW, entry_BSE, selected_BTK, context)[0]
 
     def _absorbed_is_cheaper(self, queries: int, entries: int) -> bool:
         config = self.config
@@ -349,7 +364,46 @@ class Mla(SoftmaxMixer, Reporter):
         """Every head's mixed latent to its value [B, H, T, V]."""
         return torch.einsum("bthl,hvl->bhtv", latent_BTHL, self._up()[1].to(latent_BTHL.dtype))
 
-    # ---- the indexer of sparse attention
+    # ---- sparse attention
+
+    def _chooses(self, keys: int) -> bool:
+        """Whether queries that see up to this many keys attend to chosen ones only."""
+        sparse = self.config.sparse
+        return sparse is not None and sparse.stage == "sparse" and keys > sparse.keep
+
+    def attend_selected(
+        self, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, context: Context
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention to the chosen entries only; padding gives zeros, as everywhere.
+
+        Where the indexer learns, also the probabilities of the chosen keys [B, T, K], averaged over the heads. The largest
+        logits are reported over all keys in sight, which bounds those over the chosen ones.
+        """
+        if context.wants_logits:
+            with torch.no_grad():
+                key, _ = self._expand(entry_BSE)
+                report_peaks(self.layer, largest_scores(query_BHTW, key, context, self.options), context)
+        latent_width, sums = self.config.key_value_latent, None
+        if self._has_kernel(query_BHTW) or self._absorbed_is_cheaper(query_BHTW.shape[2], entry_BSE.shape[1]):
+            query_BTHE = self._absorb(query_BHTW)
+            mixed_BTHL, sums = sparse_attention.sparse_attention(
+                query_BTHE, entry_BSE, selected_BTK, self.options, latent_width=latent_width
+            )
+            mixed = self._values(mixed_BTHL)
+        else:
+            mixed = attend_masked(query_BHTW, *self._expand(entry_BSE), selected_BTK, context, self.scale)
+        if context.documents_BT is not None:
+            mixed = mixed.masked_fill((context.documents_BT == PADDING)[:, None, :, None], 0)
+        if not self._indexer_learns(context):
+            return mixed, None
+        with torch.no_grad():
+            given = (self._absorb(query_BHTW), entry_BSE, selected_BTK, sums)
+            return mixed, mean_probabilities(*given, latent_width=latent_width, scale=self.scale)
+
+    def _has_kernel(self, query: Tensor) -> bool:
+        return sparse_attention.kernel_allowed(
+            query, self.config.key_value_latent, self.config.rope_width, self.options
+        )
 
     def _index(self, x_BTD: Tensor, latent_BTQ: Tensor | None, context: Context) -> Index | None:
         """The indexer's view of the new tokens. Its inputs are detached: it is trained by its own loss only."""
@@ -357,7 +411,8 @@ class Mla(SoftmaxMixer, Reporter):
             return None
         assert latent_BTQ is not None, "MlaConfig demands a query latent"
         with torch.set_grad_enabled(torch.is_grad_enabled() and self._indexer_learns(context)):
-            return self.indexer(x_BTD.detach(), latent_BTQ.detach(), context)
+            index: Index = self.indexer(x_BTD.detach(), latent_BTQ.detach(), context)
+            return index._replace(key_BSW=context.gather(index.key_BSW, 1))
 
     def _selection(self, index: Index | None, context: Context) -> Tensor:
         assert self.config.sparse is not None
@@ -372,13 +427,18 @@ class Mla(SoftmaxMixer, Reporter):
         return context.selected
 
     def _indexer_learns(self, context: Context) -> bool:
-        return context.record is not None and bool(self.undivided_loss)
+        sparse, indexer = self.config.sparse, self.indexer
+        if context.record is None or sparse is None or indexer is None or sparse.loss == 0:
+            return False
+        return any(parameter.requires_grad for parameter in indexer.parameters())
 
-    def _add_divergence(
-        self, index: Index, query_BHTW: Tensor, entry_BSE: Tensor, selected_BTK: Tensor | None, context: Context
-    ) -> None:
-        assert context.record is not None and self.config.sparse is not None
+    def _add_divergence(self, index: Index, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> None:
+        """The indexer's loss over all keys in sight."""
         with torch.no_grad():
             query = self._absorb(query_BHTW)
-        total = index_divergence(index, query, entry_BSE.detach(), selected_BTK, context, self.scale)
+        given = (index, query, entry_BSE.detach(), context, self.scale, self.all_heads)
+        self._add_loss(dense_index_divergence(*given), context)
+
+    def _add_loss(self, total: Tensor, context: Context) -> None:
+        assert context.record is not None and self.config.sparse is not None
         context.record.add_loss("index_divergence", self.config.sparse.loss * total)

@@ -3,16 +3,20 @@
     S_t = the keep best keys s of I[t, s] that query t may see (all of them where there are no more)
     o_t = Σ_{s ∈ S_t} softmax_s(scale · q_t·k_s) v_s
 
-Two forms, as in mla.py: few queries gather the entries of their own keys (absorbed, `attend_gathered`: decoding reads `keep`
-entries however long the past is); many queries see all keys under a mask (expanded, `attend_masked`: training. Fused kernels
-skip hidden keys faster than copies can be made for each query).
+Kernels choose the keys (kernels/select_keys.py), attend to them in absorbed form (kernels/sparse_attention.py) and make the
+indexer's loss (kernels/index_divergence.py). Without them (a CPU, float64) there are two forms, as in mla.py: few queries gather
+the entries of their own keys (absorbed); many see all keys under a mask (expanded, `attend_masked`), which is less to copy.
 
 The choice is not differentiable, so the loss of the language model never reaches the indexer. It has a loss of its own: with
 p_t the attention probabilities averaged over the heads, without gradient,
 
     Σ_t KL(p_t ‖ softmax(I[t, ·]))        over all visible keys during the dense warm-up, over S_t afterwards
 
-Everything runs in blocks of queries, recomputed in the backward pass: no tensor of queries × keys outlives its block.
+PyTorch code here runs in blocks of queries, recomputed in the backward pass: no tensor of queries × keys outlives its block.
+
+Where tokens are divided over ranks (context_parallel.py), queries are this rank's and keys those of whole rows: a rank chooses,
+attends and has the loss for its own queries. Where heads are divided (train/parallel/tensor.py), every rank chooses the same keys
+and has the same loss; `all_heads` makes p_t the mean over the heads of all ranks.
 
 Shapes: B rows, T queries, S keys, K kept keys, H heads, W key width, V value width, E entry, L latent (mla.py). Chosen keys
 are int32 [B, T, K], −1 where a query sees fewer than K.
@@ -20,60 +24,40 @@ are int32 [B, T, K], −1 where a query sees fewer than K.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
-from torch.utils.checkpoint import checkpoint
+from torch.nn.functional import scaled_dot_product_attention
 
-from ingot.kernels.attend_latent import mix_entries, probabilities
+from ingot.kernels.attend_latent import probabilities
+from ingot.kernels.blocks import blocks, recomputed, summed_in_float32
+from ingot.kernels.index_divergence import chosen_divergence
+from ingot.kernels.select_keys import index_scores, select_keys
 from ingot.model.context import Context
-from ingot.model.mixers.indexer import Index, index_scores
+from ingot.model.mixers.indexer import Index
 from ingot.model.mixers.mask import PADDING, Mask
 
-BLOCK_NUMBERS = 2**27  # numbers in the largest tensor of a block: 512 MiB of float32
+
+def sight(context: Context) -> tuple[Tensor, Tensor]:
+    """The first and the last key of its row that each query sees, both [B or 1, T]."""
+    if context.slots_B is not None:
+        return torch.zeros_like(context.positions_BT), context.positions_BT
+    return Mask().first(context), context.index_T[None]
 
 
 def visible(context: Context, queries: slice, keys: int) -> Tensor:
     """Whether each of the queries sees each of the row's first keys: booleans [B or 1, T, S]."""
     key_S = torch.arange(keys, device=context.positions_BT.device)
-    if context.slots_B is not None:
-        return key_S <= context.positions_BT[:, queries, None]
-    query_T1 = torch.arange(queries.start, queries.stop, device=key_S.device)[:, None]
-    return (key_S >= Mask().first(context)[:, queries, None]) & (key_S <= query_T1)
+    first_BT, last_BT = sight(context)
+    return (key_S >= first_BT[:, queries, None]) & (key_S <= last_BT[:, queries, None])
 
 
-@torch.no_grad()
 def select(index: Index, keep: int, context: Context) -> Tensor:
-    """The best `keep` keys of every query, in no particular order."""
-    rows, length, heads, _ = index.query_BTHW.shape
-    keys, chosen = index.key_BSW.shape[1], []
-    for block in _blocks(length, rows * heads * keys):
-        reach = _reach(context, block, keys)
-        scores_BTS = index_scores(_part(index, block, reach))
-        scores_BTS = scores_BTS.masked_fill(~visible(context, block, reach), -torch.inf)
-        best = scores_BTS.topk(min(keep, reach), dim=-1, sorted=False)
-        indices = best.indices.int().masked_fill(best.values == -torch.inf, -1)
-        chosen.append(pad(indices, (0, keep - indices.shape[-1]), value=-1))
-    return torch.cat(chosen, dim=1)
-
-
-def attend_gathered(
-    query_BTHE: Tensor, entry_BSE: Tensor, selected_BTK: Tensor, latent_width: int, scale: float
-) -> Tensor:
-    """Absorbed: each query's mixture [B, T, H, L] of its chosen entries, which are copied together for it."""
-    rows, length, heads, width = query_BTHE.shape
-    entry_BSE = _summed_in_float32(entry_BSE)
-
-    def attend(query_BTHE: Tensor, entry_BSE: Tensor, selected_BTK: Tensor) -> Tensor:
-        entry_BTKE = _gather(entry_BSE, selected_BTK).to(query_BTHE.dtype)
-        return mix_entries(query_BTHE, entry_BTKE, selected_BTK >= 0, latent_width, scale)
-
-    blocks = _blocks(length, rows * selected_BTK.shape[2] * max(heads, width))
-    parts = [_recomputed(attend, query_BTHE[:, block], entry_BSE, selected_BTK[:, block]) for block in blocks]
-    return torch.cat(parts, dim=1)
+    """The best `keep` keys of every query."""
+    first_BT, last_BT = (each.expand(index.query_BTHW.shape[:2]) for each in sight(context))
+    past = _reach(context, slice(0, 0), index.key_BSW.shape[1])
+    return select_keys(*index, first_BT, last_BT, keep=keep, past=past)
 
 
 def attend_masked(
@@ -81,7 +65,7 @@ def attend_masked(
 ) -> Tensor:
     """Expanded: attention [B, H, T, V] over all keys with a mask that shows the chosen ones, block by block."""
     rows, heads, length, _ = query_BHTW.shape
-    key_BHSW, value_BHSV = _summed_in_float32(key_BHSW), _summed_in_float32(value_BHSV)
+    key_BHSW, value_BHSV = summed_in_float32(key_BHSW), summed_in_float32(value_BHSV)
 
     def attend(query: Tensor, key: Tensor, value: Tensor, selected_BTK: Tensor) -> Tensor:
         seen_B1TS = _chosen(selected_BTK, key.shape[2])[:, None]
@@ -89,41 +73,52 @@ def attend_masked(
         return scaled_dot_product_attention(query, key, value, attn_mask=seen_B1TS, scale=scale)
 
     parts = []
-    fused = query_BHTW.is_cuda and query_BHTW.dtype != torch.float64  # else SDPA holds the scores of all heads at once
-    for block in _blocks(length, rows * key_BHSW.shape[2] * (1 if fused else heads)):
+    for block in blocks(length, rows * heads * key_BHSW.shape[2]):
         reach = _reach(context, block, key_BHSW.shape[2])
         part = (query_BHTW[:, :, block], key_BHSW[:, :, :reach], value_BHSV[:, :, :reach], selected_BTK[:, block])
-        parts.append(_recomputed(attend, *part))
+        parts.append(recomputed(attend, *part))
     return torch.cat(parts, dim=2)
 
 
-def index_divergence(
-    index: Index, query_BTHE: Tensor, entry_BSE: Tensor, selected_BTK: Tensor | None, context: Context, scale: float
+def chosen_index_divergence(index: Index, selected_BTK: Tensor, target_BTK: Tensor, context: Context) -> Tensor:
+    """Σ_t KL(p_t ‖ softmax(I_t)) over the real tokens t, on the chosen keys; `target_BTK` is p_t there."""
+    return _sum_of_real(chosen_divergence(*index, selected_BTK, target_BTK), context, slice(None))
+
+
+def dense_index_divergence(
+    index: Index,
+    query_BTHE: Tensor,
+    entry_BSE: Tensor,
+    context: Context,
+    scale: float,
+    all_heads: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Σ_t KL(p_t ‖ softmax(I_t)) over the real tokens t, on the chosen keys, or on all visible ones if none are given."""
+    """The same on all visible keys: the dense warm-up."""
     rows, length, heads, _ = query_BTHE.shape
     keys, index_heads = entry_BSE.shape[1], index.query_BTHW.shape[2]
-    index = index._replace(key_BSW=_summed_in_float32(index.key_BSW))
+    index = index._replace(key_BSW=summed_in_float32(index.key_BSW))
 
     def divergence(block: slice) -> Tensor:
         reach = _reach(context, block, keys)
-        seen_BTS = visible(context, block, reach) if selected_BTK is None else _chosen(selected_BTK[:, block], reach)
+        seen_BTS = visible(context, block, reach)
         with torch.no_grad():
             target_BTS = probabilities(query_BTHE[:, block], entry_BSE[:, :reach], seen_BTS, scale).mean(dim=2)
-        scores_BTS = index_scores(_part(index, block, reach)).masked_fill(~seen_BTS, -torch.inf)
-        guess_BTS = scores_BTS.log_softmax(dim=-1).masked_fill(~seen_BTS, 0)  # 0 · −∞ is not a number
+            target_BTS = all_heads(target_BTS)
+        scores_BTS = index_scores(index.query_BTHW[:, block], index.weight_BTH[:, block], index.key_BSW[:, :reach])
+        guess_BTS = scores_BTS.masked_fill(~seen_BTS, -torch.inf).log_softmax(dim=-1)
+        guess_BTS = guess_BTS.masked_fill(~seen_BTS, 0)  # 0 · −∞ is not a number
         divergence_BT = (torch.xlogy(target_BTS, target_BTS) - target_BTS * guess_BTS).sum(dim=-1)
-        if context.documents_BT is not None:
-            divergence_BT = divergence_BT * (context.documents_BT[:, block] != PADDING)
-        return divergence_BT.sum()
+        return _sum_of_real(divergence_BT, context, block)
 
-    blocks = _blocks(length, rows * max(heads, index_heads) * keys)
-    return torch.stack([_recomputed(divergence, block) for block in blocks]).sum()
+    ranges = blocks(length, rows * max(heads, index_heads) * keys)
+    return torch.stack([recomputed(divergence, block) for block in ranges]).sum()
 
 
-def _summed_in_float32(x: Tensor) -> Tensor:
-    """A copy whose gradient is summed over the blocks in float32: thousands of queries may have chosen the same key."""
-    return x.to(torch.promote_types(x.dtype, torch.float32)) if torch.is_grad_enabled() else x
+def _sum_of_real(x_BT: Tensor, context: Context, block: slice) -> Tensor:
+    """The sum over the block's tokens, without padding."""
+    if context.documents_BT is not None:
+        x_BT = x_BT * (context.documents_BT[:, block] != PADDING)
+    return x_BT.sum()
 
 
 def _chosen(selected_BTK: Tensor, keys: int) -> Tensor:
@@ -132,34 +127,7 @@ def _chosen(selected_BTK: Tensor, keys: int) -> Tensor:
     return seen.scatter_(2, selected_BTK.long() % (keys + 1), True)[..., :-1]  # −1 marks a column that is cut off
 
 
-def _gather(x_BSE: Tensor, selected_BTK: Tensor) -> Tensor:
-    """Rows [B, T, K, E] of x; the first row where nothing was chosen."""
-    rows, keys, width = x_BSE.shape
-    offset = keys * torch.arange(rows, device=x_BSE.device)[:, None, None]
-    flat = (selected_BTK.clamp_min(0) + offset).flatten()
-    return x_BSE.reshape(rows * keys, width).index_select(0, flat).view(*selected_BTK.shape, width)
-
-
-def _blocks(length: int, numbers_per_query: int) -> Iterator[slice]:
-    """Ranges of queries whose largest tensor stays within BLOCK_NUMBERS."""
-    step = max(1, BLOCK_NUMBERS // numbers_per_query)
-    return (slice(start, min(start + step, length)) for start in range(0, length, step))
-
-
 def _reach(context: Context, block: slice, keys: int) -> int:
     """How many of the row's keys the block's queries can see at most."""
-    return keys if context.slots_B is not None else block.stop
-
-
-def _part(index: Index, block: slice, reach: int) -> Index:
-    """The block's queries and the keys they may see."""
-    return Index(index.query_BTHW[:, block], index.weight_BTH[:, block], index.key_BSW[:, :reach])
-
-
-def _recomputed(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
-    """function(*arguments), whose inner tensors are made again in the backward pass instead of kept."""
-    if not torch.is_grad_enabled():
-        return function(*arguments)
-    result = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
-    assert isinstance(result, Tensor)
-    return result
+    in_order = context.slots_B is None and context.context_parallel is None
+    return block.stop if in_order else keys

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ingot.model.context_parallel import ContextParallel
-from ingot.model.mixers.mixer import Mixer
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.parallel.layout import Layout
@@ -35,13 +34,6 @@ def make_context_parallel(
                 f"the loss term {term.name!r} looks at whole sequences, which context parallelism divides",
                 place="mesh.context",
                 fix="set mesh.context to 1",
-            )
-    for part in model.modules():
-        if isinstance(part, Mixer) and part.undivided_loss:
-            raise RecipeError(
-                "a mixer has a loss over whole rows, which context ranks do not divide: it would be counted on each",
-                place=part.undivided_loss,
-                fix='set mesh.context to 1, or freeze the indexer that it trains: train_only: ["!*.indexer.*"]',
             )
     mesh = layout.mesh["context"]
     return ContextParallel(

@@ -43,7 +43,7 @@ from ingot.model.transformer import Transformer
 from ingot.train.parallel.divided import DividedExperts, DividedInputs, DividedNorm, DividedOutputs, SharedNorm
 from ingot.train.parallel.divided_lora import LoraInputs, LoraOutputs, SharedA, SharedB
 from ingot.train.parallel.layout import Layout
-from ingot.train.parallel.ties import enter
+from ingot.train.parallel.ties import enter, mean
 from ingot.train.parallel.vocabulary import DividedEmbedding, divided_logits
 from ingot.workspace.errors import RecipeError
 
@@ -57,7 +57,7 @@ class Rule:
     norms: tuple[str, ...]  # whole on every rank, but applied to its heads only
     counts: tuple[str, ...]  # numbers in the part's configuration that are divided by the number of ranks
     # puts `enter` where it belongs; None: in front of the part
-    enter: Callable[[nn.Module, Callable[[Tensor], Tensor]], None] | None = None
+    enter: Callable[[nn.Module, distributed.ProcessGroup], None] | None = None
 
 
 def _attention(part: Attention) -> Rule:
@@ -71,16 +71,13 @@ def _attention(part: Attention) -> Rule:
 
 
 def _mla(part: Mla) -> Rule:
-    if part.undivided_loss:
-        raise RecipeError(
-            "the loss of a sparse attention's indexer looks at all heads, which tensor parallelism divides",
-            place=part.undivided_loss,
-            fix='set mesh.tensor to 1, or freeze the indexer in this stage: train_only: ["!*.indexer.*"]',
-        )
     query = "query" if part.config.query_latent is None else "query_up"
-    return Rule(
-        (query, "key_value_up"), ("output",), (), ("heads",), lambda part, enter: setattr(part, "to_heads", enter)
-    )
+    return Rule((query, "key_value_up"), ("output",), (), ("heads",), _enter_latent)
+
+
+def _enter_latent(part: Any, group: distributed.ProcessGroup) -> None:
+    part.to_heads = partial(enter, group=group)
+    part.all_heads = partial(mean, group=group)
 
 
 def _feed_forward(part: FeedForward) -> Rule:
@@ -88,7 +85,7 @@ def _feed_forward(part: FeedForward) -> Rule:
 
 
 def _experts(part: Experts) -> Rule:
-    return Rule((part.first,), ("down",), (), ("width",), lambda part, enter: None)  # DividedExperts enters by itself
+    return Rule((part.first,), ("down",), (), ("width",), lambda part, group: None)  # DividedExperts enters by itself
 
 
 RULES: Mapping[type[nn.Module], Callable[[Any], Rule]] = {
@@ -130,7 +127,7 @@ def _divide(part_name: str, part: Any, rule: Rule, mesh: DeviceMesh) -> None:
         _tie(part, DividedExperts, group)
     part.config = config.model_copy(update={name: getattr(config, name) // ranks for name in rule.counts})
     if rule.enter is not None:
-        rule.enter(part, lambda x: enter(x, group))
+        rule.enter(part, group)
     else:
         part.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0], group), *inputs[1:]))
 

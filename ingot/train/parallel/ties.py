@@ -64,6 +64,11 @@ class _Share(torch.autograd.Function):
         return gradient, None
 
 
+def mean(x: Tensor, group: distributed.ProcessGroup) -> Tensor:
+    """The mean of `x` over the ranks; no gradient."""
+    return _sum(x.detach(), group) / group.size()
+
+
 def all_gather(x: Tensor, group: distributed.ProcessGroup) -> Tensor:
     """The ranks' tensors stacked along a new first axis; no gradient."""
     parts = x.new_empty(group.size(), *x.shape)

@@ -15,6 +15,7 @@ from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32At
 from transformers.models.glm_moe_dsa.configuration_glm_moe_dsa import GlmMoeDsaConfig
 from transformers.models.glm_moe_dsa.modeling_glm_moe_dsa import GlmMoeDsaAttention, GlmMoeDsaRotaryEmbedding
 
+from ingot.kernels import blocks
 from ingot.kernels.attend_latent import dot_products
 from ingot.kernels.qk_norm_rope import rotate
 from ingot.model.context import Context
@@ -179,7 +180,7 @@ def test_equals_the_definition_with_gradients(
     monkeypatch: pytest.MonkeyPatch, absorbed: bool, kind: str, block: int
 ) -> None:
     """In both forms, also when every block of queries is tiny."""
-    monkeypatch.setattr(sparse, "BLOCK_NUMBERS", block)
+    monkeypatch.setattr(blocks, "BLOCK_NUMBERS", block)
     rows, make = CONTEXTS[kind]
     layer, x, context = sparse_mla(), stream(rows, 24).requires_grad_(), make()
     monkeypatch.setattr(layer, "_absorbed_is_cheaper", lambda queries, entries: absorbed)
@@ -254,7 +255,7 @@ def divergence_by_hand(layer: Mla, x_BTD: Tensor, context: Context, stage: str) 
 @pytest.mark.parametrize("kind", CONTEXTS)
 @pytest.mark.parametrize("stage", ["dense_warmup", "sparse"])
 def test_divergence_equals_the_formula(monkeypatch: pytest.MonkeyPatch, stage: str, kind: str, block: int) -> None:
-    monkeypatch.setattr(sparse, "BLOCK_NUMBERS", block)
+    monkeypatch.setattr(blocks, "BLOCK_NUMBERS", block)
     rows, make = CONTEXTS[kind]
     layer, x, context = sparse_mla(loss=0.25, stage=stage), stream(rows, 24).requires_grad_(), make()
     context.record = Record()

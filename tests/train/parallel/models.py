@@ -27,6 +27,8 @@ MLA: dict[str, Any] = {
     },
     "feed_forward": {"width": 48},
 }
+# enough heads that no two keys are tied, and a loss whose gradients show
+INDEXER: dict[str, Any] = {"heads": 16, "head_width": 8, "keep": 4, "loss": 30.0}
 MOE: dict[str, Any] = {
     "mixer": {"heads": 4, "key_value_heads": 2, "head_width": 8, "query_key_norm": "head"},
     "feed_forward": {

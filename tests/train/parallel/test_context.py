@@ -27,7 +27,7 @@ from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.train.preference import Preference
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
-from tests.train.parallel.models import DENSE, MLA, MOE, shape, uneven
+from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 from tests.train.parallel.steps import Case
@@ -67,9 +67,8 @@ MODELS = {
     "rich": shape(RICH, 2),
     "mla": shape(MLA, 2),
     "moe": shape(MOE, 2),
-    "sparse": shape(
-        {**MLA, "mixer": {**MLA["mixer"], "sparse": {"heads": 2, "head_width": 8, "keep": 4, "loss": 0.0}}}, 2
-    ),
+    "sparse": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": INDEXER}}, 2),
+    "warm": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, "stage": "dense_warmup"}}}, 2),
     "far": shape({**DENSE, "mixer": {**DENSE["mixer"], "dual_chunk": {"chunk": 8, "window": 4}}}, 1),
     "hybrid": mixed(window=WINDOW, delta=DELTA, both=BOTH, chunk=CHUNK),
     "balanced": shape(GLOBAL, 2),
@@ -106,7 +105,7 @@ def by_context(names: list[str], mesh: MeshConfig, batch_seed: int = 0) -> list[
     [
         (MeshConfig(context=2), list(MODELS)),
         (MeshConfig(context=4), ["dense", "mla", "hybrid"]),
-        pytest.param(MeshConfig(context=2, tensor=2), ["rich", "mla", "moe"], marks=pytest.mark.slow),
+        pytest.param(MeshConfig(context=2, tensor=2), ["rich", "mla", "moe", "sparse", "warm"], marks=pytest.mark.slow),
         (MeshConfig(context=2, shard=2), ["moe", "hybrid"]),
         pytest.param(MeshConfig(context=2, context_method="ring"), list(MODELS), marks=pytest.mark.slow),
         (MeshConfig(context=4, context_method="ring"), ["rich", "mla", "hybrid"]),
@@ -173,11 +172,7 @@ def test_flex_leaves_out_blocks_that_a_rank_cannot_see() -> None:
 
 def refusals() -> list[str]:
     layout = make_layout(MeshConfig(context=2), torch.device("cpu"))
-    learning = {**MLA, "mixer": {**MLA["mixer"], "sparse": {"heads": 2, "head_width": 8, "keep": 4, "loss": 0.1}}}
     messages = []
-    with pytest.raises(RecipeError) as caught:
-        make_context_parallel(varied(shape(learning, 2)), layout)
-    messages.append(str(caught.value))
     model = varied(MODELS["dense"])
     with pytest.raises(RecipeError) as caught:
         make_context_parallel(model, layout, [CrossEntropy(), Preference()])
@@ -189,8 +184,7 @@ def refusals() -> list[str]:
 
 
 def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
-    for sparse, term, length in run_ranks(2, refusals, tmp_path / "store"):
-        assert "layer 0: mixer.sparse.loss" in sparse
+    for term, length in run_ranks(2, refusals, tmp_path / "store"):
         assert "'preference' looks at whole sequences" in term
         assert "rows of 30 tokens" in length and "multiple of 4" in length
 

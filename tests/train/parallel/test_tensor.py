@@ -20,7 +20,7 @@ from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
-from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, uneven
+from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 
@@ -68,6 +68,8 @@ MODELS = {
     "rich": shape(RICH, 2, tied_embeddings=True),
     "gated": shape(GATED, 2, norm={"zero_centred": True}),
     "mla": shape(MLA, 2),
+    "sparse": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": INDEXER}}, 2),
+    "warm": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, "stage": "dense_warmup"}}}, 2),
     "moe": shape(MOE, 2),
     "biased_moe": shape(BIASED_MOE, 2),
     "odd": shape(DENSE, 1, vocabulary_size=VOCABULARY + 1),  # the vocabulary cannot be cut
@@ -110,7 +112,8 @@ def by_tensor(names: list[str], tensor: int) -> list[Results]:
 
 
 @pytest.mark.parametrize(
-    ("tensor", "names"), [(2, ["dense", "rich", "gated", "mla", "moe", "biased_moe", "odd"]), (4, ["four", "mla"])]
+    ("tensor", "names"),
+    [(2, ["dense", "rich", "gated", "mla", "sparse", "warm", "moe", "biased_moe", "odd"]), (4, ["four", "mla"])],
 )
 def test_loss_and_all_gradients_equal_one_process(tensor: int, names: list[str], tmp_path: Path) -> None:
     ranks = run_ranks(tensor, by_tensor, tmp_path / "store", names, tensor)
