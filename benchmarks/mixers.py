@@ -1,6 +1,7 @@
 """Speed, memory and errors of the linear-time mixers: our definition, our kernels, and flash-linear-attention beside them.
 
     python benchmarks/mixers.py [--kinds gated_delta,kda,lightning,mamba2] [--lengths 4,32,128] [--compiled] [--quick]
+        [--alone] [--tuned]
     python benchmarks/mixers.py --forms [key_gradients,slope_gradients,states,states_few,outputs,value_gradients]
     python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h] [--lengths 4,32] [--steps 12]
 
@@ -8,8 +9,9 @@ The first prints errors of values and gradients against the definition in float6
 milliseconds and memory of a forward and of a forward and backward pass of the recurrence alone: bfloat16, 16 heads of 128, 8 rows
 of 4k tokens, one of 32k and of 128k; then a step of decoding in a captured graph. The peer is flash-linear-attention's public
 function; its refusal to go backwards on Hopper with Triton 3.4 to 3.7.0 (its issue 640) is switched off, so its gradients may be
-wrong there. It tunes itself at the first call: a kind takes a minute or two on a fresh machine. `--compiled` adds the definition
-under torch.compile at 4k.
+wrong there. It tunes itself at its first calls: by default both sides try few configurations (kernels/fla_tuning.py), `--tuned`
+tries all, which takes minutes a kind on a fresh machine. `--alone` leaves the peer out. `--compiled` adds the definition under
+torch.compile at 4k.
 
 The second tries forms and tiles of our kernels, says which are right and how fast they are; what is best becomes the constants at
 the top of ingot/kernels/decayed_attention_kernel.py.
@@ -38,7 +40,7 @@ from torch.nn.functional import normalize
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as a file
 
-from ingot.kernels import decayed_attention, delta_rule
+from ingot.kernels import decayed_attention, delta_rule, fla_tuning
 from ingot.kernels.chunks import Sequences, cut_documents, cut_equal, cut_rows
 from ingot.kernels.launch import has_fla
 from ingot.kernels.recurrent_step import step_in_place
@@ -158,12 +160,16 @@ def peer_unchecked() -> Iterator[None]:
         chunk_o.IS_NVIDIA_HOPPER = before
 
 
-def errors(kind: str) -> dict[str, dict[str, float]]:
+def ours(case: Case) -> dict[str, Callable[[], Tensor]]:
+    return {"kernels": case.kernels} | ({"as kda": case.as_channels} if case.kind == "gated_delta" else {})
+
+
+def errors(kind: str, *, alone: bool) -> dict[str, dict[str, float]]:
     """Relative errors of values and gradients against float64, document by document; the norm of all tokens."""
     case = make_case(kind, 1, sum(DOCUMENTS), DOCUMENTS)
     exact, count = exact_gradients(case), len(wanted(case))
     found: dict[str, dict[str, float]] = {}
-    runs = {"kernels": case.kernels, "fla": case.peer} | ({"as kda": case.as_channels} if kind == "gated_delta" else {})
+    runs = ours(case) | ({} if alone else {"fla": case.peer})
     for name, run in runs.items():
         with reported(f"{kind} errors, {name}"), peer_unchecked():
             found[name] = gradient_errors(case, exact[: count + 1], run)
@@ -227,13 +233,11 @@ def measure(case: Case, run: Callable[[], Tensor]) -> dict[str, float]:
     return found
 
 
-def compare(kind: str, thousands: int, *, compiled: bool, quick: bool) -> dict[str, Any]:
+def compare(kind: str, thousands: int, *, compiled: bool, quick: bool, alone: bool) -> dict[str, Any]:
     """One line per implementation."""
     rows, length = ROWS[thousands], thousands * 1024
     case = make_case(kind, rows, length)
-    runs: dict[str, Callable[[], Tensor]] = {"fla": case.peer, "kernels": case.kernels}
-    if kind == "gated_delta":
-        runs["as kda"] = case.as_channels
+    runs = ours(case) | ({} if alone else {"fla": case.peer})
     if thousands <= 32 and not quick:
         runs["definition"] = case.definition
     if compiled and thousands == 4:
@@ -243,10 +247,9 @@ def compare(kind: str, thousands: int, *, compiled: bool, quick: bool) -> dict[s
         with reported(f"{kind} {thousands}k {name}"), peer_unchecked():
             found[name] = measure(case, run)
             ratio = ""
-            if name != "fla" and "fla" in found:
-                ratio = "   x fla " + " ".join(
-                    f"{found['fla'][key] / found[name][key]:.2f}" for key in ("forward", "both")
-                )
+            if name != "kernels" and "kernels" in found:
+                times = [found[name][key] / found["kernels"][key] for key in ("forward", "both")]
+                ratio = "   kernels are " + " ".join(f"{each:.2f} x" for each in times)
             cells = " ".join(f"{key} {value:8.3f}" for key, value in found[name].items())
             print(f"{kind:12} {rows} x {thousands:3}k  {name:10} {cells}{ratio}", flush=True)
     return {"kind": kind, "rows": rows, "thousands": thousands, **found}
@@ -449,6 +452,8 @@ def main() -> None:
     parser.add_argument("--lengths", default=None, help="thousands of tokens of a row")
     parser.add_argument("--compiled", action="store_true", help="the definition under torch.compile too, at 4k")
     parser.add_argument("--quick", action="store_true", help="without the definition")
+    parser.add_argument("--alone", action="store_true", help="without flash-linear-attention's own functions")
+    parser.add_argument("--tuned", action="store_true", help="its kernels try all their configurations")
     parser.add_argument("--forms", nargs="?", const=",".join(STAGES), default=None)
     parser.add_argument("--models", nargs="?", const="dense,qwen3-next,kimi-linear,nemotron-h", default=None)
     parser.add_argument("--steps", type=int, default=12)
@@ -460,6 +465,12 @@ def main() -> None:
         f"{name}, torch {torch.__version__}, flash-linear-attention {'there' if has_fla() else 'NOT installed'}",
         flush=True,
     )
+    options.alone |= not has_fla()
+    if options.tuned:
+        fla_tuning.FEW = 1000
+    elif has_fla():
+        fla_tuning.MODULES += ("common.chunk_h", "common.fused_chunk", "simple_gla.chunk")  # of the peer alone
+        fla_tuning.try_few()
     if options.forms is not None:
         results: Any = []
         for stage in options.forms.split(","):
@@ -472,10 +483,11 @@ def main() -> None:
         results = []
         for kind in options.kinds.split(","):
             with reported(kind):
-                results.append({"kind": kind, "errors": errors(kind)})
+                results.append({"kind": kind, "errors": errors(kind, alone=options.alone)})
             for thousands in (int(each) for each in (options.lengths or "4,32,128").split(",")):
                 with reported(f"{kind} {thousands}k"):
-                    results.append(compare(kind, thousands, compiled=options.compiled, quick=options.quick))
+                    how = {"compiled": options.compiled, "quick": options.quick, "alone": options.alone}
+                    results.append(compare(kind, thousands, **how))
             for rows in (1, 8, 64):
                 with reported(f"{kind} decoding"):
                     results.append(decoding(kind, rows))
