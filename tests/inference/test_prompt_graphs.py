@@ -82,3 +82,16 @@ def test_long_prompts_and_scores_are_read_as_before(model: Transformer, monkeypa
             engine.step()
         assert len(read) == 2 and request.scoring is not None and len(request.scoring.inner) == 3
     assert SIZES[-1] * ROW == 2048
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@torch.no_grad()
+def test_captured_graphs_on_a_gpu(model: Transformer) -> None:
+    """In float32, where the length of a row changes nothing but the order of sums."""
+    there = model.float().cuda()
+    plain = Engine(there, slots=20, length=96, chunk=400)
+    assert isinstance(plain._prompt_graphs, PromptGraphs)
+    plain._prompt_graphs = None
+    engine = Engine(there, slots=20, length=96, chunk=400)
+    assert texts(engine) == texts(plain)
+    assert engine._prompt_graphs is not None and len(engine._prompt_graphs._graphs) > 1
