@@ -1,4 +1,4 @@
-"""Plays the groups of a stream that may pause, each with a seed and limits of its own; a group in play can be cancelled.
+"""Plays the groups of a stream that may pause, each with its own seed, limits and temperature; one in play can be cancelled.
 
 A group that is cancelled begins no turn any more: turns that the policy is writing are given up at once, tools and verifiers that
 are running end first (they have deadlines), and states are torn down. Then it comes back, without episodes.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.policy import Policy, Speaker
-from ingot.envs.rollout import PLAIN, USUAL, Drawing, Entry, Order, Player
+from ingot.envs.rollout import PLAIN, USUAL, Entry, Order, Player
 from ingot.envs.tools.tool import Tool
 from ingot.tokens.chat import ChatFormat
 
@@ -27,12 +27,11 @@ class OrderPlayer:
         *,
         group: int = 1,
         at_once: int = 256,
-        drawing: Drawing = PLAIN,
         tools: Mapping[str, Tool] | None = None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
         self.group, self.at_once = group, at_once
-        self.player = Player(policy, chat, environments, drawing, USUAL, tools, between)
+        self.player = Player(policy, chat, environments, PLAIN, USUAL, tools, between)
 
     def play(self, orders: Iterable[Order | None]) -> Generator[tuple[Order, list[Episode] | None], None, None]:
         """Every order with its episodes, as soon as all of them have ended, or with None if it was cancelled.

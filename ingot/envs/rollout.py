@@ -106,12 +106,13 @@ def rollouts(
 
 @dataclass(frozen=True)
 class Order:
-    """A group to be played: its number, its task, the seed of its samples, and its limits (orders.py)."""
+    """A group to be played: its number, its task, the seed of its samples, its limits, and its temperature (orders.py)."""
 
     number: int
     task: Task
     seed: int
     limits: Limits
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -248,15 +249,15 @@ class Player:
             self.beside.begin(run, request.work, request.seconds, request.what)
             return
         episode = run.game.episode
-        seed = self.drawing.seed if run.entry.order is None else run.entry.order.seed
+        own = self.drawing if run.entry.order is None else run.entry.order
         sampling = Sampling(
             max_new_tokens=request.room,
-            temperature=self.drawing.temperature,
+            temperature=own.temperature,
             top_p=self.drawing.top_p,
             top_k=self.drawing.top_k,
             stop_tokens=self.chat.stop_tokens,
             stop_strings=run.game.limits.stops,
-            seed=request_seed(seed, episode.task.id, run.entry.sample, episode.turns),
+            seed=request_seed(own.seed, episode.task.id, run.entry.sample, episode.turns),
         )
         follows = len(episode.segments) == segments  # a new context has no history
         run.writing = self.submit(run, sampling, run.writing if follows else None)

@@ -180,7 +180,8 @@ class RlConfig(SamplingConfig):
     temperature_end: float | None = Field(
         None,
         gt=0,
-        description="temperature of the last step, to which it falls in a straight line (Kimi K2); null: constant",
+        description="temperature of the last step, to which it falls in a straight line (Kimi K2); null: constant. "
+        "Asynchronous samples have that of the step that asked for them, and importance weights cover the difference",
     )
     asynchronous: AsynchronousConfig | None = Field(
         None,
@@ -236,10 +237,6 @@ class RlConfig(SamplingConfig):
     def _can_be_asynchronous(self) -> RlConfig:
         if self.asynchronous is None:
             return self
-        if self.temperature_end is not None:
-            raise ValueError(
-                "temperature_end: the samples of an asynchronous batch have several temperatures; leave it out"
-            )
         if self.asynchronous.staleness < self.updates_per_batch:
             raise ValueError(
                 f"asynchronous.staleness: the samples of a batch are drawn during the {self.updates_per_batch} updates on the "

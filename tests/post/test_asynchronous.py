@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from ingot.post import rl
@@ -86,12 +87,42 @@ def test_the_options() -> None:
     assert make_config(algorithm=Grpo(), asynchronous=None).algorithm.model_dump()["importance"] is None
     again = RlConfig.model_validate(make_config(algorithm="grpo").model_dump())
     assert again == make_config(algorithm="grpo")
-    for options, problem in (
-        ({"temperature_end": 0.5}, "several temperatures"),
-        ({"mini_batches": 4}, "drawn during the 4 updates on the one before; give at least 4"),
-    ):
-        with pytest.raises(ValidationError, match=problem):
-            make_config(**options)
+    with pytest.raises(ValidationError, match="drawn during the 4 updates on the one before; give at least 4"):
+        make_config(mini_batches=4)
+
+
+def test_the_temperature_falls_while_samplers_go_on(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """A group has the temperature of the step that asked for it; where that is not the learner's no token counts as present."""
+    model = tiny_model(tokenizer)
+    options = {"temperature": 1.6, "temperature_end": 0.4, "steps": 5}
+    source = AsynchronousSource(model, make_config(**options), make_folder("rl"))
+    seen: set[float] = set()
+    try:
+        for step in range(5):
+            present = [sum(each.streams["present"]) for each in source.update(step)[0]]
+            now = 1.6 - 0.3 * step
+            assert source.temperature == pytest.approx(now)
+            for place, group in enumerate(source.taken):
+                seen.add(round(group.temperature, 3))
+                assert now - 1e-9 <= group.temperature <= now + 0.6 + 1e-9, "at most two steps old"
+                if group.temperature != source.sampling_temperature:
+                    assert not any(present[place * GROUP : (place + 1) * GROUP])
+                for segment in (each.segments[0] for each in group.episodes):
+                    tokens = torch.tensor(segment.tokens())
+                    with torch.no_grad():
+                        logits = model(tokens[None, :-1])[0] / group.temperature
+                    exact = logits.log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
+                    drawn = torch.tensor(segment.sampled()[1:], dtype=torch.bool)
+                    torch.testing.assert_close(
+                        torch.tensor(segment.logprobs()[1:])[drawn], exact[drawn], atol=1e-4, rtol=0
+                    )
+            if step == 0:
+                assert sum(present) > 0
+    finally:
+        source.close()
+    assert len(seen) > 1
 
 
 def test_where_samplers_are_is_no_part_of_the_work() -> None:

@@ -95,7 +95,6 @@ class AsynchronousSource(RlSource):
             group=self.group,
             slots=-(-(options.slots or wanted * self.group) // samplers),
             length=options.sequence_length,
-            temperature=options.temperature,
             episode_seconds=options.episode_seconds,
         )
         silence, ray = self.asynchronous.silence_seconds, self.asynchronous.ray
@@ -154,7 +153,7 @@ class AsynchronousSource(RlSource):
         """Groups out of the queue until enough of them differ, or `rounds` batches have been looked at; with judged episodes."""
         wanted, refill = self.dispatcher.stream.size, self.options.refill
         most = wanted * (1 if refill is None else refill.rounds)
-        self.dispatcher.limit = self.limit
+        self.dispatcher.limit, self.dispatcher.temperature = self.limit, self.sampling_temperature
         self.dispatcher.give_back()
         judged, useful = list[Group](), 0
         while useful < wanted and len(judged) < most:
@@ -169,7 +168,11 @@ class AsynchronousSource(RlSource):
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         streams, metrics = super().streams(episodes)
         assert self.sent is not None
-        began = [group.began for group in self.taken for _ in group.episodes]
+        began = [  # drawn at another temperature, no token has exactly the learner's probability
+            group.began if group.temperature == self.sampling_temperature else self.sent - 1
+            for group in self.taken
+            for _ in group.episodes
+        ]
         streams["present"] = [
             present_tokens(each, first, self.sent) for each, first in zip(episodes, began, strict=True)
         ]

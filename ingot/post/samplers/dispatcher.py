@@ -44,11 +44,12 @@ WAIT_SECONDS = 0.2  # between two looks at the stop signal
 
 @dataclass(frozen=True)
 class Group:
-    """The episodes of one task. `began`: the version its sampler had when it began."""
+    """The episodes of one task. `began`: the version its sampler had when it began; `temperature`: that of its tokens."""
 
     number: int
     began: int
     episodes: Sequence[Episode]
+    temperature: float = 1.0
 
     @property
     def oldest(self) -> int:
@@ -72,7 +73,8 @@ class Counts:
 
 
 class Dispatcher:
-    """`skip` says which numbers are not asked, as when their tasks are solved; `limit` is the longest turn."""
+    """`skip` says which numbers are not asked, as when their tasks are solved; `limit` is the longest turn of what is asked next,
+    `temperature` that of its tokens."""
 
     def __init__(
         self,
@@ -85,11 +87,12 @@ class Dispatcher:
         self.transport, self.stream, self.staleness = transport, stream, staleness
         self.skip = skip
         self.capacity = max(1, staleness // updates) * stream.size
-        self.limit = 1
+        self.limit, self.temperature = 1, 1.0
         self.version = 0  # the learner's
         self.position = 0  # in the stream: the first number that was never dispatched
         self.again: deque[int] = deque()
         self.running: dict[int, int] = {}  # number -> sampler
+        self.temperatures: dict[int, float] = {}  # of those
         self.cancelling: set[int] = set()  # running ones whose samplers have been told
         self.finished: deque[Group] = deque()
         self.taken: list[Group] = []
@@ -138,7 +141,8 @@ class Dispatcher:
             for sampler in self.running.values():
                 loads[sampler] += 1
             self.running[number] = loads.index(min(loads))
-            self.transport.send(self.running[number], Job(number, self.limit))
+            self.temperatures[number] = self.temperature
+            self.transport.send(self.running[number], Job(number, self.limit, self.temperature))
 
     def _cancel(self, sampler: int, oldest: Mapping[int, int]) -> None:
         """Let a sampler give up the groups in play that no batch can use any more."""
@@ -174,7 +178,8 @@ class Dispatcher:
                 self._end(sampler, event.number, "returned")
                 task = self.stream[event.number]
                 episodes = [from_plain(each, task) for each in event.episodes]
-                self.finished.append(Group(event.number, event.began, episodes))
+                temperature = self.temperatures.pop(event.number)
+                self.finished.append(Group(event.number, event.began, episodes, temperature))
             case Cancelled():
                 self._end(sampler, event.number, "cancelled")
                 self.again.append(event.number)
@@ -200,7 +205,12 @@ class Dispatcher:
             "position": self.position,
             "again": [*self.again, *sorted(self.running)],
             "finished": [
-                {"number": each.number, "began": each.began, "episodes": [to_plain(one) for one in each.episodes]}
+                {
+                    "number": each.number,
+                    "began": each.began,
+                    "episodes": [to_plain(one) for one in each.episodes],
+                    "temperature": each.temperature,
+                }
                 for each in (*self.taken, *self.finished)
             ],
         }
@@ -213,10 +223,11 @@ class Dispatcher:
                 each["number"],
                 each["began"],
                 [from_plain(one, self.stream[each["number"]]) for one in each["episodes"]],
+                each["temperature"],
             )
             for each in state["finished"]
         )
-        self.taken, self.counts, self.cancelling = [], Counts(), set()
+        self.taken, self.counts, self.cancelling, self.temperatures = [], Counts(), set(), {}
 
     def take_counts(self) -> Counts:
         """What happened since the last call."""

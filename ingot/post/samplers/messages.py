@@ -20,10 +20,11 @@ from ingot.tokens.message import Message, ToolCall
 
 @dataclass(frozen=True)
 class Job:
-    """Play a group: the number of its task in the stream, and the longest turn."""
+    """Play a group: the number of its task in the stream, the longest turn, and the temperature."""
 
     number: int
     max_new_tokens: int
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)

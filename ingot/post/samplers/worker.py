@@ -27,7 +27,7 @@ from ingot.data.engine.local_pool import end_with_parent
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.orders import OrderPlayer
 from ingot.envs.play import Limits
-from ingot.envs.rollout import Drawing, Order
+from ingot.envs.rollout import Order
 from ingot.envs.tools.find import find_tools
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
@@ -75,7 +75,6 @@ class SamplerConfig:
     group: int
     slots: int
     length: int
-    temperature: float
     episode_seconds: float
     stops: tuple[str, ...] = ()  # texts that end a turn
     dropped: frozenset[str] = frozenset()  # names of tasks that do not come
@@ -121,7 +120,6 @@ class Sampler:
             self.stream.mix.kinds,
             group=config.group,
             at_once=config.slots,
-            drawing=Drawing(config.temperature),
             tools=find_tools(config.tools),
             between=self._between,
         )
@@ -149,7 +147,8 @@ class Sampler:
             seconds = own.episode_seconds
             limits = Limits(job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds)
             self.began[job.number] = self.engine.version
-            yield Order(job.number, self.stream[job.number], self.stream.sample_seed(job.number), limits)
+            seed = self.stream.sample_seed(job.number)
+            yield Order(job.number, self.stream[job.number], seed, limits, job.temperature)
 
     def _between(self) -> None:
         """Between two decoding steps: read what the learner has sent, and beat."""
