@@ -1,4 +1,7 @@
-"""Few of flash-linear-attention's configurations are tried, and these are its own."""
+"""Few of flash-linear-attention's configurations are tried, and these are its own.
+
+It is no part of the extra `dev`: where it is installed, transformers runs its Triton kernels, also on a CPU.
+"""
 
 from __future__ import annotations
 
