@@ -58,10 +58,15 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
         ({"algorithm": "simpo"}, 14),  # without
         ({"algorithm": "kto"}, 50),  # rated answers instead of pairs
         *(
-            pytest.param(*case, marks=pytest.mark.slow)  # other formulas in the same stage: test_prefer_losses.py has them
+            pytest.param(
+                *case, marks=pytest.mark.slow
+            )  # other formulas in the same stage: test_prefer_losses.py has them
             for case in (
                 ({"algorithm": "ipo"}, 14),
-                ({"algorithm": "orpo", "beta": 3.0}, 28),  # 0.1 leaves nearly all to the cross-entropy, which is slow here
+                (
+                    {"algorithm": "orpo", "beta": 3.0},
+                    28,
+                ),  # 0.1 leaves nearly all to the cross-entropy, which is slow here
                 ({"algorithm": "apo_zero"}, 14),
                 ({"algorithm": "apo_down"}, 24),
             )

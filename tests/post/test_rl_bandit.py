@@ -41,7 +41,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-FAST = ("grpo", "ppo", "rloo")  # plain, with a critic, with a reference: the others change a formula that has its own tests
+FAST = (
+    "grpo",
+    "ppo",
+    "rloo",
+)  # plain, with a critic, with a reference: the others change a formula that has its own tests
 
 
 @pytest.mark.parametrize("name", first_fast(sorted(RL.names(), key=lambda name: name not in FAST), len(FAST)))
