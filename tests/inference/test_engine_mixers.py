@@ -33,11 +33,17 @@ RECURRENT = {"lightning", "gated_delta", "kda", "mamba2", "parallel"}
 
 
 def short_mini(name: str) -> ModelConfig:
-    """The miniature with limits that matter in a text of `LENGTH` tokens and a context of that length."""
+    """The miniature with limits that matter in a text of `LENGTH` tokens and a context of that length.
+
+    Of its layers every kind once and the first once more: each has caches of its own, whatever lies between.
+    """
     shape = _shortened(MINIS[name].model_dump())
+    kinds = list(dict.fromkeys(MINIS[name].layer_names))
     initial = {"std": 0.1, "depth_scaled": False}
     return ModelConfig.model_validate(
-        shape | {"vocabulary_size": VOCABULARY, "context": LENGTH, "multi_token": None, "initial": initial}
+        shape
+        | {"vocabulary_size": VOCABULARY, "context": LENGTH, "multi_token": None, "initial": initial}
+        | {"layers": " ".join([*kinds, kinds[0]])}
     )
 
 
