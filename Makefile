@@ -7,17 +7,26 @@ BIN    := $(VENV)/bin
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-all lint docs docs-check reference systems tree clean
+.PHONY: run test test-all checks fast-tests all-tests lint docs docs-check reference systems tree clean
 
 run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this machine's CPU
 	$(BIN)/ingot run recipes/quickstart.yaml
 
-test: $(VENV)/.dev lint docs-check  ## everything that CI checks, in minutes
+test: $(VENV)/.dev  ## everything that CI checks, in minutes; mypy has one core and takes minutes: tests run beside it
 	tools/system-programs
+	$(MAKE) --jobs 2 checks fast-tests
+
+test-all: $(VENV)/.dev  ## the slow checks too
+	tools/system-programs
+	$(MAKE) --jobs 2 checks all-tests
+
+checks: $(VENV)/.dev
+	$(MAKE) lint docs-check
+
+fast-tests: $(VENV)/.dev
 	$(TESTS) -m "not slow"
 
-test-all: $(VENV)/.dev lint docs-check  ## the slow checks too
-	tools/system-programs
+all-tests: $(VENV)/.dev
 	$(TESTS)
 
 lint: $(VENV)/.dev

@@ -20,6 +20,7 @@ PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
 ENDINGS = ["Checked against others", "Checked against ourselves"]
 MAX_WORDS, MAX_LINES, WIDTH = 450, 50, 110
 FOLDERS = ("ingot", "tests", "benchmarks", "recipes", "tools", "docs")
+PROGRAM: Any = typer.main.get_command(app)
 
 
 def names(pages: list[Path]) -> list[str]:
@@ -84,7 +85,7 @@ def unknown_commands(text: str) -> list[str]:
         if not (called := re.match(r"(?:\$ )?(?:\S*/|.* -m )?ingot ([a-z-].*)", line)):
             continue
         words = re.split(r" (?:--|#|\||&&|<|>|…)(?= |$)", called[1])[0].split()
-        command: Any = typer.main.get_command(app)
+        command = PROGRAM
         while words and (inside := getattr(command, "commands", {})) and words[0] in inside:
             command, words = inside[words[0]], words[1:]
             words = command.named(words) if hasattr(command, "named") else words

@@ -20,9 +20,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes, pass_context
+from jinja2 import Template, TemplateError, nodes, pass_context
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -70,16 +71,8 @@ class ChatTemplate:
     """A compiled chat template."""
 
     def __init__(self, source: str) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
-            finalize=_printed,
-        )
-        environment.filters |= {"tojson": _to_json, "format": _format, "string": _printed}
-        environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
-            self._template = environment.from_string(source)
+            self._template = _compiled(source)
         except TemplateError as error:
             raise ArtifactError(
                 f"the chat template is not valid Jinja: {error}", fix="mend chat_template.jinja in the tokenizer folder"
@@ -91,6 +84,20 @@ class ChatTemplate:
             return self._template.render({**trusted, **disguise.hide(values), DISGUISE: disguise})
         except (TemplateError, TypeError) as error:  # TypeError: the template adds a text and nothing
             raise DataError(f"the chat template cannot render these messages: {error}") from error
+
+
+@lru_cache(maxsize=32)
+def _compiled(source: str) -> Template:
+    """Compiled once a process: as slow as many turns, and every stage, suite and engine makes a format of its own."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
+        finalize=_printed,
+    )
+    environment.filters |= {"tojson": _to_json, "format": _format, "string": _printed}
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    return environment.from_string(source)
 
 
 def can_be_structure(name: str) -> bool:

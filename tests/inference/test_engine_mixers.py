@@ -23,7 +23,7 @@ from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed
 from tests.inference.conftest import reference_logprobs
 from tests.inference.test_engine import Passes
-from tests.model.minis import MINIS
+from tests.model.minis import MINIS, few_layers
 
 VOCABULARY = 61
 LENGTH = 96
@@ -34,7 +34,7 @@ RECURRENT = {"lightning", "gated_delta", "kda", "mamba2", "parallel"}
 
 def short_mini(name: str) -> ModelConfig:
     """The miniature with limits that matter in a text of `LENGTH` tokens and a context of that length."""
-    shape = _shortened(MINIS[name].model_dump())
+    shape = _shortened(few_layers(MINIS[name]).model_dump())
     initial = {"std": 0.1, "depth_scaled": False}
     return ModelConfig.model_validate(
         shape | {"vocabulary_size": VOCABULARY, "context": LENGTH, "multi_token": None, "initial": initial}

@@ -45,6 +45,12 @@ def mini(name: str, vocabulary: int) -> ModelConfig:
     return MINIS[name].model_copy(update={"vocabulary_size": vocabulary})
 
 
+def few_layers(config: ModelConfig) -> ModelConfig:
+    """Every kind of layer once and the first once more, 2 to 5 layers instead of 5 to 8: all parts, and one of them twice."""
+    kinds = list(dict.fromkeys(config.layer_names))
+    return ModelConfig.model_validate(config.model_dump() | {"layers": " ".join([*kinds, kinds[0]])})
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Token shards of a text with their tokenizer, and the entropy of a token by itself, in nats."""

@@ -17,7 +17,7 @@ from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.language import language_terms
-from tests.model.minis import MINIS, Corpus, mean_of_last, mini, shakespeare, train, write_corpus
+from tests.model.minis import MINIS, Corpus, few_layers, mean_of_last, mini, shakespeare, train, write_corpus
 from tests.train.toy import FixedSource, make_trainer, run_without_final_checkpoint, stage_folder
 
 VOCABULARY = 512
@@ -57,7 +57,7 @@ def one_step(model: Transformer, folder: Path) -> tuple[float, dict[str, Tensor]
 @pytest.mark.parametrize("name", MINIS)
 def test_a_step_reaches_every_parameter_and_equals_float64(name: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    model = Transformer(mini(name, VOCABULARY))
+    model = Transformer(few_layers(mini(name, VOCABULARY)))
     initialise(model, seed=0)
     precise_loss, precise = one_step(copy.deepcopy(model).double(), tmp_path / "float64")
     loss, found = one_step(model, tmp_path / "float32")

@@ -15,6 +15,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.once import once
 from tests.post.making import SUMS, checkpoint_of, tiny_model, tiny_tokenizer
 
 
@@ -37,8 +38,13 @@ def chat(tokenizer: Tokenizer) -> ChatFormat:
 @pytest.fixture(scope="session")
 def schooled(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> StageFolder:
     """The folder of a finished SFT stage whose model gets about two fifths of the small world's sums right."""
+    path = once(tmp_path_factory, "schooled", lambda place: school(tokenizer, place))
+    return StageFolder(path, seed=1, progress=Progress())
+
+
+def school(tokenizer: Tokenizer, place: Path) -> Path:
+    """Run the stage below `place`."""
     torch.set_num_threads(1)
-    place = tmp_path_factory.mktemp("schooled")
     base = checkpoint_of(tiny_model(tokenizer, std=0.05), place / "base")
     folder = StageFolder(place / "sft", seed=1, progress=Progress())
     config = SftConfig(
@@ -52,7 +58,7 @@ def schooled(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> 
         device="cpu",
     )
     sft.run(config, {"checkpoint": base}, folder)
-    return folder
+    return folder.path
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
+from tests.slow import first_fast
 
 MakeFolder = Callable[[str], StageFolder]
 SHORT: dict[str, Any] = {
@@ -92,7 +93,7 @@ def fall(inputs: dict[str, Path], folder: StageFolder, config: DistillConfig) ->
     return kl(teacher, load_model(folder.path)) / kl(teacher, load_model(inputs["checkpoint"]))
 
 
-@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize("beta", first_fast([1.0, 0.0]))
 def test_a_student_comes_near_its_teacher_on_its_own_samples(
     beta: float, pair: dict[str, Path], make_folder: MakeFolder
 ) -> None:
@@ -146,7 +147,7 @@ def test_the_likeliest_tokens_are_those_of_its_logits(tokenizer: Tokenizer, make
             assert torch.equal(once_more.vectors["teacher_logprobs"], after.vectors["teacher_logprobs"])
 
 
-@pytest.mark.parametrize("algorithm", ["reverse_kl", "gkd", "top_k"])
+@pytest.mark.parametrize("algorithm", first_fast(["reverse_kl", "gkd", "top_k"], 2))
 def test_every_task_is_graded_by_its_own_teacher(
     algorithm: str, tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path
 ) -> None:

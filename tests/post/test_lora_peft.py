@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
-import transformers
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
@@ -23,9 +21,6 @@ from tests.post.test_lora import LORA
 from tests.post.test_processes import run_stage
 from tests.post.test_reward import SHORT, write_rows
 from tests.train.parallel.ranks import run_ranks
-
-transformers.utils.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
 
 MESHES: dict[str, dict[str, int]] = {"tensor": {"tensor": 2}, "pipeline": {"pipeline": 2}}
 TEXTS = [[2, 40, 50, 60, 61], [2, 77, 41, 9], [2, 33]]
@@ -67,17 +62,26 @@ def base(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path
     return found
 
 
-def with_peft(kind: Any, base: Path, adapter: Path, **options: Any) -> Any:
-    """The base as transformers has it, with our adapter as PEFT reads it."""
+def with_peft(kind: str, base: Path, adapter: Path, **options: Any) -> Any:
+    """The base as transformers has it, with our adapter as PEFT reads it.
+
+    Both are imported here: the processes that train import this file too, and would spend seconds on them.
+    """
+    import peft
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     folder = adapter.parent / "exported"
     export_model(load_model(base), folder)
-    return peft.PeftModel.from_pretrained(kind.from_pretrained(folder, **options), adapter).eval()
+    model = getattr(transformers, kind).from_pretrained(folder, **options)
+    return peft.PeftModel.from_pretrained(model, adapter).eval()
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_peft_computes_what_a_divided_model_has_learnt(mesh: str, base: Path) -> None:
     stage = base.parent / f"sft-{mesh}"
-    theirs = with_peft(transformers.AutoModelForCausalLM, base, stage / "adapter")
+    theirs = with_peft("AutoModelForCausalLM", base, stage / "adapter")
     ours, plain = load_model(stage), load_model(base)
     for text in TEXTS:
         tokens = torch.tensor([text])
@@ -107,7 +111,7 @@ def test_a_reward_model_with_adapters(base: Path, tmp_path: Path) -> None:
     told = train_reward({}, base, tmp_path / "one", steps=40)
     assert told["held_out_accuracy"] > 0.9
     ours = RewardModel.load(tmp_path / "one", torch.device("cpu")).scores(TEXTS)
-    kind = transformers.AutoModelForSequenceClassification
+    kind = "AutoModelForSequenceClassification"
     theirs = with_peft(kind, base, tmp_path / "one" / "adapter", num_labels=1, pad_token_id=0)
     with torch.no_grad():
         assert [float(theirs(torch.tensor([text])).logits) for text in TEXTS] == pytest.approx(ours, abs=1e-5)

@@ -54,13 +54,23 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
 @pytest.mark.parametrize(
     ("algorithm", "steps"),
     [
-        ({"algorithm": "dpo"}, 14),
-        ({"algorithm": "ipo"}, 14),
-        ({"algorithm": "simpo"}, 14),
-        ({"algorithm": "orpo", "beta": 3.0}, 28),  # 0.1 leaves nearly all to the cross-entropy, which is slow here
-        ({"algorithm": "apo_zero"}, 14),
-        ({"algorithm": "apo_down"}, 24),
-        ({"algorithm": "kto"}, 50),
+        ({"algorithm": "dpo"}, 14),  # with a reference
+        ({"algorithm": "simpo"}, 14),  # without
+        ({"algorithm": "kto"}, 50),  # rated answers instead of pairs
+        *(
+            pytest.param(
+                *case, marks=pytest.mark.slow
+            )  # other formulas in the same stage: test_prefer_losses.py has them
+            for case in (
+                ({"algorithm": "ipo"}, 14),
+                (
+                    {"algorithm": "orpo", "beta": 3.0},
+                    28,
+                ),  # 0.1 leaves nearly all to the cross-entropy, which is slow here
+                ({"algorithm": "apo_zero"}, 14),
+                ({"algorithm": "apo_down"}, 24),
+            )
+        ),
     ],
     ids=lambda value: value["algorithm"] if isinstance(value, dict) else "",
 )

@@ -94,10 +94,23 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[int]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    found, said = find_pairs(schooled.path, tmp_path_factory.mktemp("straight"))
+def straight(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
+    """The folder of a run that nothing disturbed, and what it found."""
+    path = tmp_path_factory.mktemp("straight")
+    found, said = find_pairs(schooled.path, path)
     assert len(found) > 2 * PIECE and said == []
-    return found
+    return path, found
+
+
+@pytest.fixture
+def undisturbed(straight: tuple[Path, Found]) -> Found:
+    return straight[1]
+
+
+@pytest.fixture
+def finished(straight: tuple[Path, Found], tmp_path: Path) -> Path:
+    """A folder of one's own in which everything is there from before."""
+    return Path(shutil.copytree(straight[0], tmp_path / "finished"))
 
 
 def die_after(checkpoint: Path, path: Path, pieces: int) -> None:
@@ -216,22 +229,18 @@ def test_killed_while_two_processes_sample(schooled: StageFolder, undisturbed: F
     ],
 )
 def test_what_the_answers_follow_from(
-    changes: dict[str, Any], anew: int, schooled: StageFolder, submitted: Counter[int], tmp_path: Path
+    changes: dict[str, Any], anew: int, schooled: StageFolder, finished: Path, submitted: Counter[int]
 ) -> None:
-    find_pairs(schooled.path, tmp_path)
-    submitted.clear()
-    _, said = find_pairs(schooled.path, tmp_path, **changes)
+    _, said = find_pairs(schooled.path, finished, **changes)
     assert len(submitted) == anew
     assert (f"{COUNT} items in answers were made from something else: they are worked on anew" in said) == (anew > 0)
 
 
 def test_answers_of_another_model_are_not_taken(
-    schooled: StageFolder, tokenizer: Tokenizer, submitted: Counter[int], tmp_path: Path
+    schooled: StageFolder, finished: Path, submitted: Counter[int], tmp_path: Path
 ) -> None:
     other = checkpoint_of(nudged(load_model(schooled.path), 1e-3, seed=0), tmp_path / "other")
-    find_pairs(other, tmp_path / "stage")
-    submitted.clear()
-    find_pairs(schooled.path, tmp_path / "stage")
+    find_pairs(other, finished)
     assert len(submitted) == COUNT
 
 
@@ -260,16 +269,14 @@ def test_no_piece_finds_what_another_has_read(
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 def test_a_damaged_piece_is_made_again(
-    damage: str, schooled: StageFolder, undisturbed: Found, submitted: Counter[int], tmp_path: Path
+    damage: str, schooled: StageFolder, undisturbed: Found, finished: Path, submitted: Counter[int]
 ) -> None:
-    find_pairs(schooled.path, tmp_path)
-    path = tmp_path / "answers" / f"{2 * PIECE:09d}-{3 * PIECE:09d}.jsonl"
+    path = finished / "answers" / f"{2 * PIECE:09d}-{3 * PIECE:09d}.jsonl"
     data = path.read_bytes()
     at = data.index(b'"tokens":[') + len('"tokens":[')
     digit = b"1" if data[at : at + 1] != b"1" else b"2"
     path.write_bytes({"cut": data[:-20], "flipped": data[:at] + digit + data[at + 1 :], "empty": b""}[damage])
-    submitted.clear()
-    found, said = find_pairs(schooled.path, tmp_path)
+    found, said = find_pairs(schooled.path, finished)
     assert found == undisturbed and len(submitted) == PIECE
     assert said[0] == f"answers/{path.name} is damaged: its {PIECE} items are worked on again"
 

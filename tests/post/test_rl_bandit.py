@@ -18,6 +18,7 @@ from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, tiny_model
+from tests.slow import first_fast
 
 PAYING = 4  # one in so many arms pays
 
@@ -40,7 +41,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RL.names())
+FAST = (
+    "grpo",
+    "ppo",
+    "rloo",
+)  # plain, with a critic, with a reference: the others change a formula that has its own tests
+
+
+@pytest.mark.parametrize("name", first_fast(sorted(RL.names(), key=lambda name: name not in FAST), len(FAST)))
 def test_the_reward_rises(
     name: str, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:

@@ -176,7 +176,7 @@ def test_distillation_brings_a_student_back_to_its_teacher(
     teacher = load_model(schooled.path)
     student = checkpoint_of(nudged(teacher, 0.1, seed=3), tmp_path / "student")
     folder = make_folder("distill")
-    parts = {"steps": 30, "tasks": SUMS, "prompts_per_step": 16, "group": 2, "max_new_tokens": 4}
+    parts = {"steps": 40, "tasks": SUMS, "prompts_per_step": 16, "group": 2, "max_new_tokens": 4}
     config = DistillConfig.model_validate(SHORT | parts | {"optimizer": AdamWConfig(lr=2e-3)})
     summary = distill.run(config, {"checkpoint": student, "teacher": schooled.path}, folder)
     assert summary["first_divergence"] > 0.5

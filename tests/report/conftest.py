@@ -6,8 +6,6 @@ demand: claims that fail, a spike and a NaN, a stage that was killed; test_examp
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 
 from ingot.report.build import build
+from tests.once import once
 
 from .browsing import WIDE, Open
 from .example_run import write_run
@@ -23,17 +22,8 @@ from .real_run import run_stages
 
 @pytest.fixture(scope="session")
 def real_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the small quickstart. Processes of pytest-xdist share it: the first one runs it, the others wait. Tests must not
-    write into it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real_run"
-    shared.mkdir(exist_ok=True)
-    with (shared / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        known = shared / "folder"
-        if not known.exists():
-            known.write_text(str(run_stages(shared)), encoding="utf-8")
-        return Path(known.read_text(encoding="utf-8"))
+    """A run of the small quickstart. Tests must not write into it."""
+    return once(tmp_path_factory, "real_run", run_stages)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import VOCABULARY, attention, random_model
+from tests.slow import first_fast
 from tests.train.test_invariance import CUTS, by_itself, cross_entropy, relative
 from tests.train.test_resume import stopping
 from tests.train.toy import (
@@ -179,7 +180,7 @@ def test_the_bias_moves_by_the_loads_of_the_step(folder: StageFolder) -> None:
     assert 0 < last["router/entropy_worst"] <= last["router/entropy"] < 1.8  # ln 6 = 1.79
 
 
-@pytest.mark.parametrize("mover", MOVERS.values(), ids=MOVERS.keys())
+@pytest.mark.parametrize("mover", first_fast(list(MOVERS.values())), ids=MOVERS.keys())
 def test_interrupted_and_resumed_is_bit_for_bit_the_uninterrupted_run(mover: dict[str, Any], tmp_path: Path) -> None:
     """Weights, momentum, biases and metrics; each part of the run begins with other weights, so that all must be restored."""
     whole, cut = stage_folder(tmp_path / "whole"), stage_folder(tmp_path / "cut")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ingot.kernels.attention_options import AttentionOptions
@@ -49,7 +50,7 @@ def attend_sdpa(
     return first_channels(_attend_pieces(query, key, value, mask, context, scale), value_BKTV.shape[-1])
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_disable_dynamo  # as torch.compiler.disable, which would load the compiler here: a second of every program's start
 def _attend_pieces(
     query_BHTW: Tensor, key_BKTW: Tensor, value_BKTV: Tensor, mask: Mask, context: Context, scale: float
 ) -> Tensor:

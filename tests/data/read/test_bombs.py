@@ -34,7 +34,6 @@ from ingot.data.read.config import CodeSource, FilesSource
 from ingot.data.read.http import decode_content
 from tests.data.read.reading import read_all
 import pyarrow.parquet, brotli, backports.zstd, fastwarc
-from tests.slow import first_fast
 kind, path, memory = sys.argv[1], sys.argv[2], int(sys.argv[3])
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))

@@ -21,7 +21,7 @@ from ingot.model.linear import Linear
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
-from tests.model.minis import MINIS
+from tests.model.minis import MINIS, few_layers
 
 TOKENS = torch.arange(24).view(2, 12) % 61
 
@@ -173,7 +173,7 @@ def test_rounding_that_was_trained_with(bits: Bits) -> None:
 @torch.no_grad()
 def test_every_architecture(name: str) -> None:
     """Whatever its parts: the function is that of the rounded weights, and what is not packed is named."""
-    model = make(ModelConfig.model_validate(MINIS[name].model_dump() | {"vocabulary_size": 61}))
+    model = make(few_layers(MINIS[name]).model_copy(update={"vocabulary_size": 61}))
     report = quantise_for_sampling(model, 8)
     left = {path for path, module in model.named_modules() if isinstance(module, Linear) and path != "output"}
     assert left <= set(report.kept)

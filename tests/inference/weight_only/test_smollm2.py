@@ -32,7 +32,8 @@ def tokens(model: Transformer, shared_data: Path) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("bits", "group", "divergence", "loss"), [(8, 128, 0.01, 0.05), (4, 32, 1e-8, 1e-5), (4, 128, 0.6, 0.6)]
+    ("bits", "group", "divergence", "loss"),
+    [(8, 128, 0.01, 0.05), (4, 32, 1e-8, 1e-5), pytest.param(4, 128, 0.6, 0.6, marks=pytest.mark.slow)],
 )
 @torch.no_grad()
 def test_how_far_predictions_move(

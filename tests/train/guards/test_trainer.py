@@ -21,6 +21,7 @@ from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import config, random_model
+from tests.slow import first_fast
 from tests.train.test_routers import MOVERS, routed_model
 from tests.train.toy import Listener, StepSource, make_trainer, records, same_weights, stage_folder
 
@@ -91,7 +92,9 @@ def test_the_poison_is_a_spike_and_nothing_else_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: random_model(config()), lambda: routed_model(MOVERS["bias"]), lambda: routed_model(MOVERS["smebu"])],
+    first_fast(
+        [lambda: random_model(config()), lambda: routed_model(MOVERS["bias"]), lambda: routed_model(MOVERS["smebu"])], 2
+    ),
 )
 def test_a_skipped_step_might_not_have_been_there(make: Callable[[], Transformer], tmp_path: Path) -> None:
     """Weights, moments, counts of steps and the routers' biases are those of a run without that batch."""

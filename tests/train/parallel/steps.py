@@ -57,12 +57,12 @@ def training(**changes: Any) -> TrainingConfig:
         "lr": 0.01,
         "epsilon": 1e-4,
     }  # a larger ε than usual: it does not blow up the last bit of small gradients
-    parts = {"steps": 3, "sequence_length": 32, "precision": "float32", "device": "cpu", "optimizer": optimizer}
+    parts = {"steps": 2, "sequence_length": 32, "precision": "float32", "device": "cpu", "optimizer": optimizer}
     return TrainingConfig.model_validate({**parts, **changes})
 
 
 def train(config: ModelConfig, mesh: dict[str, Any] | None = None, rows: int = 3, **changes: Any) -> dict[str, Any]:
-    """Three optimizer steps: every step's sums, all gradients, weights after the last step, biases of routers.
+    """Two optimizer steps: every step's sums, all gradients, weights after the last step, biases of routers.
 
     `avoid` lists experts that no token shall choose, `dtype` is that of the products. With `lora` every A and B is drawn.
     """

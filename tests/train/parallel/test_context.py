@@ -121,7 +121,7 @@ def test_loss_and_all_gradients_equal_one_process(mesh: MeshConfig, names: list[
 
 
 def test_steps_of_training_equal_one_process(tmp_path: Path) -> None:
-    """Three optimizer steps through the real passes: counts, losses by source, multi-token prediction, routers' biases."""
+    """Two optimizer steps through the real passes: counts, losses by source, multi-token prediction, routers' biases."""
     cases = [Case(name, MODELS[name], {"context": 2, "tensor": 2}) for name in ("ahead", "moe")]
     for name, ranks in compare_steps(cases, 4, tmp_path / "store").items():
         for rank, worst in enumerate(ranks):

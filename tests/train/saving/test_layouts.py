@@ -39,7 +39,7 @@ def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
     [
         ("dense", "fsdp4", ("one", "tensor2")),
         ("moe", "both4", ("one", "expert4")),
-        ("dense", "one", ("fsdp2", "both4")),
+        pytest.param("dense", "one", ("fsdp2", "both4"), marks=pytest.mark.slow),
         pytest.param("moe", "copies4", ("tensor2",), marks=pytest.mark.slow),
     ],
 )
