@@ -136,7 +136,7 @@ def _weigh_all(sequence: TokenSequence) -> TokenSequence:
 def test_kto(tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path, weights: tuple[float, float]) -> None:
     """The reference point is that of the whole step: TRL's one batch has no smaller ones."""
     reference = tiny_model(tokenizer)
-    policy = nudged(reference, 0.03, seed=2)
+    policy = nudged(reference, 0.03, seed=34)  # a point well above the rounding of the sums
     pairs = make_pairs(tokenizer.vocabulary_size)
     answers = [pair.rejected if number % 2 else pair.chosen for number, pair in enumerate(pairs)]
     labels = [True, False, False, True, False]
