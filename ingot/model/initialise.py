@@ -54,7 +54,7 @@ def initialise(model: Transformer, seed: int) -> None:
             copy_shard(own[name], in_ranks_order(value, row_orders.get(name)))
 
     for name, parameter in sorted(whole.named_parameters()):
-        value = _initial(name, parameter, model.config, generator)
+        value = initial_value(name, parameter, model.config, generator)
         keep(name, value)
         if name.rpartition(".")[0] in specials:
             drawn[name] = value
@@ -96,7 +96,8 @@ def mup_config(config: ModelConfig, base_width: int) -> ModelConfig:
     return config.model_copy(update={"initial": initial, "logit_scale": config.logit_scale * base_width / config.width})
 
 
-def _initial(name: str, parameter: nn.Parameter, config: ModelConfig, generator: torch.Generator) -> Tensor:
+def initial_value(name: str, parameter: nn.Parameter, config: ModelConfig, generator: torch.Generator) -> Tensor:
+    """The value that a parameter of this name and shape begins with, but for `reset_special` and zero-centred gains."""
     initial = config.initial
     if name.endswith(("gain", "norm.weight")):  # of our norms, and of torch's LayerNorm
         scaled = initial.depth_scaled_post_norm and "post_norm" in name

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.planner.check import Check
-from ingot.recipe.recipe import FromPath, Recipe, RecipeStage
+from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
 from ingot.recipe.work import StageWork
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import INDEX_FILE, SOURCE_FILES, Shards
@@ -134,10 +134,18 @@ def first_rows(loader: MixtureLoader) -> dict[str, NDArray[np.int64]]:
 
 
 def check_seeds(recipe: Recipe) -> Check:
-    """Whether two pre-training stages would read the same rows of a source in the same order."""
-    seen: dict[tuple[object, ...], str] = {}
+    """Whether a pre-training stage would read the rows of a source in the order of one that its inputs come from.
+
+    Two stages that begin from the same checkpoint may: they are compared on the same rows.
+    """
+    read: dict[
+        str, dict[tuple[object, ...], str]
+    ] = {}  # by stage: what it and the stages before it read, and which one did
     for stage in recipe.stages:
-        config = stage.config
+        config, seen = stage.config, read.setdefault(stage.name, {})
+        for given in stage.inputs.values():
+            for one in given.values() if isinstance(given, Mapping) else (given,):
+                seen |= read[one.stage] if isinstance(one, FromStage) else {}
         if not isinstance(config, PretrainConfig):
             continue
         for source in dict.fromkeys(
@@ -150,4 +158,4 @@ def check_seeds(recipe: Recipe) -> Check:
                     "seeds", "warn", text, f"give {stage.name} a seed of its own, such as seed: {stage.seed + 1}"
                 )
             seen[key] = stage.name
-    return Check("seeds", "ok", "no two stages read the same rows in the same order")
+    return Check("seeds", "ok", "no stage reads rows in the order of one before it")

@@ -168,7 +168,18 @@ def kept_values(model: ModelConfig) -> int:
 def _model(
     stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool
 ) -> ModelConfig | None:
-    """The model that a stage trains: its own, or that of the checkpoint it goes on from."""
+    """The model that a stage trains, with its changes: its own, or that of the checkpoint it goes on from."""
+    model = _start(stage, recipe, models, look=look)
+    if model is None or not isinstance(stage.config, PretrainConfig):
+        return model
+    from ingot.train.start import changed_model  # here, because it imports all of training
+
+    return changed_model(model, stage.config)
+
+
+def _start(
+    stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool
+) -> ModelConfig | None:
     if isinstance(stage.config, PretrainConfig) and stage.config.model is not None:
         model = stage.config.model
         if model.vocabulary_size is not None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from ingot.model.config import ModelConfig
+from ingot.model.mixers.indexer import SparseConfig
 from ingot.model.positions.config import Scaling
 from ingot.model.presets.data import tuples
 from ingot.optim.batch_size import BatchSizes
@@ -57,6 +58,11 @@ class PretrainConfig(LanguageConfig):
     bias_rate: float | None = Field(
         None, ge=0, description="new rate γ of the balancers that move routers' selection biases; null: the model's"
     )
+    sparse: SparseConfig | None = Field(
+        None,
+        description="DSA in every block with latent attention, with new indexers where the model has none; a later stage may "
+        "change keep, loss and stage; null: the model's",
+    )
     validate_every: int = Field(50, gt=0, description="steps between validations")
     validation_rows: int = Field(64, gt=0, description="rows of validation text that are scored")
 
@@ -81,6 +87,10 @@ class PretrainConfig(LanguageConfig):
     def _consistent(self) -> PretrainConfig:
         if self.keep_optimizer and self.from_step is None:
             raise ValueError("keep_optimizer needs from_step: the last checkpoint of a finished stage has weights only")
+        if self.sparse is not None and self.lora is not None:
+            raise ValueError(
+                "lora: adapters are kept without the weights beside them, and sparse may add some; leave one out"
+            )
         long = [name for phase in self.phases for name in phase.weights if "@" in name]
         if long and self.packing == "split":
             raise ValueError(

@@ -3,18 +3,21 @@
 What may change without changing weights: the reach of positions (a larger RoPE base, arXiv 2309.16039, or a scaling such as
 YaRN, arXiv 2309.00071) and coefficients of the training itself: the weight of multi-token prediction and the rate at which
 routers' biases move, which DeepSeek-V3 (arXiv 2412.19437) lowers late in its run. Stages that follow each other carry such a
-change of recipe: one stage until the change, the next one from there.
+change of recipe: one stage until the change, the next one from there. `sparse` alone adds weights: the indexers of sparse
+attention (DeepSeek-V3.2), for a model that has none (checkpoints/indexers.py).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
-from ingot.checkpoints.checkpoint import load_model, open_model
+from ingot.checkpoints.checkpoint import open_model
+from ingot.checkpoints.indexers import sparse_model, with_indexers
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
@@ -41,11 +44,8 @@ def start_model(config: PretrainConfig, inputs: Mapping[str, Path], seed: int, *
             fix="set `model` in the first pretrain stage only; later ones go on from its checkpoint",
         )
     if config.model is None:
-        path = start_checkpoint(config, inputs)
-        if not empty:
-            return load_model(path, configure=lambda found: changed_model(found, config))
-        stored = open_model(path)
-        return _built(changed_model(stored.config, config), stored.tokenizer(), empty=True)
+        stored = _changed_checkpoint(config, inputs, seed)
+        return _built(stored.config, stored.tokenizer(), empty=True) if empty else stored.load()
     tokenizer = Tokenizer.load(inputs["tokenizer"])
     shape = config.model.model_dump() | {"vocabulary_size": config.model.vocabulary_size or tokenizer.vocabulary_size}
     if tokenizer.vocabulary_size > shape["vocabulary_size"]:
@@ -70,9 +70,18 @@ def _built(config: ModelConfig, tokenizer: Tokenizer | None, *, empty: bool) -> 
 def fill_model(model: Transformer, config: PretrainConfig, inputs: Mapping[str, Path], seed: int) -> None:
     """Give a model that was started empty the weights that `start_model` would have given it; ranks keep their shards."""
     if config.model is None:
-        load_shards(model, open_model(start_checkpoint(config, inputs)))
+        load_shards(model, _changed_checkpoint(config, inputs, seed))
     else:
         initialise(model, seed)
+
+
+def _changed_checkpoint(config: PretrainConfig, inputs: Mapping[str, Path], seed: int) -> StoredModel:
+    """The stored model that the stage begins with, with its changes."""
+    stored = open_model(start_checkpoint(config, inputs))
+    changed = changed_model(stored.config, config)
+    if config.sparse is not None:
+        return with_indexers(stored, changed, seed)
+    return dataclasses.replace(stored, config=changed)
 
 
 def start_from(
@@ -95,7 +104,7 @@ def start_checkpoint(config: PretrainConfig, inputs: Mapping[str, Path]) -> Path
 
 
 def changed_model(model: ModelConfig, config: PretrainConfig) -> ModelConfig:
-    """The model's configuration with what the stage changes; no weight gets another shape or meaning."""
+    """The model's configuration with what the stage changes; no weight that it has gets another shape or meaning."""
     context = max(model.context, config.sequence_length)
     model = model.model_copy(update={"context": context})
     if config.rope_base is not None:
@@ -106,7 +115,7 @@ def changed_model(model: ModelConfig, config: PretrainConfig) -> ModelConfig:
         model = _with_multi_token_weight(model, config.multi_token_weight)
     if config.bias_rate is not None:
         model = _with_bias_rate(model, config.bias_rate)
-    return model
+    return model if config.sparse is None else sparse_model(model, config.sparse)
 
 
 def _with_multi_token_weight(model: ModelConfig, weight: float) -> ModelConfig:

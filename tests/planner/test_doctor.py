@@ -136,6 +136,9 @@ def test_two_stages_with_one_order(real: Path) -> None:
     assert (again.status, again.fix) == ("warn", "give extend a seed of its own, such as seed: 2")
     assert "extend reads all in the same order as pretrain" in again.text
     assert check_seeds(load_recipe(real, ["extend.sequence_length=128", "extend.seed=2"])).status == "ok"
+    branch = load_recipe(Path(__file__).parents[2] / "recipes" / "deepseek-v3.2-mini.yaml")
+    assert branch.stage("sparse").seed == branch.stage("cold").seed and check_seeds(branch).status == "ok"
+    assert check_seeds(load_recipe(branch.path, {"cold.inputs.checkpoint": "sparse"})).status == "warn"
 
 
 def write_shards(folder: Path, tokens: int = 200_000) -> None:

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import ingot
+from ingot.checkpoints.families.table import architecture
 from ingot.model.config import ModelConfig
+from ingot.model.count import count
 from ingot.model.presets.preset import preset
 from ingot.optim.config import MuonConfig
 from ingot.optim.schedule import learning_rate_share
@@ -126,6 +128,13 @@ FACTS = {
         (4096, 4096, 4096, 32768, 131072),
         "deepseek-v3",
     ),
+    "deepseek-v3.2": Facts(  # from a finished model: 2.1B and 943.7B tokens
+        945.8 * B,
+        {0: 1e-3, 2.09 * B: 1e-3, 2.1 * B: 7.3e-6, 945 * B: 7.3e-6},
+        {0: 16 * 131072, 2.1 * B: 480 * 131072},
+        (131072, 131072),
+        "deepseek-v3.2",
+    ),
     "kimi-k2": Facts(
         15.9 * T,
         {1 * T: 2e-4, 10 * T: 2e-4, 12.75 * T: 1.1e-4, 15.499 * T: 2e-5, 15.501 * T: 2e-5, 15.9599 * T: 7e-6},
@@ -181,10 +190,13 @@ def rate(recipe: Recipe, tokens: float) -> float:
 
 
 def last_model(recipe: Recipe) -> ModelConfig:
-    """The configuration that the last stage leaves."""
+    """The configuration that the last stage leaves: of a new model, or of the preset that stands for the input checkpoint."""
     stages = list(training(recipe).values())
-    assert stages[0].model is not None
-    model = stages[0].model.model_copy(update={"context": stages[0].sequence_length})
+    if stages[0].model is None:
+        (base,) = recipe.presets.values()
+        model = preset(base)
+    else:
+        model = stages[0].model.model_copy(update={"context": stages[0].sequence_length})
     for config in stages:
         model = changed_model(model, config)
     return model
@@ -236,7 +248,8 @@ def test_stages_fit_together(name: str, loaded: Callable[[str], Recipe]) -> None
 
 @pytest.mark.parametrize("name", FULL)
 def test_the_last_stage_has_the_released_rotation(name: str, loaded: Callable[[str], Recipe]) -> None:
-    released, made = FACTS[name].released, last_model(loaded(name))
+    recipe = loaded(name)
+    released, made = FACTS[name].released, last_model(recipe)
     assert released is not None
     given = preset(released)
 
@@ -244,7 +257,7 @@ def test_the_last_stage_has_the_released_rotation(name: str, loaded: Callable[[s
         return [getattr(model.block(layer).mixer, "rope", None) for layer in range(model.depth)]
 
     assert rotations(made) == rotations(given)
-    assert made.context == FACTS[name].lengths[-1]
+    assert made.context == (given.context if recipe.presets else FACTS[name].lengths[-1])
     if name not in ("deepseek-v2", "deepseek-v3", "kimi-k2"):  # released with more than was trained, by YaRN
         assert made.context == given.context
 
@@ -271,6 +284,23 @@ def test_what_changes_during_a_run(loaded: Callable[[str], Recipe]) -> None:
         guards = config.guards
         assert (guards.spike, guards.spike_score, guards.spike_sigmas, guards.window) == ("skip", "standard", 6, 128)
         assert config.z_loss == 1e-5
+
+
+def test_sparse_attention_on_a_dense_base(loaded: Callable[[str], Recipe]) -> None:
+    """The indexers alone on dense attention for 1,000 steps, then all weights for 15,000: the released model comes out."""
+    recipe = loaded("deepseek-v3.2")
+    warmup, sparse = training(recipe).values()
+    assert warmup.sparse is not None and sparse.sparse is not None
+    assert (warmup.steps, warmup.sparse.stage, warmup.train_only) == (1_000, "dense_warmup", ("*.indexer.*",))
+    assert (sparse.steps, sparse.sparse.stage, sparse.train_only, sparse.sparse.keep) == (15_000, "sparse", (), 2048)
+    released, made = preset("deepseek-v3.2"), last_model(recipe)
+    assert architecture(made) == architecture(released)
+    plan = {stage.name: stage.cost for stage in make_plan(recipe).stages}
+    assert (
+        plan["warmup"].parameters
+        == plan["sparse"].parameters
+        == count(released).total + count(released).multi_token.total
+    )
 
 
 @pytest.mark.parametrize("name", [*FULL, *MINIS])
@@ -362,8 +392,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs / "mini-data"
 
 
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
 def losses(folder: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in read_metrics(folder)]
 
 
 def run_mini(name: str, data: Path, changes: dict[str, Any]) -> RunResult:
@@ -396,6 +430,21 @@ def test_a_shortened_miniature_runs(name: str, data: Path) -> None:
         ROOT / f"{name}.yaml", set={**SMALLER, **TINY, **SHORTER[name], "verdict": None}, runs=data.parent, report=False
     )
     assert {stage.status for stage in again.stages} == {"reused"}
+
+
+def test_sparse_attention_in_miniature(tmp_path: Path) -> None:
+    """The warm-up changes no score and lowers the divergence; it saves nine tenths of what the switch costs without it."""
+    switched = {"steps": 1, "optimizer": {"lr": 1e-9}, "schedule": {"warmup": 0}}
+    shorter = {"curate.max_bytes": 100_000, "pretrain.steps": 110, "sparse": switched, "cold": switched, **TINY}
+    changes = {**shorter, "verdict": None}
+    result = ingot.run(ROOT / "deepseek-v3.2-mini.yaml", set=changes, runs=tmp_path, report=False)
+    folders = {stage.name: stage.folder for stage in result.stages}
+    rows = {stage: read_metrics(folders[stage]) for stage in ("pretrain", "warmup", "sparse", "cold")}
+    divergence = [row["index_divergence"] for row in rows["warmup"]]
+    assert divergence[-1] < 0.1 * divergence[0], (divergence[0], divergence[-1])
+    before, after, warm, cold = (found[-1]["validation_bits_per_byte"] for found in rows.values())
+    assert after == before, "nothing but the indexers has changed"
+    assert cold - before > 1 and warm - before < 0.1 * (cold - before), (before, warm, cold)
 
 
 @pytest.mark.slow

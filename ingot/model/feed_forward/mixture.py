@@ -181,9 +181,9 @@ class MixtureOfExperts(nn.Module, Reporter):
 
 
 def update_biases(model: nn.Module, loads: Mapping[int, RouterLoad]) -> None:
-    """After an optimizer step: move the selection biases of all routers that saw tokens in it."""
+    """After an optimizer step: move the selection biases of all routers that saw tokens in it. A frozen router's rests too."""
     for module in model.modules():
-        if isinstance(module, MixtureOfExperts) and module.layer in loads:
+        if isinstance(module, MixtureOfExperts) and module.layer in loads and module.router.weight.requires_grad:
             module.update_bias(loads[module.layer])
 
 

@@ -101,7 +101,8 @@ class MlaConfig(MixerConfig):
 
     def mixing_flops(self, length: int) -> float:
         channels = self.heads * (self.content_width + self.rope_width + self.value_width)
-        flops = 2 * channels * mean_keys(length, self.sparse.keep if self.sparse else None)
+        kept = self.sparse.keep if self.sparse is not None and self.sparse.stage == "sparse" else None
+        flops = 2 * channels * mean_keys(length, kept)
         return flops + (self.sparse.scoring_flops(length) if self.sparse else 0)
 
     @property
