@@ -35,8 +35,8 @@ from ingot.inference.decoder import Decoder
 from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight, check_finite
 from ingot.inference.memory import Memory, check_sizes, size_caches, size_chunk
-from ingot.inference.prefill import read_chunks, rows_split
-from ingot.inference.prompt_graphs import PromptGraphs
+from ingot.inference.prefill import read_chunks
+from ingot.inference.prompt_graphs import PromptGraphs, graphs_pay
 from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import DecodingRows
 from ingot.inference.sampling import Sampling
@@ -92,7 +92,7 @@ class Engine:
         self._decoder = Decoder(model, self._memory.caches, self._rows, cache_shape, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
         self._prompt_graphs: PromptGraphs | None = None
-        if self._decoder.uses_graphs and rows_split(model) and not drafts:
+        if self._decoder.uses_graphs and graphs_pay(model) and not drafts:
             self._prompt_graphs = PromptGraphs(model, self._memory, self._decoder.capture)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
         self._waiting: deque[Request] = deque()

@@ -19,12 +19,20 @@ from torch import Tensor
 
 from ingot.inference.memory import Memory
 from ingot.inference.modify import to_device
-from ingot.inference.prefill import PromptChunk, cut_rows
+from ingot.inference.prefill import PromptChunk, cut_rows, rows_split
+from ingot.kernels.attend_paged import DTYPES
+from ingot.kernels.launch import has_triton
 from ingot.model.mixers.cache import PADDING_PAGE
 from ingot.model.transformer import Transformer
 
 ROW = 16
 SIZES = (8, 16, 32, 64, 128)
+
+
+def graphs_pay(model: Transformer) -> bool:
+    """Whether rows see each other, and attention is the kernel's: it reads up to a row's own position. A graph has room for the
+    longest row, and the definition would read all of that."""
+    return rows_split(model) and has_triton() and model.embedding.weight.dtype in DTYPES
 
 
 class Replayed(Protocol):
