@@ -1,7 +1,8 @@
 """Freezes parameters by name: one trains if it matches a pattern, and no pattern that begins with `!`.
 
 The dense warm-up of sparse attention (DeepSeek-V3.2) trains `*.indexer.*` alone; `!*.indexer.*` trains all but the indexer.
-Patterns are those of the shell: `*` stands for anything, dots included.
+Patterns are those of the shell: `*` stands for anything, dots included. The selection bias of a frozen router rests with it;
+beside adapters (LoRA), which freeze the rest by themselves, it moves.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from ingot.model.feed_forward.mixture import MixtureOfExperts
 from ingot.workspace.errors import RecipeError
 
 
@@ -23,6 +25,9 @@ def freeze_others(model: nn.Module, patterns: Sequence[str]) -> None:
         unused -= matching
         frozen = any(pattern.startswith("!") for pattern in matching)
         parameter.requires_grad_(not frozen and (not wanted or bool(matching)))
+    for module in model.modules():
+        if isinstance(module, MixtureOfExperts):
+            module.bias_moves = module.router.weight.requires_grad
     if unused:
         names = [name for name, _ in model.named_parameters()]
         raise RecipeError(

@@ -114,6 +114,7 @@ class MixtureOfExperts(nn.Module, Reporter):
         self.latent_up = Linear(inner, site.width, bias=False) if config.latent else None
         self.shared = FeedForward(config.shared, site.width) if config.shared else None
         self.shared_gate = Linear(site.width, 1, bias=False) if config.shared_gate else None
+        self.bias_moves = True  # not that of a router which `train_only` freezes (train/freeze.py)
         self.seen: Routing | None = None  # what the router chose in the last pass; None once it is reported
         self.balancers = nn.ModuleList(
             each.build(config.experts, config.active, config.router.score) for each in config.balancers
@@ -181,9 +182,9 @@ class MixtureOfExperts(nn.Module, Reporter):
 
 
 def update_biases(model: nn.Module, loads: Mapping[int, RouterLoad]) -> None:
-    """After an optimizer step: move the selection biases of all routers that saw tokens in it. A frozen router's rests too."""
+    """After an optimizer step: move the selection biases of all routers that saw tokens in it, but of frozen ones."""
     for module in model.modules():
-        if isinstance(module, MixtureOfExperts) and module.layer in loads and module.router.weight.requires_grad:
+        if isinstance(module, MixtureOfExperts) and module.layer in loads and module.bias_moves:
             module.update_bias(loads[module.layer])
 
 
