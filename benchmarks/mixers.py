@@ -10,8 +10,8 @@ milliseconds and memory of a forward and of a forward and backward pass of the r
 of 4k tokens, one of 32k and of 128k; then a step of decoding in a captured graph. The peer is flash-linear-attention's public
 function; its refusal to go backwards on Hopper with Triton 3.4 to 3.7.0 (its issue 640) is switched off, so its gradients may be
 wrong there. It tunes itself at its first calls: by default both sides try few configurations (kernels/fla_tuning.py), `--tuned`
-tries all, which takes minutes a kind on a fresh machine. `--alone` leaves the peer out. `--compiled` adds the definition under
-torch.compile at 4k.
+tries all, which takes minutes a kind on a fresh machine: a figure that is quoted has the peer's time from such a run. `--alone`
+leaves the peer out. `--compiled` adds the definition under torch.compile at 4k.
 
 The second tries forms and tiles of our kernels, says which are right and how fast they are; what is best becomes the constants at
 the top of ingot/kernels/decayed_attention_kernel.py.

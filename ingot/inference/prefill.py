@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ingot.inference.memory import Memory
 from ingot.inference.modify import to_device
@@ -90,19 +92,29 @@ def rows_split(model: Transformer, drafter: ModuleDrafter | None = None) -> bool
     return all(block.mixer is None or block.mixer.rows_split for block in blocks)
 
 
+def row_arrays(memory: Memory, group: Sequence[PromptChunk], padded: int, count: int) -> tuple[NDArray[Any], ...]:
+    """Tokens (and the one after each row), positions, slots, lengths and pages of `count` rows of `padded` tokens.
+
+    Rows left over are dead: without length, in the padding's slot and pages.
+    """
+    shape = memory.cache_shape
+    tokens = np.zeros((count, padded + 1), dtype=np.int64)
+    pages = np.full((count, shape.table_width), PADDING_PAGE, dtype=np.int32)
+    starts, lengths = np.zeros((2, count), dtype=np.int64)
+    slots = np.full(count, memory.padding_slot, dtype=np.int64)
+    for row, (request, start, end) in enumerate(group):
+        assert request.slot is not None
+        tokens[row, : end - start + 1] = request.span(start, end + 1)
+        pages[row, : len(request.pages)] = request.pages
+        starts[row], lengths[row], slots[row] = start, end - start, request.slot
+    positions = np.minimum(starts[:, None] + np.arange(padded), shape.length - 1)  # padding may run over the end
+    return tokens, positions, slots, lengths, pages
+
+
 def _read(
     model: Transformer, memory: Memory, padded: int, group: Sequence[PromptChunk], drafter: ModuleDrafter | None
 ) -> None:
-    tokens = np.zeros((len(group), padded + 1), dtype=np.int64)  # and the token after each chunk
-    table = np.full((len(group), memory.cache_shape.table_width), PADDING_PAGE, dtype=np.int32)
-    for row, (request, start, end) in enumerate(group):
-        tokens[row, : end - start + 1] = request.span(start, end + 1)
-        table[row, : len(request.pages)] = request.pages
-    starts = np.array([start for _, start, _ in group])
-    # padding may run over the end: its positions stay inside
-    positions = np.minimum(starts[:, None] + np.arange(padded), memory.cache_shape.length - 1)
-    slots = np.array([request.slot for request, _, _ in group])
-    lengths = np.array([end - start for _, start, end in group])
+    tokens, positions, slots, lengths, table = row_arrays(memory, group, padded, len(group))
     reach = int(positions.max()) + 1
     table = np.ascontiguousarray(table[:, : memory.cache_shape.pages_for(reach)])
     sent = [to_device(values, memory.device) for values in (tokens, positions, slots, table, lengths)]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ingot.inference.memory import Memory
 from ingot.inference.modify import to_device
-from ingot.inference.prefill import PromptChunk, cut_rows, rows_split
+from ingot.inference.prefill import PromptChunk, cut_rows, row_arrays, rows_split
 from ingot.kernels.attend_paged import DTYPES
 from ingot.kernels.launch import has_triton
 from ingot.model.mixers.cache import PADDING_PAGE
@@ -90,18 +90,8 @@ class PromptGraphs:
 
     def _fill(self, inputs: Inputs, size: int, rows: Sequence[PromptChunk]) -> None:
         """Send the rows to where the graph reads them; the rest of its rows are dead."""
-        shape = self.memory.cache_shape
-        tokens, positions = np.zeros((2, size, ROW), dtype=np.int64)
-        slots = np.full(size, self.memory.padding_slot, dtype=np.int64)
-        lengths = np.zeros(size, dtype=np.int64)
-        pages = np.full((size, shape.table_width), PADDING_PAGE, dtype=np.int32)
-        for row, (request, start, end) in enumerate(rows):
-            assert request.slot is not None
-            tokens[row, : end - start] = request.span(start, end)
-            positions[row] = np.minimum(np.arange(start, start + ROW), shape.length - 1)  # padding may run over the end
-            slots[row], lengths[row] = request.slot, end - start
-            pages[row, : len(request.pages)] = request.pages
-        numbers = np.concatenate((tokens.reshape(-1), positions.reshape(-1), slots, lengths))
+        tokens, positions, slots, lengths, pages = row_arrays(self.memory, rows, ROW, size)
+        numbers = np.concatenate((tokens[:, :-1].reshape(-1), positions.reshape(-1), slots, lengths))
         inputs.numbers_N.copy_(to_device(numbers, self.memory.device))
         inputs.pages_BR.copy_(to_device(pages, self.memory.device))
 
