@@ -70,13 +70,6 @@ class Case:
         out: Tensor = self.rule.by_kernel(*self.inputs, None, self.sequences, wants_state=False)[0]
         return out
 
-    def as_channels(self) -> Tensor:
-        """Gated DeltaNet by the kernels for a decay per channel, another way around issue 640."""
-        query, key, value, decay, beta = self.inputs
-        given = (query, key, value, decay.expand(*decay.shape[:3], WIDTH), beta)
-        out: Tensor = delta_rule.by_kernel(*given, None, self.sequences, wants_state=False)[0]
-        return out
-
     def definition(self, inputs: list[Tensor] | None = None) -> Tensor:
         given = [x.float() for x in self.inputs] if inputs is None else inputs
         rows, length, heads, width = given[2].shape
@@ -160,16 +153,12 @@ def peer_unchecked() -> Iterator[None]:
         chunk_o.IS_NVIDIA_HOPPER = before
 
 
-def ours(case: Case) -> dict[str, Callable[[], Tensor]]:
-    return {"kernels": case.kernels} | ({"as kda": case.as_channels} if case.kind == "gated_delta" else {})
-
-
 def errors(kind: str, *, alone: bool) -> dict[str, dict[str, float]]:
     """Relative errors of values and gradients against float64, document by document; the norm of all tokens."""
     case = make_case(kind, 1, sum(DOCUMENTS), DOCUMENTS)
     exact, count = exact_gradients(case), len(wanted(case))
     found: dict[str, dict[str, float]] = {}
-    runs = ours(case) | ({} if alone else {"fla": case.peer})
+    runs = {"kernels": case.kernels} | ({} if alone else {"fla": case.peer})
     for name, run in runs.items():
         with reported(f"{kind} errors, {name}"), peer_unchecked():
             found[name] = gradient_errors(case, exact[: count + 1], run)
@@ -237,7 +226,7 @@ def compare(kind: str, thousands: int, *, compiled: bool, quick: bool, alone: bo
     """One line per implementation."""
     rows, length = ROWS[thousands], thousands * 1024
     case = make_case(kind, rows, length)
-    runs = ours(case) | ({} if alone else {"fla": case.peer})
+    runs = {"kernels": case.kernels} | ({} if alone else {"fla": case.peer})
     if thousands <= 32 and not quick:
         runs["definition"] = case.definition
     if compiled and thousands == 4:
