@@ -20,7 +20,7 @@ from torch import Tensor
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch, BatchMetadata
 
 DOCUMENTS, SCORED = 8, 2048
-MANY_DOCUMENTS, EIGHTH = 64, 8  # where sizes differ from step to step
+MANY_DOCUMENTS, EIGHTH = 256, 8  # where sizes differ from step to step
 MOST = 0.75
 
 

@@ -56,12 +56,16 @@ def lengthen(batch: Batch, multiple: int) -> Batch:
 
 
 def round_shapes(batches: Sequence[Batch]) -> list[Batch]:
-    """The batches with rows and positions of padding, so that steps of any size have one of a few shapes.
+    """The micro-batches of a step with rows and positions of padding, so that steps of any size have one of a few shapes.
 
-    On a GPU code is compiled, and a graph captured, for every shape. The number of rows becomes a multiple of a power of two, of
+    On a GPU code is compiled, and a graph captured, for every shape. Of several micro-batches the last is filled up to the rows
+    of the others, of which there are as many in every step. The rows of a single one become a multiple of a power of two, of
     which there are four to eight in it: 17 to 32 rows become 20, 24, 28 or 32.
     """
-    return [_add_rows(lengthen(batch, POSITIONS), -len(batch.tokens) % _step(len(batch.tokens))) for batch in batches]
+    rows = max(len(batch.tokens) for batch in batches)
+    if len(batches) == 1:
+        rows += -rows % _step(rows)
+    return [_add_rows(lengthen(batch, POSITIONS), rows - len(batch.tokens)) for batch in batches]
 
 
 def _step(rows: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from ingot.tokens.batch import Batch, TokenSequence
+from ingot.post.conversations.sequences import pack_groups
+from ingot.tokens.batch import Batch, BatchMetadata, TokenSequence
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, lengthen, round_shapes, split_rows
 from ingot.train.feed import Feed
@@ -107,3 +110,27 @@ def test_steps_of_many_sizes_have_few_shapes() -> None:
         assert rounded.tokens.shape[1] == 64
         shapes.add(len(rounded.tokens))
     assert shapes == {*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32}
+
+
+def test_steps_of_several_micro_batches_have_one_shape() -> None:
+    """Answers of any number and length: blocks are compiled once."""
+    shapes = set()
+    for step in range(12):
+        rng = random.Random(step)
+        lengths = [rng.randrange(8, 120) for _ in range(200 + 10 * step)]
+        groups = [[TokenSequence([1] * length, {"weight": [0.0] + [1.0] * (length - 1)})] for length in lengths]
+        plain = pack_groups(groups, 128, 2048)
+        rounded = [with_metadata(batch, varies=True) for batch in round_shapes(plain)]
+        assert sum(batch.token_count for batch in rounded) == sum(lengths) - len(
+            lengths
+        )  # first tokens are not predicted
+        assert len(plain[-1].tokens) <= len(plain[0].tokens) == 16
+        shapes |= {
+            (batch.tokens.shape, len(metadata_of(batch).starts), metadata_of(batch).longest) for batch in rounded
+        }
+    assert len(shapes) == 1
+
+
+def metadata_of(batch: Batch) -> BatchMetadata:
+    assert batch.metadata is not None
+    return batch.metadata

@@ -176,8 +176,9 @@ def pack_groups(
     if all(len(group) == 1 for group in groups):
         batch = make_batch([group[0] for group in groups], capacity)
         rows, length = batch.tokens.shape
-        count = max(-(-rows // max(1, micro_batch_tokens // length)), min(ranks, rows))
-        return split_rows(batch, -(-rows // count))  # of nearly equal size
+        most = max(1, micro_batch_tokens // length)
+        count = max(-(-rows // most), min(ranks, rows))
+        return split_rows(batch, most if count > ranks else -(-rows // count))
     tokens = sum(len(sequence.tokens) for group in groups for sequence in group)
     micro_batch_tokens = min(micro_batch_tokens, -(-tokens // ranks))
     batches, part, size = [], list[TokenSequence](), 0
