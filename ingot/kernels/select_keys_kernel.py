@@ -25,7 +25,9 @@ from ingot.kernels.attend_paged import precision
 from ingot.kernels.blocks import blocks
 from ingot.kernels.launch import on_device_of, power_of_two
 
-LONGEST = 32_768  # scores that lie in the registers of one program: 64 for each of 512 threads
+# Scores that lie in the registers of one program: 16 for each of 512 threads. Of 32 and 64 some would be spilled to memory
+# (tests/kernels/compile_for_hopper.py), at every bit of the search.
+LONGEST = 8192
 
 
 class ScoreTile(NamedTuple):
@@ -182,7 +184,7 @@ def select_kernel(
     above = rank > threshold
     tied = (rank == threshold) & (rank > 0)
     spare = keep - tl.sum(above.to(tl.int32), 0)
-    # both counts in one prefix sum: a segment has at most 2¹⁵ scores
+    # both counts in one prefix sum: a segment has less than 2¹⁶ scores
     counts = above.to(tl.int32) * 65536 + tied.to(tl.int32)
     before = tl.cumsum(counts, 0) - counts
     earlier = before & 65535
@@ -204,7 +206,7 @@ def choose_largest(scores_NS: Tensor, first_N: Tensor, last_N: Tensor, keep: int
     queries, width = scores_NS.shape
     indices: Tensor | None = None
     while True:
-        block = min(LONGEST, power_of_two(width))
+        block = min(max(LONGEST, power_of_two(4 * keep)), power_of_two(width))  # each round leaves a quarter at most
         segments = triton.cdiv(width, block)
         chosen = torch.empty(queries, segments * keep, dtype=torch.int32, device=scores_NS.device)
         best = torch.empty_like(chosen, dtype=torch.float32) if segments > 1 else scores_NS
@@ -222,7 +224,7 @@ def choose_largest(scores_NS: Tensor, first_N: Tensor, last_N: Tensor, keep: int
                 WANTS_SCORES=segments > 1,
                 BLOCK=block,
                 BLOCK_K=power_of_two(keep),
-                num_warps=max(1, min(16, block // 1024)),
+                num_warps=max(1, min(16, block // 512)),
             )
         if segments == 1:
             return chosen

@@ -31,12 +31,10 @@ def best(scores: Tensor, first: int, last: int, keep: int) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["normal", "ties", "negative"])
 @pytest.mark.parametrize(("width", "keep"), [(40, 7), (513, 64), (513, 513), (700, 1)])
-@pytest.mark.parametrize("longest", [32_768, 256], ids=["one segment", "segments"])
+@pytest.mark.parametrize("longest", [8192, 256], ids=["one segment", "segments"])
 def test_the_largest(monkeypatch: pytest.MonkeyPatch, longest: int, width: int, keep: int, kind: str) -> None:
     """Equal to a sort, ties and all, also over several segments."""
     monkeypatch.setattr(select_keys_kernel, "LONGEST", longest)
-    if keep >= longest:
-        pytest.skip("segments must be longer than what they give")
     scores = torch.randn(5, width, generator=torch.Generator().manual_seed(width))
     if kind == "ties":
         scores = (scores * 2).round().clamp_min(0)

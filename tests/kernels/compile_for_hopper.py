@@ -1,0 +1,176 @@
+"""Compiles our Triton kernels for a Hopper GPU on a machine without one, and prints what each takes.
+
+    python tests/kernels/compile_for_hopper.py [CASE ...]
+
+Triton's wheel has the whole compiler, ptxas too. A driver that names a Hopper GPU and launches nothing stands in for CUDA's, and
+the operators run on CPU tensors at sizes of published models: every kernel is compiled as on a GPU. A line of JSON for each:
+registers of a thread, bytes that it spills to local memory, bytes of shared memory of a program, and the instructions of the
+tensor cores (HGMMA: a warp group's; HMMA: a warp's, slower).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to be run as a file
+
+from ingot.kernels import (
+    attend_latent,
+    attend_paged,
+    cross_entropy_kernel,
+    decayed_attention_kernel,
+    index_divergence_kernel,
+    recurrent_step_kernel,
+    rms_norm_kernel,
+    select_keys_kernel,
+    sparse_attention_kernel,
+    swiglu_kernel,
+)
+from ingot.kernels.attention_options import AttentionOptions
+from tests.kernels.recurrence_cases import by_operator, make_recurrence
+
+PROGRAMS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+SECONDS = 60
+
+
+class HopperWithoutLaunches:
+    """What Triton asks a driver before it launches."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(*shape).to(dtype)
+
+
+def sparse(heads: int) -> None:
+    """DeepSeek-V3.2's attention to 2,048 chosen entries, and the target of its indexer's loss."""
+    query, entry = random(1, 4, heads, 576).requires_grad_(), random(1, 64, 576).requires_grad_()
+    selected = torch.zeros(1, 4, 2048, dtype=torch.int32)
+    mixed, sums = sparse_attention_kernel.sparse_attention_forward(query, entry, selected, 512, 0.1)
+    mixed.sum().backward()
+    index_divergence_kernel.mean_probabilities_operator(query, entry, selected, sums, 512, 0.1)
+
+
+def sparse_pages() -> None:
+    query, pages = random(4, 1, 128, 576), random(32, 1, 16, 576)
+    table, selected = torch.zeros(4, 8, dtype=torch.int32), torch.zeros(4, 1, 2048, dtype=torch.int32)
+    sparse_attention_kernel.launch_pages(query, pages, table, selected, 512, 0.1)
+
+
+def choice() -> None:
+    """Its indexer's scores of 4,096 keys, the best of them, and the gradients of the loss on them."""
+    query, weight, key = random(1, 128, 64, 128), random(1, 128, 64), random(1, 4096, 128)
+    last = torch.arange(3968, 4096, dtype=torch.int32)[None]
+    select_keys_kernel.select_keys_operator(query, weight, key, torch.zeros_like(last), last, 2048, 3968)
+    select_keys_kernel.choose_largest(torch.zeros(2, 40_000), last[0, :2], last[0, :2], 2048)
+    select_keys_kernel.select_from_pages(
+        query[:, :1], weight[:, :1], random(256, 1, 16, 128), torch.zeros(1, 256, dtype=torch.int32), last[:, :1], 2048
+    )
+    selected, target = torch.zeros(1, 128, 2048, dtype=torch.int32), torch.zeros(1, 128, 2048)
+    given = (query, weight.float(), key, selected, target)
+    _, sums = index_divergence_kernel.chosen_divergence_forward(*given)
+    index_divergence_kernel.chosen_divergence_backward(*given, sums, torch.ones(1, 128))
+
+
+def recurrence() -> None:
+    """Linear attention with decays, as of lightning and Mamba-2, and a step of decoding of each recurrence."""
+    case = make_recurrence("decayed", (512, 512), 4, 4, 128, 128, dtype=torch.bfloat16)
+    by_operator(case, decayed_attention_kernel.forward)
+    states, slots = torch.zeros(3, 4, 128, 128), torch.arange(2)
+    query, value, beta = torch.zeros(2, 4, 128), torch.zeros(2, 4, 128), torch.zeros(2, 4)
+    for decay, rate in ((beta, None), (beta, beta), (query, beta)):
+        recurrent_step_kernel.launch(states, slots, slots, query, query, value, decay, rate)
+
+
+def pages() -> None:
+    """Attention over pages for one and for 64 new tokens: 32 query and 8 key heads, and latent attention with 128 heads."""
+    table = torch.zeros(2, 64, dtype=torch.int32)
+    for tokens in (1, 64):
+        positions = torch.arange(tokens).expand(2, tokens).contiguous()
+        keys = random(64, 8, 16, 128)
+        attend_paged.launch(random(2, 32, tokens, 128), keys, keys, table, positions, AttentionOptions(0.1))
+        attend_latent.launch(
+            random(2, tokens, 128, 576),
+            random(64, 1, 16, 576),
+            table,
+            positions,
+            AttentionOptions(0.1),
+            latent_width=512,
+        )
+
+
+def rows() -> None:
+    """What passes over rows: norms, the feed-forward's gate, the loss on a vocabulary of 128,256."""
+    rms_norm_kernel.launch(random(8, 4096), random(8, 4096), random(4096), 1e-6, False)
+    projected = random(8, 16_384).requires_grad_()
+    swiglu_kernel.swiglu_forward(projected).sum().backward()
+    logits, targets = random(8, 128_256), torch.zeros(8, dtype=torch.long)
+    cross_entropy_kernel.differentiate(logits, targets, torch.ones(8), None, 1.0, None)
+
+
+CASES: dict[str, Callable[[], None]] = {
+    "sparse 32 heads": lambda: sparse(32),
+    "sparse 128 heads": lambda: sparse(128),
+    "sparse pages": sparse_pages,
+    "choice": choice,
+    "recurrence": recurrence,
+    "pages": pages,
+    "rows": rows,
+}
+
+
+def measure(compiled: Any) -> dict[str, int]:
+    """Read from the machine code."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        run = {"capture_output": True, "text": True, "check": True, "timeout": SECONDS}
+        usage = subprocess.run([PROGRAMS / "cuobjdump", "-res-usage", file.name], **run).stdout  # type: ignore[call-overload]
+        code = subprocess.run([PROGRAMS / "nvdisasm", "-c", file.name], **run).stdout  # type: ignore[call-overload]
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found is not None, usage
+    count = {name: len(re.findall(rf"\s{name}\.", code)) for name in ("HGMMA", "HMMA")}
+    return {"registers": int(found[1]), "spilled": int(found[2]), "shared": compiled.metadata.shared, **count}
+
+
+def main() -> None:
+    driver.set_active(HopperWithoutLaunches())
+    compile_and_launch, seen = JITFunction.run, set[int]()
+
+    def only_compile(self: Any, *given: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        compiled = compile_and_launch(self, *given, grid=grid, warmup=True, **options)
+        if id(compiled) not in seen:
+            seen.add(id(compiled))
+            row = {"case": name, "kernel": self.fn.__name__, **measure(compiled)}
+            sys.stdout.write(json.dumps(row) + "\n")
+        return compiled
+
+    JITFunction.run = only_compile
+    for name in sys.argv[1:] or CASES:
+        CASES[name]()
+
+
+if __name__ == "__main__":
+    main()
