@@ -9,9 +9,9 @@ The first prints errors of values and gradients against the definition in float6
 milliseconds and memory of a forward and of a forward and backward pass of the recurrence alone: bfloat16, 16 heads of 128, 8 rows
 of 4k tokens, one of 32k and of 128k; then a step of decoding in a captured graph. The peer is flash-linear-attention's public
 function; its refusal to go backwards on Hopper with Triton 3.4 to 3.7.0 (its issue 640) is switched off, so its gradients may be
-wrong there. It tunes itself at its first calls: by default both sides try few configurations (kernels/fla_tuning.py), `--tuned`
-tries all, which takes minutes a kind on a fresh machine: a figure that is quoted has the peer's time from such a run. `--alone`
-leaves the peer out. `--compiled` adds the definition under torch.compile at 4k.
+wrong there. The peer tunes itself among all its configurations, which threads compile before they are timed; ours has one of each
+kernel (kernels/fla_tuning.py). `--tuned` tunes ours too, and says what was chosen. `--alone` leaves the peer out. `--compiled`
+adds the definition under torch.compile at 4k.
 
 The second tries forms and tiles of our kernels, says which are right and how fast they are; what is best becomes the constants at
 the top of ingot/kernels/decayed_attention_kernel.py.
@@ -25,12 +25,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from ingot.kernels.recurrent_step import step_in_place
 from ingot.model.config import ModelConfig
 from ingot.model.mixers.lightning import slopes
 
+PEER_MODULES = (*fla_tuning.MODULES, "common.chunk_h", "common.fused_chunk", "simple_gla.chunk")
 KINDS = ("gated_delta", "kda", "lightning", "mamba2")
 HEADS, WIDTH = 16, 128
 ROWS = {4: 8, 32: 1, 128: 1}  # by thousands of tokens
@@ -142,25 +146,57 @@ def wanted(case: Case) -> list[Tensor]:
 
 
 @contextmanager
-def peer_unchecked() -> Iterator[None]:
-    """Without the check of issue 640."""
+def as_published() -> Iterator[None]:
+    """flash-linear-attention without the check of issue 640, its kernels tuned among all their configurations."""
     from fla.ops.common import chunk_o
 
-    before, chunk_o.IS_NVIDIA_HOPPER = chunk_o.IS_NVIDIA_HOPPER, False
+    checked, chunk_o.IS_NVIDIA_HOPPER = chunk_o.IS_NVIDIA_HOPPER, False
+    given = fla_tuning.fix_configurations()
+    kernels = fla_tuning.tuned_kernels(PEER_MODULES)
+    before = {name: kernel.configs for name, kernel in kernels.items()}
+    for name, kernel in kernels.items():
+        kernel.configs = given.get(name, kernel.configs)
+        kernel.prune_configs = partial(compile_together, kernel)
     try:
         yield
     finally:
-        chunk_o.IS_NVIDIA_HOPPER = before
+        chunk_o.IS_NVIDIA_HOPPER = checked
+        for name, kernel in kernels.items():
+            kernel.configs = before[name]
+            del kernel.prune_configs
 
 
-def errors(kind: str, *, alone: bool) -> dict[str, dict[str, float]]:
+def tuning(name: str, tuned: bool) -> AbstractContextManager[None]:
+    return as_published() if name == "fla" or tuned else nullcontext()
+
+
+def compile_together(kernel: Any, given: dict[str, Any]) -> list[Any]:
+    """The configurations that Triton's tuner is about to time, compiled by threads: alone it would take 2 s for each."""
+    from triton.runtime._async_compile import AsyncCompileMode
+    from triton.runtime.autotuner import Autotuner
+
+    configs: list[Any] = Autotuner.prune_configs(kernel, given)
+    rest = {name: value for name, value in given.items() if name != "warmup"}
+    with ThreadPoolExecutor(os.cpu_count()) as threads, AsyncCompileMode(threads, ignore_errors=True):
+        for config in configs:  # one that cannot be compiled fails again when it is timed, and is left out there
+            kernel.fn.warmup(*kernel.nargs.values(), **rest, **config.all_kwargs())
+    return configs
+
+
+def chosen_configurations() -> dict[str, list[str]]:
+    """What the tuners have chosen so far."""
+    kernels = fla_tuning.tuned_kernels(fla_tuning.MODULES)
+    return {name: sorted({str(each) for each in kernel.cache.values()}) for name, kernel in kernels.items()}
+
+
+def errors(kind: str, *, alone: bool, tuned: bool) -> dict[str, dict[str, float]]:
     """Relative errors of values and gradients against float64, document by document; the norm of all tokens."""
     case = make_case(kind, 1, sum(DOCUMENTS), DOCUMENTS)
     exact, count = exact_gradients(case), len(wanted(case))
     found: dict[str, dict[str, float]] = {}
     runs = {"kernels": case.kernels} | ({} if alone else {"fla": case.peer})
     for name, run in runs.items():
-        with reported(f"{kind} errors, {name}"), peer_unchecked():
+        with reported(f"{kind} errors, {name}"), tuning(name, tuned):
             found[name] = gradient_errors(case, exact[: count + 1], run)
             print(
                 f"{kind:12} {name:10} errors  " + "  ".join(f"{k} {v:.1e}" for k, v in found[name].items()), flush=True
@@ -222,7 +258,7 @@ def measure(case: Case, run: Callable[[], Tensor]) -> dict[str, float]:
     return found
 
 
-def compare(kind: str, thousands: int, *, compiled: bool, quick: bool, alone: bool) -> dict[str, Any]:
+def compare(kind: str, thousands: int, *, compiled: bool, quick: bool, alone: bool, tuned: bool) -> dict[str, Any]:
     """One line per implementation."""
     rows, length = ROWS[thousands], thousands * 1024
     case = make_case(kind, rows, length)
@@ -233,7 +269,7 @@ def compare(kind: str, thousands: int, *, compiled: bool, quick: bool, alone: bo
         runs["compiled"] = torch.compile(case.definition)
     found: dict[str, dict[str, float]] = {}
     for name, run in runs.items():
-        with reported(f"{kind} {thousands}k {name}"), peer_unchecked():
+        with reported(f"{kind} {thousands}k {name}"), tuning(name, tuned):
             found[name] = measure(case, run)
             ratio = ""
             if name != "kernels" and "kernels" in found:
@@ -442,7 +478,7 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="the definition under torch.compile too, at 4k")
     parser.add_argument("--quick", action="store_true", help="without the definition")
     parser.add_argument("--alone", action="store_true", help="without flash-linear-attention's own functions")
-    parser.add_argument("--tuned", action="store_true", help="its kernels try all their configurations")
+    parser.add_argument("--tuned", action="store_true", help="our calls of its kernels are tuned too")
     parser.add_argument("--forms", nargs="?", const=",".join(STAGES), default=None)
     parser.add_argument("--models", nargs="?", const="dense,qwen3-next,kimi-linear,nemotron-h", default=None)
     parser.add_argument("--steps", type=int, default=12)
@@ -455,11 +491,6 @@ def main() -> None:
         flush=True,
     )
     options.alone |= not has_fla()
-    if options.tuned:
-        fla_tuning.FEW = 1000
-    elif has_fla():
-        fla_tuning.MODULES += ("common.chunk_h", "common.fused_chunk", "simple_gla.chunk")  # of the peer alone
-        fla_tuning.try_few()
     if options.forms is not None:
         results: Any = []
         for stage in options.forms.split(","):
@@ -472,14 +503,16 @@ def main() -> None:
         results = []
         for kind in options.kinds.split(","):
             with reported(kind):
-                results.append({"kind": kind, "errors": errors(kind, alone=options.alone)})
+                results.append({"kind": kind, "errors": errors(kind, alone=options.alone, tuned=options.tuned)})
             for thousands in (int(each) for each in (options.lengths or "4,32,128").split(",")):
                 with reported(f"{kind} {thousands}k"):
-                    how = {"compiled": options.compiled, "quick": options.quick, "alone": options.alone}
+                    how = {name: getattr(options, name) for name in ("compiled", "quick", "alone", "tuned")}
                     results.append(compare(kind, thousands, **how))
             for rows in (1, 8, 64):
                 with reported(f"{kind} decoding"):
                     results.append(decoding(kind, rows))
+    if options.tuned:
+        print(json.dumps({"chosen": chosen_configurations()}))
     print(json.dumps({"benchmark": "mixers", "device": name, "results": results}))
 
 

@@ -1,23 +1,19 @@
-"""Lets flash-linear-attention's kernels try a few of their configurations instead of all, compiled at the same time.
+"""Gives each of flash-linear-attention's kernels one configuration, so that a run begins at once and repeats to the bit.
 
 Its kernels choose block sizes, warps and stages at their first call, by compiling and timing every configuration: up to 36 of a
 kernel, 39 in all for gated DeltaNet, 138 for KDA, one after the other (2 s each) and again for each shape of heads. On an H200
-KDA was not through after three minutes. The FEW that are next to the usual choice (4 warps, 3 stages, blocks of 64) are tried,
-and threads compile them before the first is timed.
+KDA was not through after three minutes. And the clock decides: another run, or a batch of another shape, adds up in another
+order. Here each has the configuration that is next to the usual one (4 warps, 3 stages, blocks of 64).
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import Any
 
-FEW = 4
-MODULES: tuple[str, ...] = (
+MODULES = (  # whose functions we call
     "common.chunk_delta_h",
     "common.chunk_o",
     "gated_delta_rule.chunk_fwd",
@@ -32,37 +28,27 @@ MODULES: tuple[str, ...] = (
 
 
 @cache
-def try_few() -> None:
-    """From now on, in this process."""
-    for kernel in tuned_kernels():
-        kernel.configs = sorted(kernel.configs, key=_from_usual)[:FEW]
-        kernel.prune_configs = partial(_compiled, kernel, kernel.prune_configs)
+def fix_configurations() -> dict[str, list[Any]]:
+    """From now on, in this process. What each kernel had to choose from, by its name."""
+    given = {}
+    for name, kernel in tuned_kernels(MODULES).items():
+        given[name] = kernel.configs
+        kernel.configs = [min(kernel.configs, key=_from_usual)]
+    return given
 
 
-def tuned_kernels() -> list[Any]:
-    """Triton's tuners of the modules whose functions we call."""
+def tuned_kernels(modules: tuple[str, ...]) -> dict[str, Any]:
+    """Triton's tuners in these modules of fla.ops, by the names of their kernels."""
     from triton.runtime.autotuner import Autotuner
 
-    found: dict[int, Any] = {}
-    for name in MODULES:
-        for value in vars(import_module(f"fla.ops.{name}")).values():
+    found: dict[str, Any] = {}
+    for module in modules:
+        for value in vars(import_module(f"fla.ops.{module}")).values():
             while not isinstance(value, Autotuner) and hasattr(value, "fn"):
                 value = value.fn  # a decorator around it
             if isinstance(value, Autotuner):
-                found[id(value)] = value
-    return list(found.values())
-
-
-def _compiled(kernel: Any, prune: Callable[[dict[str, Any]], list[Any]], given: dict[str, Any]) -> list[Any]:
-    """The configurations that Triton's tuner is about to time, compiled: it asks for them at the first call of a shape."""
-    from triton.runtime._async_compile import AsyncCompileMode
-
-    configs = prune(given)
-    rest = {name: value for name, value in given.items() if name != "warmup"}
-    with ThreadPoolExecutor(os.cpu_count()) as threads, AsyncCompileMode(threads, ignore_errors=True):
-        for config in configs:  # one that cannot be compiled fails again when it is timed, and is left out there
-            kernel.fn.warmup(*kernel.nargs.values(), **rest, **config.all_kwargs())
-    return configs
+                found[f"{value.base_fn.__module__}.{value.base_fn.__name__}"] = value
+    return found
 
 
 def _from_usual(config: Any) -> float:

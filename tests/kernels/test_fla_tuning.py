@@ -1,4 +1,4 @@
-"""Few of flash-linear-attention's configurations are tried, and these are its own.
+"""Each of flash-linear-attention's kernels has one configuration, the usual one of its own.
 
 It is no part of the extra `dev`: where it is installed, transformers runs its Triton kernels, also on a CPU.
 """
@@ -11,20 +11,20 @@ import sys
 import pytest
 
 SCRIPT = """
-from ingot.kernels.fla_tuning import FEW, try_few, tuned_kernels
-before = {id(kernel): list(kernel.configs) for kernel in tuned_kernels()}
-try_few()
-for kernel in tuned_kernels():
-    given = before[id(kernel)]
-    assert len(kernel.configs) == min(FEW, len(given)) and all(config in given for config in kernel.configs), kernel
-    usual = [c for c in given if c.num_warps == 4 and c.num_stages == 3]
-    assert not usual or kernel.configs[0] in usual, kernel.configs
-assert max(map(len, before.values())) > 30 and sum(map(len, before.values())) > 200
-print(len(before))
+from ingot.kernels.fla_tuning import MODULES, fix_configurations, tuned_kernels
+given = fix_configurations()
+assert given is fix_configurations()
+for name, kernel in tuned_kernels(MODULES).items():
+    (config,) = kernel.configs
+    assert config in given[name], kernel
+    usual = [c for c in given[name] if c.num_warps == 4 and c.num_stages == 3]
+    assert not usual or config in usual, config
+assert max(map(len, given.values())) > 30 and sum(map(len, given.values())) > 200
+print(len(given))
 """
 
 
-def test_few_are_tried_and_the_usual_one_first() -> None:
+def test_the_usual_configuration_is_the_only_one() -> None:
     """In a process of its own: the choice is for the whole process."""
     pytest.importorskip("fla", reason="flash-linear-attention is not installed (the extra `linear`)")
     pytest.importorskip("triton", reason="Triton is not installed")
