@@ -65,8 +65,8 @@ class SamplerConfig:
     model: ModelConfig
     tokenizer: Tokenizer
     dtype: torch.dtype
-    device: str
-    threads: int
+    devices: tuple[str, ...]  # one, or those that its engine is divided over
+    threads: int  # of each of its processes
     tasks: TaskMixConfig
     tools: tuple[str, ...]
     seed: int
@@ -109,8 +109,7 @@ class Sampler:
 
     def __init__(self, pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
         self.pipe, self.config, self.weights = pipe, config, weights
-        with torch.device(config.device):
-            model = Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
+        model = make_model(config)
         model.tokenizer = config.tokenizer
         self.engine = Engine(model, slots=config.slots, length=config.length)
         self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps, config.dropped)
@@ -194,12 +193,22 @@ class Sampler:
             raise Gone from error
 
 
+def make_model(config: SamplerConfig) -> Transformer:
+    """A model for weights to come, on one device, or divided over several."""
+    if len(config.devices) > 1:
+        from ingot.inference.divided.group import Group
+
+        return Group(config.model, config.dtype, config.devices, config.threads).model
+    with torch.device(config.devices[0]):
+        return Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
+
+
 def run_sampler(pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
     """Be a sampler in this thread; what it cannot go on with is said to the learner."""
     torch.set_num_threads(config.threads)
     sys.setswitchinterval(SWITCH_SECONDS)
-    if config.device.startswith("cuda"):
-        torch.cuda.set_device(config.device)  # kernels are launched on the current device
+    if config.devices[0].startswith("cuda"):
+        torch.cuda.set_device(config.devices[0])  # kernels are launched on the current device
     with suppress(Gone):
         try:
             Sampler(pipe, config, weights).run()
