@@ -134,14 +134,15 @@ def test_what_is_not_finite_leaves_nothing_behind(group: Group) -> None:
     model, broken = mixed(), mixed()
     with torch.no_grad():
         broken.get_parameter("blocks.0.mixer.query_key_value.weight")[-1] = float("nan")  # a value of the second rank
-    engine = Engine(group.model, slots=SLOTS, length=LENGTH)
+    engine = Engine(group.model, slots=2, length=32)  # four pages: the next texts get the same ones
     engine.update(broken.state_dict(), 1)
     with pytest.raises(CheckFailed, match="not finite"):
-        engine.complete([prompt(20, seed=1)], [GREEDY])
+        engine.complete([prompt(20, seed=1), prompt(20, seed=2)], [GREEDY] * 2)
     engine.update(model.state_dict(), 2)
-    (found,) = engine.complete([prompt(20, seed=1)], [GREEDY])
-    (expected,) = Engine(model, slots=1, length=LENGTH).complete([prompt(20, seed=1)], [GREEDY])
-    assert found.tokens == expected.tokens
+    texts = [prompt(20, seed=1), prompt(3, seed=2)]  # a short one's page is read beyond its end, with weight zero
+    found = engine.complete(texts, [GREEDY] * 2)
+    expected = Engine(model, slots=2, length=32).complete(texts, [GREEDY] * 2)
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
 
 
 def test_what_cannot_be_is_refused(group: Group) -> None:
