@@ -102,7 +102,8 @@ def test_a_rank_that_dies_or_hangs_costs_no_task(
 ) -> None:
     """Killed or stopped, it takes the sampler with it; another one is started, and every task comes once."""
     source = AsynchronousSource(tiny_model(tokenizer), make_config(**options_in(tmp_path)), make_folder("rl"))
-    assert isinstance(source.transport, LocalTransport)
+    transport = source.transport
+    assert isinstance(transport, LocalTransport)
     step, deadline, seen = 0, time.monotonic() + DEADLINE, set[int]()
 
     def update_until(done: Callable[[], bool]) -> float:
@@ -115,23 +116,25 @@ def test_a_rank_that_dies_or_hangs_costs_no_task(
         return lost
 
     def ready() -> bool:
-        return bool(source.transport.workers) and source.transport.workers[0].taken >= 0
+        return bool(transport.workers) and transport.workers[0].taken >= 0
 
     try:
         update_until(ready)
         for rank, number in ((1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGSTOP)):
-            worker = source.transport.workers[0]
+            worker = transport.workers[0]
             assert isinstance(worker, ProcessWorker) and worker.process.pid is not None
             (follower,) = descendants(worker.process.pid)
             pids = [worker.process.pid, follower]
             os.kill(pids[rank], number)
             seen.update(pids)
-            lost = update_until(lambda gone=worker: source.transport.workers[0] is not gone and ready())  # type: ignore[misc]
+            lost = update_until(lambda gone=worker: transport.workers[0] is not gone and ready())  # type: ignore[misc]
             assert lost == 1
             while any(alive(pid) for pid in pids):
                 assert time.monotonic() < deadline, "a rank outlives its sampler"
                 time.sleep(0.02)
-        (follower,) = descendants(source.transport.workers[0].process.pid)  # type: ignore[attr-defined]
+        worker = transport.workers[0]
+        assert isinstance(worker, ProcessWorker) and worker.process.pid is not None
+        (follower,) = descendants(worker.process.pid)
         last = step
         update_until(lambda: step >= last + 3)
     finally:

@@ -5,6 +5,7 @@ Each command goes over a pipe; the tensors that belong to it follow as collectiv
     MakeCaches    –
     Room          the smallest number of bytes that a rank has for caches: one minimum over the ranks
     Hidden        whole numbers of a pass, from rank 0; then the sums inside the layers
+    Read          tokens, from rank 0; then the sums inside the layers
     Project       states, from rank 0; then the columns of all ranks
     CopyCaches    –
     ClearCaches   –
@@ -53,6 +54,13 @@ class Hidden:
 
 
 @dataclass(frozen=True)
+class Read:
+    """Run the blocks over whole texts [B, T], without caches."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Project:
     """Multiply states of this shape with the head."""
 
@@ -78,4 +86,4 @@ class Load:
     """Take new weights."""
 
 
-Command = MakeCaches | Room | Hidden | Project | CopyCaches | ClearCaches | Load
+Command = MakeCaches | Room | Hidden | Read | Project | CopyCaches | ClearCaches | Load

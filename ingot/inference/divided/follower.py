@@ -27,6 +27,7 @@ from ingot.inference.divided.commands import (
     Load,
     MakeCaches,
     Project,
+    Read,
     Room,
 )
 from ingot.inference.divided.rank import build_part, load_part, smallest_room
@@ -88,6 +89,8 @@ class Follower:
                 smallest_room(self.device)
             case Hidden():
                 self._hidden(command)
+            case Read():
+                self.model.hidden(self._received(command.shape, torch.int64))
             case Project():
                 self.model.project(self._received(command.shape, command.dtype))
             case CopyCaches():

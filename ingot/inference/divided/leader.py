@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, distributed
 
-from ingot.inference.divided.commands import ClearCaches, CopyCaches, Hidden, Load, MakeCaches, Project, Room
+from ingot.inference.divided.commands import ClearCaches, CopyCaches, Hidden, Load, MakeCaches, Project, Read, Room
 from ingot.inference.memory import Copies, CopyKind, Memory
 from ingot.inference.weights import Weights, check_shapes
 from ingot.model.mixers.cache import Cache, CacheShape
@@ -49,7 +49,12 @@ class LeadingModel(Transformer):
         reach: int | None = None,
         **training: Any,
     ) -> Tensor:
-        """States [B, T, D] of a pass over caches; a divided engine makes no other."""
+        """States [B, T, D] of a pass over caches, or of whole texts; a divided engine makes no others."""
+        if caches is None:
+            assert positions_BT is None and documents_BT is None
+            with self.group.together(Read(tuple(tokens_BT.shape))):
+                distributed.broadcast(tokens_BT.contiguous(), 0)
+                return super().hidden(tokens_BT)
         assert positions_BT is not None and slots is not None and pages is not None and reach is not None
         rows, tokens = tokens_BT.shape
         command = Hidden(rows, tokens, pages.shape[1], lengths is not None, reach)
