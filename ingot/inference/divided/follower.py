@@ -40,37 +40,45 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
+class Place:
+    """A rank of the group, and its device."""
+
+    rank: int
+    ranks: int
+    device: str
+    backend: str
+    timeout: timedelta
+
+    def join(self, store: Store) -> torch.device:
+        """Be this rank from now on."""
+        device = torch.device(self.device)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # kernels are launched on the current device
+            torch.cuda.init()  # or DeviceMesh would choose another one
+        distributed.init_process_group(
+            self.backend, store=store, rank=self.rank, world_size=self.ranks, timeout=self.timeout
+        )
+        return device
+
+
+@dataclass(frozen=True)
 class Start:
     """All that a follower must know."""
 
     model: ModelConfig
     dtype: torch.dtype
-    device: str
+    place: Place
     threads: int
-    rank: int
-    ranks: int
     port: int  # of the leader's store
     leader: int  # its process
-    timeout: timedelta
-
-
-def join_group(store: Store, rank: int, ranks: int, device: str, timeout: timedelta) -> torch.device:
-    """Become one of the ranks, on a device."""
-    where = torch.device(device)
-    if where.type == "cuda":
-        torch.cuda.set_device(where)  # kernels are launched on the current device
-        torch.cuda.init()  # or DeviceMesh would choose another one
-    backend = "nccl" if where.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=timeout)
-    return where
 
 
 class Follower:
     """The part of the model, its caches, and what is done with them."""
 
     def __init__(self, start: Start) -> None:
-        store = TCPStore("127.0.0.1", start.port, start.ranks, timeout=start.timeout)
-        self.device = join_group(store, start.rank, start.ranks, start.device, start.timeout)
+        store = TCPStore("127.0.0.1", start.port, start.place.ranks, timeout=start.place.timeout)
+        self.device = start.place.join(store)
         self.model, self.cuts = build_part(Transformer, start.model, start.dtype, self.device)
         self.layers: Sequence[Cache | None] = ()
 

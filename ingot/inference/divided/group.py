@@ -26,7 +26,7 @@ from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
 from ingot.inference.divided.commands import Command
-from ingot.inference.divided.follower import Start, join_group
+from ingot.inference.divided.follower import Place, Start
 from ingot.inference.divided.leader import LeadingModel
 from ingot.inference.divided.rank import build_part
 from ingot.model.config import ModelConfig
@@ -47,7 +47,8 @@ def end_process(problem: str) -> None:
 class Group:
     """A rank on each of `devices`, and the model of its leader, without weights: `Engine(group.model)`.
 
-    The thread that makes it must live as long as the group. `lost` is told when a follower has ended by itself.
+    The thread that makes it must live as long as the group. `lost` is told when a follower has ended by itself. `backend` is
+    torch's; gloo lets ranks share a GPU, for tests.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Group:
         devices: Sequence[str],
         threads: int = 1,
         lost: Callable[[str], None] = end_process,
+        backend: str | None = None,
     ) -> None:
         check_tensor(config, len(devices), "tensor")
-        if devices[0].startswith("cuda") and len(set(devices)) < len(devices):
+        backend = backend or ("nccl" if devices[0].startswith("cuda") else "gloo")
+        if backend == "nccl" and len(set(devices)) < len(devices):
             problem = f"an engine over {len(devices)} GPUs needs as many different ones, not {', '.join(devices)}"
             raise IngotError(problem, place="tensor", fix="choose a smaller tensor")
         if distributed.is_initialized():
@@ -70,17 +73,16 @@ class Group:
         self._pipes: list[Connection] = []
         try:
             for rank in range(1, self.size):
-                self._add(
-                    Start(config, dtype, devices[rank], threads, rank, self.size, store.port, os.getpid(), TIMEOUT)
-                )
-            device = join_group(store, 0, self.size, devices[0], TIMEOUT)
+                place = Place(rank, self.size, devices[rank], backend, TIMEOUT)
+                self._add(rank, Start(config, dtype, place, threads, store.port, os.getpid()))
+            device = Place(0, self.size, devices[0], backend, TIMEOUT).join(store)
             self.model, cuts = build_part(LeadingModel, config, dtype, device)
         except BaseException:
             self.close()
             raise
         self.model.cuts, self.model.group = cuts, self
 
-    def _add(self, start: Start) -> None:
+    def _add(self, rank: int, start: Start) -> None:
         """Start a follower, and a thread that waits for its end."""
         pipe, far_end = Pipe()
         with far_end:
@@ -88,7 +90,7 @@ class Group:
             follower = subprocess.Popen(command, pass_fds=[far_end.fileno()], stdin=subprocess.DEVNULL)
         self.followers.append(follower)
         self._pipes.append(pipe)
-        threading.Thread(target=self._watch, args=(start.rank, follower), daemon=True).start()
+        threading.Thread(target=self._watch, args=(rank, follower), daemon=True).start()
         pipe.send(start)
 
     def _watch(self, rank: int, follower: subprocess.Popen[bytes]) -> None:
