@@ -181,6 +181,7 @@ def load_with_a_wrong_row(wrong: bool) -> int | str:
         return str(error)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_not_what_was_sent_is_found(tmp_path: Path) -> None:
     right = run_ranks(2, load_with_a_wrong_row, tmp_path / "right", False)
     assert right[0] == weights_checksum(mixed())

@@ -35,6 +35,7 @@ from tests.post.test_asynchronous import (
     trained_tasks,
 )
 
+STEPS = 6
 DIVIDED = {"staleness": 2, "tensor": 2, "silence_seconds": 5.0}
 
 
@@ -66,14 +67,14 @@ def test_it_learns_from_each_task_once_with_all_checks(
     monkeypatch.setattr(AsynchronousSource, "_send", kept_send)
     monkeypatch.setattr(AsynchronousSource, "draw", kept_draw)
     folder, model = make_folder("rl"), tiny_model(tokenizer)
-    options = options_in(tmp_path) | {"optimizer": {"lr": 1e-2}}
+    options = options_in(tmp_path) | {"optimizer": {"lr": 1e-2}, "steps": STEPS}
     rl.run(make_config(**options), {"checkpoint": checkpoint_of(model, tmp_path / "base")}, folder)
     rows = folder.metrics.read()
-    assert [row["step"] for row in rows] == list(range(8))
+    assert [row["step"] for row in rows] == list(range(STEPS))
     assert rows[0]["ratio_mean"] == pytest.approx(1, abs=1e-5) and rows[0]["sampler_divergence"] < 1e-6
     assert max(row["staleness_max"] for row in rows) <= 2 and sum(row["lost_samplers"] for row in rows) == 0
     stream = TaskStream(make_config(**options).tasks, folder.seed, PROMPTS)
-    check_each_once(trained_tasks(folder.path, 8), stream, 2 * PROMPTS)
+    check_each_once(trained_tasks(folder.path, STEPS), stream, 2 * PROMPTS)
     compared = set[int]()
     for group in groups:
         model.load_state_dict(states[group.began])

@@ -137,7 +137,8 @@ def end_with(leader: int) -> None:
 
 def follow(pipe: Connection) -> None:
     """Do what comes, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the leader's, which closes the pipe
+    for number in (signal.SIGINT, signal.SIGTERM):  # they are the leader's, which may drain before it closes the pipe
+        signal.signal(number, signal.SIG_IGN)
     start = pipe.recv()
     end_with(start.leader)
     torch.set_num_threads(start.threads)

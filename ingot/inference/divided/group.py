@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from multiprocessing import Pipe
@@ -38,17 +38,10 @@ END_SECONDS = 5.0
 FOLLOWER = "ingot.inference.divided.follower"
 
 
-def end_process(problem: str) -> None:
-    """What a leader does without one of its followers."""
-    print(problem, file=sys.stderr, flush=True)  # noqa: T201 - there is no time for anything else
-    os._exit(1)
-
-
 class Group:
     """A rank on each of `devices`, and the model of its leader, without weights: `Engine(group.model)`.
 
-    The thread that makes it must live as long as the group. `lost` is told when a follower has ended by itself. `backend` is
-    torch's; gloo lets ranks share a GPU, for tests.
+    The thread that makes it must live as long as the group. `backend` is torch's; gloo lets ranks share a GPU, for tests.
     """
 
     def __init__(
@@ -57,7 +50,6 @@ class Group:
         dtype: torch.dtype,
         devices: Sequence[str],
         threads: int = 1,
-        lost: Callable[[str], None] = end_process,
         backend: str | None = None,
     ) -> None:
         check_tensor(config, len(devices), "tensor")
@@ -67,7 +59,7 @@ class Group:
             raise IngotError(problem, place="tensor", fix="choose a smaller tensor")
         if distributed.is_initialized():
             raise IngotError("this process is one of a training run's, and cannot lead others", place="tensor")
-        self.size, self._closing, self._broken, self._lost = len(devices), False, False, lost
+        self.size, self._closing, self._broken = len(devices), False, False
         store = TCPStore("127.0.0.1", 0, self.size, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
         self.followers: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
@@ -86,8 +78,10 @@ class Group:
         """Start a follower, and a thread that waits for its end."""
         pipe, far_end = Pipe()
         with far_end:
-            command = [sys.executable, "-m", FOLLOWER, str(far_end.fileno())]
-            follower = subprocess.Popen(command, pass_fds=[far_end.fileno()], stdin=subprocess.DEVNULL)
+            number = far_end.fileno()
+            command = [sys.executable, "-P", "-m", FOLLOWER, str(number)]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # it imports what this process does
+            follower = subprocess.Popen(command, pass_fds=[number], stdin=subprocess.DEVNULL, env=environment)
         self.followers.append(follower)
         self._pipes.append(pipe)
         threading.Thread(target=self._watch, args=(rank, follower), daemon=True).start()
@@ -96,9 +90,11 @@ class Group:
     def _watch(self, rank: int, follower: subprocess.Popen[bytes]) -> None:
         code = follower.wait()
         if not self._closing:
-            self._lost(
-                f"rank {rank} of {self.size} of a divided engine ended with exit code {code}: so does the engine"
+            problem = (
+                f"rank {rank} of {self.size} of a divided engine ended with exit code {code}, and so does the engine"
             )
+            print(problem, file=sys.stderr, flush=True)  # noqa: T201 - there is no time for anything else
+            os._exit(1)
 
     @contextmanager
     def together(self, command: Command) -> Iterator[None]:
@@ -123,5 +119,5 @@ class Group:
                 follower.wait(END_SECONDS)
             follower.kill()
             follower.wait(END_SECONDS)
-        if distributed.is_initialized():
+        if distributed.is_initialized() and not self._broken:  # or it might wait for what will not come
             distributed.destroy_process_group()

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -211,7 +211,9 @@ def run_sampler(pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
         torch.cuda.set_device(config.devices[0])  # kernels are launched on the current device
     with suppress(Gone):
         try:
-            Sampler(pipe, config, weights).run()
+            sampler = Sampler(pipe, config, weights)
+            with closing(sampler.engine):
+                sampler.run()
         except IngotError as error:
             with suppress(BrokenPipeError, OSError):
                 pipe.send(Failed(str(error)))
