@@ -8,17 +8,17 @@ without a cache, in float64.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.divided.group import Group
-from ingot.inference.divided.rank import build_part, load_part
+from ingot.inference.divided.rank import Cut, build_part, load_part
 from ingot.inference.engine import Engine
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
@@ -164,26 +164,33 @@ def test_what_cannot_be_is_refused(group: Group) -> None:
         engine.update(None, 1)
 
 
-def load_with_a_wrong_row(wrong: bool) -> int | str:
-    """Rank 1 keeps, of one weight, a row of another rank."""
+class Wrong(Cut):
+    """Keeps something else than it was sent."""
+
+    def part(self, whole: Tensor, rank: int, ranks: int) -> Tensor:
+        return super().part(whole, rank, ranks) + 1
+
+
+def load(wrong: Sequence[str | None]) -> list[int | str]:
+    """The checksum, or the error, for each weight that is wrong on rank 1."""
     model, cuts = build_part(Transformer, MIXED, torch.float32, torch.device("cpu"))
-    leads = torch.distributed.get_rank() == 0
-    name = "blocks.0.feed_forward.gate_up.weight"
-    if wrong and not leads:
-        order = cuts[name].order
-        assert order is not None
-        rows = order.rows.clone()
-        rows[-1] = rows[0]
-        cuts[name] = replace(cuts[name], order=replace(order, rows=rows))
-    try:
-        return load_part(model, cuts, mixed().state_dict() if leads else None)
-    except CheckFailed as error:
-        return str(error)
+    leads, said = torch.distributed.get_rank() == 0, list[int | str]()
+    for name in wrong:
+        own = dict(cuts)
+        if name is not None and not leads:
+            own[name] = Wrong(cuts[name].axis, cuts[name].order)
+        try:
+            said.append(load_part(model, own, mixed().state_dict() if leads else None))
+        except CheckFailed as error:
+            said.append(str(error))
+    return said
 
 
 @pytest.mark.slow
 def test_a_part_that_is_not_what_was_sent_is_found(tmp_path: Path) -> None:
-    right = run_ranks(2, load_with_a_wrong_row, tmp_path / "right", False)
-    assert right[0] == weights_checksum(mixed())
-    wrong = run_ranks(2, load_with_a_wrong_row, tmp_path / "wrong", True)
-    assert "blocks.0.feed_forward.gate_up.weight did not arrive as it was sent" in wrong[0]
+    """Of a weight that is divided, and of one that all ranks have whole."""
+    names = ["blocks.0.feed_forward.gate_up.weight", "blocks.1.feed_forward.router.selection_bias", "norm.gain"]
+    right, *errors = run_ranks(2, load, tmp_path / "store", [None, *names])[0]
+    assert right == weights_checksum(mixed())
+    for name, error in zip(names, errors, strict=True):
+        assert f"{name} did not arrive as it was sent" in str(error)

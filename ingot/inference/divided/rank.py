@@ -5,7 +5,7 @@ Weights come and go whole, one tensor at a time, so that no device ever holds mo
     load      rank 0 sends a tensor to all; each keeps its rows or columns; all send back what they have kept
     checksum  of the tensors that rank 0 has put together again: that of the whole model, as one device has it
 
-So a part that was not copied, or was cut at the wrong place, is found on the rank where it lies.
+So a part that was not copied, or was cut at the wrong place, is found on whatever rank it lies.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ class Cut:
         """What a rank has of the whole tensor."""
         return whole if self.axis is None else in_ranks_order(whole, self.order).chunk(ranks, self.axis)[rank]
 
-    def joined(self, part: Tensor, group: distributed.ProcessGroup) -> Tensor:
-        """The whole tensor out of all ranks' parts; of one that is not cut, this rank's."""
-        if self.axis is None:
-            return part
-        return in_model_order(torch.cat(all_gather(part, group).unbind(), dim=self.axis), self.order)
+    def held(self, part: Tensor, group: distributed.ProcessGroup) -> list[Tensor]:
+        """The whole tensor out of all ranks' parts; of one that is not cut, each rank's copy."""
+        parts = list(all_gather(part, group).unbind())
+        return parts if self.axis is None else [in_model_order(torch.cat(parts, dim=self.axis), self.order)]
 
 
 def build_part(
@@ -89,10 +88,10 @@ def load_part(model: Transformer, cuts: Mapping[str, Cut], state: Mapping[str, T
             whole.copy_(state[name])
         distributed.broadcast(whole, 0)
         own.copy_(cut.part(whole, rank, ranks))
-        back = cut.joined(own, group)
+        held = cut.held(own, group)
         if state is not None:
-            sent, sums[name] = (tensor_sums({name: each})[name] for each in (whole, back))
-            wrong += [name] if sent != sums[name] else []
+            sums[name], *others = (tensor_sums({name: each})[name] for each in (whole, *held))
+            wrong += [name] if set(others) != {sums[name]} else []
     if wrong:  # not before the end, which the others go to
         raise CheckFailed(f"{wrong[0]} did not arrive as it was sent", place="engine.update")
     return fold_sums(sums)
