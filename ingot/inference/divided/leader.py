@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 from ingot.inference.divided.commands import ClearCaches, CopyCaches, Hidden, Load, MakeCaches, Project, Read, Room
+from ingot.inference.divided.rank import Cut, load_part, smallest_room
 from ingot.inference.memory import Copies, CopyKind, Memory
 from ingot.inference.weights import Weights, check_shapes
 from ingot.model.mixers.cache import Cache, CacheShape
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from ingot.inference.divided.group import Group
-    from ingot.inference.divided.rank import Cut
 
 
 class LeadingModel(Transformer):
@@ -96,8 +96,6 @@ class LeadingModel(Transformer):
 
     def smallest_room(self) -> int:
         """Bytes that every rank has for caches."""
-        from ingot.inference.divided.rank import smallest_room
-
         with self.group.together(Room()):
             return smallest_room(self.embedding.weight.device)
 
@@ -130,8 +128,6 @@ class LeadingWeights(Weights):
         raise IngotError("a divided engine shares its model with nobody", place="engine.update", fix="give it a state")
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        from ingot.inference.divided.rank import load_part
-
         cuts, group = self.model.cuts, self.model.group
         own = self.model.state_dict()
         check_shapes(state, {name: cuts[name].whole_shape(part, group.size) for name, part in own.items()})

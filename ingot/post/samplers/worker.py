@@ -29,6 +29,7 @@ from ingot.envs.orders import OrderPlayer
 from ingot.envs.play import Limits
 from ingot.envs.rollout import Order
 from ingot.envs.tools.find import find_tools
+from ingot.inference.divided.group import Group
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
@@ -196,8 +197,6 @@ class Sampler:
 def make_model(config: SamplerConfig) -> Transformer:
     """A model for weights to come, on one device, or divided over several."""
     if len(config.devices) > 1:
-        from ingot.inference.divided.group import Group
-
         return Group(config.model, config.dtype, config.devices, config.threads).model
     with torch.device(config.devices[0]):
         return Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
