@@ -15,6 +15,7 @@ from ingot.evals.scores import load_scores, metric_of_units
 from ingot.evals.suite import SUITES
 from ingot.workspace.errors import IngotError, RecipeError
 from tests.evals.conftest import World, world  # noqa: F401
+from tests.post.making import checkpoint_of, tiny_model
 
 SUITE = '''"""Which of two words is likelier."""
 
@@ -122,3 +123,18 @@ def test_signals_of_several_runs(tmp_path: Path) -> None:
     assert "stable" in ingot("eval", "signal", *named)
     with pytest.raises(RecipeError, match="no history of several steps"):
         ingot("eval", "signal", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_model_divided_over_two_processes(world: World, folder: Path) -> None:  # noqa: F811
+    """The same scores to the last digits; it is the same work, so that a result is found again. Weights are not looked into."""
+    assert world.model.tokenizer is not None
+    model = checkpoint_of(tiny_model(world.model.tokenizer), folder / "model")  # that of the world has one key head
+    asked = ("eval", model, "--suite", "mine.py:Words", "--form", "text", "--device", "cpu", "--data", "data")
+    kept = ("--set", "remember=false", "--json")
+    found = json.loads(ingot(*asked, *kept, "--set", "tensor=2", "--runs", "divided"))["stages"][0]
+    whole = json.loads(ingot(*asked, *kept, "--runs", "whole"))["stages"][0]
+    assert found["summary"] == whole["summary"] and found["status"] == whole["status"] == "done"
+    assert json.loads(ingot(*asked, *kept, "--runs", "divided"))["stages"][0]["status"] == "reused"
+    with pytest.raises(RecipeError, match="the model is divided over devices"):
+        ingot("eval", model, "--suite", "preferences", "--device", "cpu", "--set", "tensor=2")

@@ -81,6 +81,12 @@ def serve_command(
         typer.Option("--drain", metavar="SECONDS", min=0.0, help="On a stop, time for running answers to finish."),
     ] = 30.0,
     device: Annotated[Device, typer.Option("--device", help="Device of the model.")] = Device.auto,
+    tensor: Annotated[
+        int,
+        typer.Option(
+            "--tensor", metavar="N", min=1, help="Divide the model over this many devices (tensor parallelism)."
+        ),
+    ] = 1,
     bits: Annotated[
         Bits | None, typer.Option("--bits", help="Pack linear weights into 8 or 4 bits.", show_default=False)
     ] = None,
@@ -111,6 +117,7 @@ def serve_command(
         deadline=deadline,
         drain=drain,
         device=device.value,
+        tensor=tensor,
         bits=None if bits is None else 8 if bits == Bits.eight else 4,
         speculate=speculate,
         say=typer.echo,

@@ -34,6 +34,8 @@ class EvalConfig(Config):
         },
     }
 
+    how: ClassVar[frozenset[str]] = frozenset({"tensor"})
+
     suites: tuple[Annotated[Suite, SUITES], ...] = Field(
         ("tasks", "bits_per_byte", "needle"),  # type: ignore[arg-type]  # read by their names
         min_length=1,
@@ -68,6 +70,7 @@ class EvalConfig(Config):
     )
     remember: bool = Field(True, description="keep answers by model, prompt and sampling: nothing is computed twice")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: the GPU if there is one")
+    tensor: int = Field(1, gt=0, description="devices over which the model is divided by tensor parallelism")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="of the weights; auto: bfloat16 on a GPU, float32 on a CPU"
     )

@@ -29,10 +29,8 @@ FLUSH_EVERY = 64  # answers: what a kill may cost
 
 def model_name(engine: Engine) -> str:
     """The name of a model by all that decides its answers."""
-    from ingot.inference.checksum import weights_checksum
-
     model = engine.model
-    digest = hashlib.sha256(f"{weights_checksum(model):x}/{model.embedding.weight.dtype}".encode())
+    digest = hashlib.sha256(f"{engine.checksum:x}/{model.embedding.weight.dtype}".encode())
     digest.update(model.config.model_dump_json().encode())
     if model.tokenizer is not None:
         digest.update(model.tokenizer.to_files()["tokenizer.json"])

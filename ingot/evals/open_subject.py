@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def _open_checkpoint(
         given_tokenizer=tokenizer,
         max_tokens=engine.length,
     )
-    with Memory(None if answers is None else answers / f"{model_name(engine)}.jsonl") as memory:
+    with closing(engine), Memory(None if answers is None else answers / f"{model_name(engine)}.jsonl") as memory:
         answerer = LocalAnswerer(tokenizer, RememberingEngine(engine, memory), subject.stop)
         yield subject, answerer
     if answerer.cut:
@@ -90,15 +90,21 @@ def load_local(config: EvalConfig, path: Path) -> Local:
     import torch
 
     from ingot.checkpoints.checkpoint import load_model
+    from ingot.inference.divided.open import devices_from, open_divided
     from ingot.inference.engine import Engine
     from ingot.train.device import choose_device
 
     device = choose_device(config.device)
+    devices = devices_from(device, config.tensor)
     half = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
-    model = load_model(path, device=device).to(torch.bfloat16 if half else torch.float32).eval()
+    held = device if config.tensor == 1 else torch.device("cpu")  # whole, it may fit no device
+    model = load_model(path, device=held).to(torch.bfloat16 if half else torch.float32).eval()
     if model.tokenizer is None:
         raise ArtifactError(
             "the checkpoint has no tokenizer", place=str(path), fix="give a checkpoint that a training stage made"
         )
     length = config.max_tokens or min(model.config.context, LONGEST)
-    return Local(model, Engine(model, slots=config.slots, length=length))
+    if config.tensor == 1:
+        return Local(model, Engine(model, slots=config.slots, length=length))
+    engine = open_divided(model, devices, slots=config.slots, length=length)
+    return Local(engine.model, engine)

@@ -70,6 +70,14 @@ class Subject:
     @property
     def model(self) -> Transformer:
         """The weights, for a suite that looks into them."""
+        from ingot.inference.divided.leader import LeadingModel
+
+        if isinstance(self._local().model, LeadingModel):
+            raise RecipeError(
+                "this suite looks into the weights, and the model is divided over devices",
+                place=self.name,
+                fix="leave the suite out, or set tensor to 1",
+            )
         return self._local().model
 
     @property

@@ -32,15 +32,25 @@ def weights_checksum(model: nn.Module) -> int:
 
 
 def state_checksum(state: Mapping[str, Tensor]) -> int:
-    """The checksum of named tensors, in the order of their names; one transfer from the device for all of them."""
+    """The checksum of named tensors, in the order of their names."""
+    return fold_sums(tensor_sums(state))
+
+
+def tensor_sums(state: Mapping[str, Tensor]) -> dict[str, int]:
+    """c of every tensor; one transfer from the device for all of them."""
     names = sorted(state)
     pieces = [piece for name in names for piece in _pieces(name, state[name])]
     sums = dict.fromkeys(names, 0)
     found = torch.cat([_sums(group) for group in _groups(pieces)]).tolist() if pieces else []
     for piece, value in zip(pieces, found, strict=True):
         sums[piece.name] += value
+    return sums
+
+
+def fold_sums(sums: Mapping[str, int]) -> int:
+    """One number of the sums of all tensors."""
     folded = 0
-    for name, value in sums.items():
+    for name, value in sorted(sums.items()):
         folded = (folded * 6364136223846793005 + zlib.crc32(name.encode()) + value) % (1 << 64)
     return folded
 

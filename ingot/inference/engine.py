@@ -32,6 +32,7 @@ from torch import Tensor
 from ingot.inference.batch import DecodingBatch
 from ingot.inference.controls import Controls
 from ingot.inference.decoder import Decoder
+from ingot.inference.divided.leader import LeadingMemory, LeadingModel, LeadingWeights
 from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight, check_finite
 from ingot.inference.memory import Memory, check_sizes, size_caches, size_chunk
@@ -56,7 +57,8 @@ class Engine:
 
     The cache has pages for all of them, or as many as fit into `cache_bytes`. `graphs`: CUDA graphs, where the model allows.
     With a `dtype` other than the model's the engine samples from a copy in that precision, renewed by `update`.
-    `speculate`: a step may give a request several tokens; its text is the same.
+    `speculate`: a step may give a request several tokens; its text is the same. A model over several devices is that of a group
+    (divided/group.py): it has no weights before the first `update`, no graphs and no speculation.
     """
 
     def __init__(
@@ -74,6 +76,9 @@ class Engine:
         length = model.config.context if length is None else length
         check_sizes(slots, length, chunk)
         learner = None
+        if isinstance(model, LeadingModel):
+            model.check_options(dtype, speculates=speculate is not None)
+            graphs, cache_bytes = False, model.smallest_room() if cache_bytes is None else cache_bytes
         if dtype is not None and dtype != model.embedding.weight.dtype:
             learner, model = model, in_precision(model, dtype)
         self.model = model
@@ -87,7 +92,10 @@ class Engine:
         piece = min(max(self._chunk, 0 if speculate is None else speculate.tokens + 1), self.length)
         cache_shape = size_caches(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
         with torch.inference_mode():
-            self._memory = Memory(model, slots, cache_shape, drafts=drafts)
+            if isinstance(model, LeadingModel):
+                self._memory: Memory = LeadingMemory(model, slots, cache_shape)
+            else:
+                self._memory = Memory(model, slots, cache_shape, drafts=drafts)
             self._rows = DecodingRows(slots, cache_shape, self._memory.padding_slot, self._device)
         self._decoder = Decoder(model, self._memory.caches, self._rows, cache_shape, graphs=graphs and on_gpu)
         self._speculator = None if speculate is None else Speculator(speculate, self._memory, self._decoder)
@@ -103,7 +111,7 @@ class Engine:
         self._timed = 0  # requests with a deadline
         self._numbers = 0
         self._stats = Stats(pages_total=self._memory.pool.count)
-        self._weights = Weights(model, learner)
+        self._weights = LeadingWeights(model) if isinstance(model, LeadingModel) else Weights(model, learner)
 
     # ---- what callers use
 
@@ -162,6 +170,11 @@ class Engine:
         if not keep_caches:
             self._start_over()
         self._memory.forget([*self._active, *self._reading])
+
+    def close(self) -> None:
+        """End the processes of the other devices, where there are any; nothing can be sampled any more."""
+        if isinstance(self.model, LeadingModel):
+            self.model.group.close()
 
     @property
     def checksum(self) -> int:

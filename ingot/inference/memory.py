@@ -7,7 +7,7 @@ gives everything back when it leaves; what it has computed can be found until it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -21,6 +21,8 @@ from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 
 Entry = Literal["in", "coming", "full"]
+CopyKind = Literal["slots", "pages"]
+Copies = Sequence[tuple[int, int]]  # from … to …
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
 CPU_CHUNK = 512  # tokens of prompts that are read between two steps of decoding
@@ -142,9 +144,7 @@ class Memory:
     def clean(self) -> None:
         """Zeros everywhere: a NaN in a cache spoils attention even where its weight is zero."""
         self.forget()
-        for cache in self._all_caches:
-            for tensor in cache.tensors():
-                tensor.zero_()
+        clear_caches(self._all_caches)
 
     # ---- snapshots
 
@@ -197,11 +197,32 @@ class Memory:
         """Do the copies that were asked for, all at once."""
         slot_copies, page_copies = self._slot_copies, self._page_copies
         self._slot_copies, self._page_copies = [], []  # before anything can fail: no copy may be done twice
-        for copies, kind in ((slot_copies, "copy_slots"), (page_copies, "copy_pages")):
-            if copies:
-                sources, targets = torch.tensor(copies, device=self.device).T
-                for cache in self._all_caches:
-                    getattr(cache, kind)(sources, targets)
+        if slot_copies:
+            self._copy("slots", slot_copies)
+        if page_copies:
+            self._copy("pages", page_copies)
+
+    def _copy(self, kind: CopyKind, copies: Copies) -> None:
+        copy_caches(self._all_caches, kind, copies, self.device)
+
+
+def copy_caches(caches: Iterable[Cache], kind: CopyKind, copies: Copies, device: torch.device) -> None:
+    """Copy slots or pages in all caches at once."""
+    sources, targets = torch.tensor(copies, device=device).T
+    for cache in caches:
+        cache.copy_slots(sources, targets) if kind == "slots" else cache.copy_pages(sources, targets)
+
+
+def clear_caches(caches: Iterable[Cache]) -> None:
+    """Zeros everywhere."""
+    for cache in caches:
+        for tensor in cache.tensors():
+            tensor.zero_()
+
+
+def room_for_caches(device: torch.device) -> int:
+    """Bytes for caches: 4 GiB of a CPU's memory (taken when they are written), or 60 % of what is free on a GPU."""
+    return int(GPU_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else CPU_BYTES
 
 
 def size_caches(
@@ -214,18 +235,13 @@ def size_caches(
     cache_bytes: int | None = None,
     drafts: bool = False,
 ) -> CacheShape:
-    """The size of caches for `slots` requests of `length` tokens: pages for all, or as many as fit into `cache_bytes`.
-
-    Without a number these are 4 GiB of a CPU's memory (taken when they are written), or 60 % of what is free on a GPU.
-    """
+    """The size of caches for `slots` requests of `length` tokens: pages for all, or as many as fit into `cache_bytes`
+    (None: what there is room for)."""
     weight = model.embedding.weight
     probe = CacheShape(slots=1, length=length, pages=1, page=page, piece=piece)
     kinds = [part for cache in _empty_caches(model, probe, drafts) for part in simple_caches(cache)]
     page_bytes = sum(_size(cache) for cache in kinds if cache.in_pages)
-    if cache_bytes is None:
-        cache_bytes = CPU_BYTES
-        if weight.device.type == "cuda":
-            cache_bytes = int(GPU_SHARE * torch.cuda.mem_get_info(weight.device)[0])
+    cache_bytes = room_for_caches(weight.device) if cache_bytes is None else cache_bytes
     pages = 1 + slots * probe.table_width
     if page_bytes:
         pages = min(pages, cache_bytes // page_bytes)

@@ -59,7 +59,7 @@ def score_rows(model: Transformer, states_BTD: Tensor, group: Sequence[tuple[Req
     states_ND = states_BTD[torch.tensor(rows, device=device), torch.tensor(columns, device=device)]
     targets_N = torch.tensor(targets, device=device)
     logprobs, likeliest = list[float](), list[bool]()
-    at_once = max(1, LOGITS_AT_ONCE // model.head_weight_VD.shape[0])
+    at_once = max(1, LOGITS_AT_ONCE // (model.config.vocabulary_size or 1))
     for states, wanted in zip(states_ND.split(at_once), targets_N.split(at_once), strict=True):
         logits_NV = model.head(states)
         chosen_N = logits_NV.gather(1, wanted[:, None])[:, 0]

@@ -65,12 +65,7 @@ class Weights:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy new weights into the model, packed if its own are (weight_only/), and make sure that they have arrived."""
         own, state = self.model.state_dict(), pack_state(self.model, state)
-        if wrong := sorted(own.keys() ^ state.keys()):
-            raise IngotError(f"the new weights and the model differ in {wrong[0]!r}", place="engine.update")
-        for name, tensor in own.items():
-            if tensor.shape != state[name].shape:
-                problem = f"{name} has shape {tuple(state[name].shape)}, the model {tuple(tensor.shape)}"
-                raise IngotError(problem, place="engine.update")
+        check_shapes(state, {name: tuple(tensor.shape) for name, tensor in own.items()})
         with torch.no_grad():
             torch._foreach_copy_(list(own.values()), [state[name] for name in own])
         expected = state_checksum({name: state[name].to(tensor.device, tensor.dtype) for name, tensor in own.items()})
@@ -83,3 +78,13 @@ class Weights:
         source = self._learner or self.model
         tensors = (*source.parameters(), *source.buffers())
         return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
+
+
+def check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """An error for new weights that are not those of this model."""
+    if wrong := sorted(shapes.keys() ^ state.keys()):
+        raise IngotError(f"the new weights and the model differ in {wrong[0]!r}", place="engine.update")
+    for name, shape in shapes.items():
+        if tuple(state[name].shape) != shape:
+            problem = f"{name} has shape {tuple(state[name].shape)}, the model {shape}"
+            raise IngotError(problem, place="engine.update")

@@ -20,10 +20,11 @@ from ingot.planner.memory import memory
 from ingot.planner.placement import devices, resolve
 from ingot.planner.plan import assume_machine
 from ingot.planner.shape import shape_of
+from ingot.post.sampling_config import RlConfig
 from ingot.recipe.work import StageWork
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
-from ingot.train.parallel.divisible import divided_widths, find_indivisible
+from ingot.train.parallel.divisible import divided_widths, find_indivisible, find_uneven
 from ingot.train.pretrain_config import PretrainConfig
 
 DRY_RUN_SECONDS = 120.0
@@ -44,6 +45,8 @@ def check_sharding(works: list[StageWork], models: Mapping[str, ModelConfig | No
         mesh = resolve(config.mesh)
         rows = config.batch_tokens // config.sequence_length if isinstance(config, PretrainConfig) else None
         broken = find_indivisible(model, config.mesh, sequence_length=config.sequence_length, rows_per_step=rows)
+        if isinstance(config, RlConfig) and config.asynchronous is not None:
+            broken += find_uneven(model, config.asynchronous.tensor)
         name = f"{work.stage.name} sharding"
         if broken:
             problems, fixes = "; ".join(one.problem for one in broken), "; ".join(one.fix for one in broken)

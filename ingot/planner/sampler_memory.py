@@ -4,7 +4,8 @@ It is whole in every process, never divided:
 
     sampler     the copy that is sampled from: 2 B · parameters on a GPU, on a CPU 4 B where several processes divide the model
                 (post/processes.py), 0 where one samples from the model that it trains (`sampling_precision`); asynchronous: one
-                for each sampler, and two slots of weights on their way to them, all counted on one device (post/samplers/), with
+                for each sampler, and two slots of weights on their way to them, all counted on one device (post/samplers/); with
+                `tensor` a part of each, and the slots in the host's memory; with
                 `ray` none of it but one block of weights in the learner's memory; prefer: 4 B where several processes divide
                 the model, of which it also needs the reference's log-probabilities
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
@@ -103,6 +104,8 @@ def _asynchronous_memory(
     if options.ray is not None:  # samplers are elsewhere
         return SamplerMemory(weights * width // MASTER if device is None else 0, reference)
     copies = (options.samplers + 2) * weights * width // MASTER
+    if options.tensor > 1 and device is not None:  # a part of each sampler; the slots are in the host's memory
+        copies = options.samplers * weights * width // MASTER // options.tensor
     batch = config.prompts_per_step * config.mini_batches * config.group
     slots = options.samplers * -(-(config.slots or batch) // options.samplers)
     free = None if device is None else device - weights - copies

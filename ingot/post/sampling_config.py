@@ -98,8 +98,8 @@ class RaySamplersConfig(Config):
     gpus: float | None = Field(
         None,
         ge=0,
-        description="GPUs that each sampler asks of the cluster, or a fraction of one; 0: it samples on a CPU; null: one if the "
-        "learner has one",
+        description="GPUs that each sampler asks of the cluster, or a fraction of one; 0: it samples on a CPU; null: `tensor` if "
+        "the learner has one",
     )
 
 
@@ -110,14 +110,20 @@ class AsynchronousConfig(Config):
         "slots": "slots: ... of the stage",
         "precision": "sampling_precision: ... of the stage",
     }
-    how: ClassVar[frozenset[str]] = frozenset({"samplers", "silence_seconds", "ray"})
+    how: ClassVar[frozenset[str]] = frozenset({"samplers", "tensor", "silence_seconds", "ray"})
     staleness: int = Field(
         4,
         gt=0,
         description="most updates between the weights that drew a token and those that learn from it; groups with an older "
         "token are dropped, and their tasks come again",
     )
-    samplers: int = Field(1, gt=0, description="processes that sample, each with its own copy of the model")
+    samplers: int = Field(1, gt=0, description="engines that sample, each with its own copy of the model")
+    tensor: int = Field(
+        1,
+        gt=0,
+        description="devices of one sampler: it divides heads, inner channels and vocabulary over so many processes, as "
+        "mesh.tensor does in training; must divide the model's heads and widths",
+    )
     silence_seconds: float = Field(
         300.0,
         gt=0,
@@ -127,6 +133,15 @@ class AsynchronousConfig(Config):
     ray: RaySamplersConfig | None = Field(
         None, description="samplers as actors of a Ray cluster; null: processes of this machine"
     )
+
+    @model_validator(mode="after")
+    def _has_gpus(self) -> AsynchronousConfig:
+        gpus = None if self.ray is None else self.ray.gpus
+        if self.tensor > 1 and gpus and gpus != self.tensor:
+            raise ValueError(
+                f"ray.gpus: a sampler over {self.tensor} devices asks for {self.tensor} GPUs, not {gpus:g}"
+            )
+        return self
 
 
 class PtxConfig(Config):

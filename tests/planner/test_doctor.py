@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections import namedtuple
@@ -128,6 +129,22 @@ def test_models_that_the_recipe_alone_does_not_say_are_looked_up(real: Path) -> 
         "fail",
         "mine/checkpoint: no checkpoint here",
     )
+
+
+def test_samplers_that_cannot_be_divided(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "check_stages", lambda recipe, table: Check("stages", "ok", ""))
+    stage = {
+        "inputs": {"checkpoint": "mine/checkpoint"},
+        "steps": 2,
+        "sequence_length": 64,
+        "asynchronous": {"tensor": 2},
+    }
+    path = write(
+        json.dumps({"name": "rl", "stages": {"rl": stage | {"tasks": {"weights": {"no_think": 1.0}}}}}), "rl.yaml"
+    )
+    save_checkpoint(Path("mine/checkpoint"), tiny.random_model(tiny.config(tiny.attention(heads=3, key_value_heads=3))))
+    check = quick(path)["rl sharding"]
+    assert check.status == "fail" and check.text.startswith("tensor (2) does not divide heads (3)")
 
 
 def test_two_stages_with_one_order(real: Path) -> None:

@@ -61,6 +61,10 @@ def test_asynchronous_rl_by_hand() -> None:
     assert sampler_memory(llama(), config, device=80 * GIB) == SamplerMemory(
         2 * LLAMA_BYTES, cache=pages * PAGE_BYTES // 2
     )
+    divided = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "tensor": 4}})
+    assert sampler_memory(llama(), divided) == sampler_memory(llama(), config), "it is one machine's memory"
+    quarters = sampler_memory(llama(), divided, device=80 * GIB)
+    assert quarters.sampler == LLAMA_BYTES // 4, "two copies in bfloat16, on four devices each; slots are the host's"
     elsewhere = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "ray": {}}})
     assert sampler_memory(llama(), elsewhere) == SamplerMemory(LLAMA_BYTES), "the weights on their way"
     assert sampler_memory(llama(), elsewhere, device=80 * GIB) == NOTHING

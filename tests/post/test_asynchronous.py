@@ -287,9 +287,9 @@ def alive(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes below one, by /proc."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    own = [int(each) for each in path.read_text(encoding="utf-8").split()] if path.exists() else []
+    """Processes below one, whichever of its threads started them, by /proc."""
+    found = [path.read_text(encoding="utf-8") for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    own = [int(each) for children in found for each in children.split()]
     return [*own, *(below for each in own for below in descendants(each))]
 
 

@@ -43,6 +43,7 @@ from ingot.post.samplers.transport import Transport
 from ingot.post.samplers.worker import SamplerConfig
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
+from ingot.train.parallel.divisible import check_tensor
 from ingot.workspace.stage import StageFolder
 
 
@@ -78,13 +79,14 @@ class AsynchronousSource(RlSource):
 
     def make_transport(self, wanted: int) -> Transport:
         """Samplers for batches of `wanted` tasks: processes of this machine, or actors of a Ray cluster."""
-        options, samplers = self.options, self.asynchronous.samplers
+        options, samplers, tensor = self.options, self.asynchronous.samplers, self.asynchronous.tensor
+        check_tensor(self.whole.config, tensor, "asynchronous.tensor")
         config = SamplerConfig(
             model=self.whole.config,
             tokenizer=chat_tokenizer(self.whole),
             dtype=self.sampling_dtype,
-            device=str(self.device),
-            threads=max(1, torch.get_num_threads() // (samplers + 1)),
+            devices=(str(self.device),) * tensor,
+            threads=max(1, torch.get_num_threads() // (samplers * tensor + 1)),
             tasks=options.tasks,
             stops=options.stop,
             dropped=self.dropped,
@@ -99,7 +101,7 @@ class AsynchronousSource(RlSource):
         )
         silence, ray = self.asynchronous.silence_seconds, self.asynchronous.ray
         if ray is not None:
-            gpus = float(self.device.type == "cuda") if ray.gpus is None else ray.gpus
+            gpus = float(tensor * (self.device.type == "cuda")) if ray.gpus is None else ray.gpus
             return RayTransport(config, samplers, silence, ray.address, ray.cpus, gpus)
         first = self.processes.size  # the GPU after those of the learner
         return LocalTransport(config, samplers, self.device, silence, first)

@@ -1,7 +1,7 @@
 """Samplers as processes of this machine, each with a pipe; weights lie in memory that all of them see (weights_buffer.py).
 
-On a CPU the processes share the cores. On GPUs a sampler has the next device after the learner's, and with one device they share
-it.
+On a CPU the processes share the cores. On GPUs a sampler has the next devices after the learner's, and with too few they share
+them. One that spans several devices gets its weights by host memory: whole, they may fit none.
 """
 
 from __future__ import annotations
@@ -71,13 +71,15 @@ class LocalTransport(Fleet):
     def publish(self, state: Mapping[str, Tensor], version: int) -> NewWeights:
         slot = 0 if self.newest is None else (self.newest.where + 1) % SLOTS
         if not self.workers:
-            self.weights = WeightsBuffer(self.config.model, self.config.dtype, self.device)
+            where = self.device if len(self.config.devices) == 1 else torch.device("cpu")
+            self.weights = WeightsBuffer(self.config.model, self.config.dtype, where)
         while self.newest is not None and any(each.ready and each.taken < self.newest.version for each in self.workers):
             self.held += self.hear(LOOK_SECONDS)  # until nobody reads the slot that is written to
         return NewWeights(version, slot, self.weights.write(slot, state))
 
     def start(self, number: int) -> Worker:
-        device = self.config.device
+        devices, span = self.config.devices, len(self.config.devices)
         if self.device.type == "cuda":
-            device = f"cuda:{(self.first_gpu + number) % torch.cuda.device_count()}"
-        return ProcessWorker(self.inbox, replace(self.config, device=device), self.weights)
+            first, count = self.first_gpu + number * span, torch.cuda.device_count()
+            devices = tuple(f"cuda:{(first + rank) % count}" for rank in range(span))
+        return ProcessWorker(self.inbox, replace(self.config, devices=devices), self.weights)

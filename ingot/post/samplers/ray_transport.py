@@ -91,8 +91,10 @@ class RayTransport(Fleet):
         super().__init__(count, silence)
         self.address, self.resources = address, {"num_cpus": float(cpus), "num_gpus": gpus}
         self.shipment = Shipment.pack(config.tasks, config.tools)
-        device = "cuda:0" if gpus else "cpu"  # Ray shows an actor its own GPUs only
-        self.config = replace(config, device=device, threads=cpus, tasks=TaskMixConfig(), tools=())
+        ranks = range(len(config.devices))
+        devices = tuple(f"cuda:{rank}" if gpus else "cpu" for rank in ranks)  # Ray shows an actor its own GPUs only
+        threads = max(1, cpus // len(devices))
+        self.config = replace(config, devices=devices, threads=threads, tasks=TaskMixConfig(), tools=())
         self.ray: Any = None
         self.connected = False  # by this transport, which ends it
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from ingot.envs.orders import OrderPlayer
 from ingot.envs.play import Limits
 from ingot.envs.rollout import Order
 from ingot.envs.tools.find import find_tools
+from ingot.inference.divided.group import Group
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
@@ -65,8 +66,8 @@ class SamplerConfig:
     model: ModelConfig
     tokenizer: Tokenizer
     dtype: torch.dtype
-    device: str
-    threads: int
+    devices: tuple[str, ...]  # one, or those that its engine is divided over
+    threads: int  # of each of its processes
     tasks: TaskMixConfig
     tools: tuple[str, ...]
     seed: int
@@ -109,8 +110,7 @@ class Sampler:
 
     def __init__(self, pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
         self.pipe, self.config, self.weights = pipe, config, weights
-        with torch.device(config.device):
-            model = Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
+        model = make_model(config)
         model.tokenizer = config.tokenizer
         self.engine = Engine(model, slots=config.slots, length=config.length)
         self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps, config.dropped)
@@ -194,15 +194,25 @@ class Sampler:
             raise Gone from error
 
 
+def make_model(config: SamplerConfig) -> Transformer:
+    """A model for weights to come, on one device, or divided over several."""
+    if len(config.devices) > 1:
+        return Group(config.model, config.dtype, config.devices, config.threads).model
+    with torch.device(config.devices[0]):
+        return Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
+
+
 def run_sampler(pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
     """Be a sampler in this thread; what it cannot go on with is said to the learner."""
     torch.set_num_threads(config.threads)
     sys.setswitchinterval(SWITCH_SECONDS)
-    if config.device.startswith("cuda"):
-        torch.cuda.set_device(config.device)  # kernels are launched on the current device
+    if config.devices[0].startswith("cuda"):
+        torch.cuda.set_device(config.devices[0])  # kernels are launched on the current device
     with suppress(Gone):
         try:
-            Sampler(pipe, config, weights).run()
+            sampler = Sampler(pipe, config, weights)
+            with closing(sampler.engine):
+                sampler.run()
         except IngotError as error:
             with suppress(BrokenPipeError, OSError):
                 pipe.send(Failed(str(error)))

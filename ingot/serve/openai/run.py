@@ -15,9 +15,11 @@ from socket import AF_INET, AF_INET6, create_server
 from socket import socket as Socket
 from typing import Literal
 
+import torch
 import uvicorn
 
 from ingot.checkpoints.checkpoint import load_model
+from ingot.inference.divided.open import devices_from, open_divided
 from ingot.inference.engine import Engine
 from ingot.inference.runner import EngineRunner
 from ingot.inference.speculate.config import Speculation
@@ -72,15 +74,22 @@ def serve(
     deadline: float,
     drain: float,
     device: str,
+    tensor: int,
     bits: Literal[8, 4] | None,
     speculate: int,
     say: Callable[[str], None],
 ) -> int | None:
     """Serve the model at `path` until a signal ends it; returns that signal's number."""
     check_bind(host, key)
+    if tensor > 1 and (bits is not None or speculate):
+        problem = f"--tensor goes with neither --bits nor --speculate: {tensor} devices hold plain weights"
+        raise IngotError(problem, place="--tensor", fix="leave the others out")
     where = choose_device(device)
-    model = load_model(path, device=where, dtype=choose_precision("auto", where)).eval()
-    if model.tokenizer is None:
+    devices = devices_from(where, tensor)
+    held = where if tensor == 1 else torch.device("cpu")  # whole, it may fit no device
+    model = load_model(path, device=held, dtype=choose_precision("auto", where)).eval()
+    tokenizer = model.tokenizer
+    if tokenizer is None:
         raise ArtifactError("the model has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
     called = name or path.resolve().name.removesuffix(".gguf")
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -88,9 +97,13 @@ def serve(
         packing = quantise_for_sampling(model, bits, group=GROUP)
         say(f"weights in {bits} bits: {packing.bytes_before / 1e6:,.0f} MB are now {packing.bytes_after / 1e6:,.0f} MB")
     drafts = Speculation(tokens=speculate) if speculate else None
-    engine = Engine(model, slots=slots, length=length, speculate=drafts)
-    with closing(listen(host, port)) as socket, EngineRunner(engine, limit=slots + queue) as runner:
-        service = Service(runner, model.tokenizer, called, key=key, hosts=Hosts(host, allowed_hosts), deadline=deadline)
+    if tensor == 1:
+        engine = Engine(model, slots=slots, length=length, speculate=drafts)
+    else:
+        engine = open_divided(model, devices, slots=slots, length=length)
+    del model
+    with closing(engine), closing(listen(host, port)) as socket, EngineRunner(engine, limit=slots + queue) as runner:
+        service = Service(runner, tokenizer, called, key=key, hosts=Hosts(host, allowed_hosts), deadline=deadline)
         server = Server(service, drain=drain)
         say(f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once")
         say(f"serving at {address(socket)}/v1 (Ctrl-C ends it)")

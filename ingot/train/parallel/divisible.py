@@ -35,7 +35,7 @@ def find_indivisible(
 ) -> list[Indivisible]:
     """Every rule that `mesh` breaks. A `shard` of 0 (the rest of the processes) is not known here and breaks none."""
     return [
-        *_tensor(model, mesh.tensor),
+        *find_uneven(model, mesh.tensor),
         *_context(sequence_length, mesh.context),
         *_pipeline(model.depth, mesh),
         *_expert(model, mesh),
@@ -53,6 +53,13 @@ def check_divisible(
         raise RecipeError(f"the model cannot be divided over the mesh: {problems}", place="mesh", fix=fixes)
 
 
+def check_tensor(model: ModelConfig, tensor: int, place: str) -> None:
+    """Raise an error that names what tensor parallelism over so many ranks cannot divide."""
+    if found := find_uneven(model, tensor):
+        problems, fixes = "; ".join(one.problem for one in found), "; ".join(dict.fromkeys(one.fix for one in found))
+        raise RecipeError(f"the model cannot be divided: {problems}", place=place, fix=fixes)
+
+
 def divided_widths(model: ModelConfig) -> dict[str, set[int]]:
     """The names of what tensor parallelism divides, and the sizes that occur: a legal `tensor` divides them all."""
     found: dict[str, set[int]] = {}
@@ -68,11 +75,15 @@ def expert_counts(model: ModelConfig) -> set[int]:
     return {part.routed.experts for part in parts if part is not None and part.routed is not None}
 
 
-def _tensor(model: ModelConfig, tensor: int) -> Iterator[Indivisible]:
-    for name, sizes in divided_widths(model).items():
-        for size in sorted(size for size in sizes if size % tensor):
-            problem = f"tensor ({tensor}) does not divide {name} ({size})"
-            yield Indivisible("tensor", problem, f"choose a tensor that divides {size}")
+def find_uneven(model: ModelConfig, tensor: int) -> list[Indivisible]:
+    """What tensor parallelism over so many ranks cannot divide."""
+    return [
+        Indivisible(
+            "tensor", f"tensor ({tensor}) does not divide {name} ({size})", f"choose a tensor that divides {size}"
+        )
+        for name, sizes in divided_widths(model).items()
+        for size in sorted(size for size in sizes if size % tensor)
+    ]
 
 
 def _context(length: int, context: int) -> Iterator[Indivisible]:

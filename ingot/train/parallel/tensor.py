@@ -98,9 +98,12 @@ RULES: Mapping[type[nn.Module], Callable[[Any], Rule]] = {
 
 def apply_tensor_parallel(model: Transformer, layout: Layout) -> None:
     """Cut the model's parts over the `tensor` axis, in place. The whole weights are there before, or all are on meta."""
-    if layout.size("tensor") == 1:
-        return
-    mesh = layout.mesh["tensor"]
+    if layout.size("tensor") > 1:
+        divide_over(layout.mesh["tensor"], model)
+
+
+def divide_over(mesh: DeviceMesh, model: Transformer) -> None:
+    """The same over a mesh of one axis; a sampler has no other (inference/divided/)."""
     for name, part in list(model.named_modules()):
         make_rule = RULES.get(type(part))
         if make_rule is not None:

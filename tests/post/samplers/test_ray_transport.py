@@ -23,6 +23,7 @@ from ingot.workspace.errors import CheckFailed
 from tests.post.making import nudged, tiny_model
 from tests.post.samplers.test_shipment import OWN
 from tests.post.samplers.test_worker import make_config
+from tests.post.test_asynchronous import alive, descendants
 from tests.ray_cluster import ray_cluster
 
 ray = pytest.importorskip("ray")
@@ -170,3 +171,29 @@ def test_new_weights_take_the_place_of_unread_ones() -> None:
     assert mail.wait(0.0)
     assert mail.take() == NewWeights(2, "b", 0)
     assert mail.take_all() == [Job(0, 4), Cancel(0)] and not mail.wait(0.0)
+
+
+@pytest.mark.slow
+def test_an_actor_over_two_processes(tokenizer: Tokenizer, cluster: Any) -> None:
+    """Its second process is a child of the actor's. One that dies takes the other with it, and another actor plays on."""
+    model = tiny_model(tokenizer)
+    config = make_config(tokenizer, devices=("cpu", "cpu"))
+    transport = RayTransport(config, 1, 60.0, cluster.address, cpus=2, gpus=0.0)
+    try:
+        transport.send_weights(model.state_dict(), 3)
+        for number, killed in enumerate((1, 0)):
+            transport.send(0, Job(number, 4))
+            ((_, finished),) = wait_for(transport, Finished)
+            assert (finished.number, finished.began) == (number, 3)
+            (worker,) = transport.workers
+            assert isinstance(worker, ActorWorker)
+            leader = ray.get(worker.actor.__ray_call__.remote(lambda self: os.getpid()))
+            (follower,) = descendants(leader)
+            os.kill((leader, follower)[killed], signal.SIGKILL)
+            wait_for(transport, Lost)
+            deadline = time.monotonic() + DEADLINE
+            while alive(leader) or alive(follower):
+                assert time.monotonic() < deadline, "a process outlives its sampler"
+                time.sleep(0.05)
+    finally:
+        transport.close()

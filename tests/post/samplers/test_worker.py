@@ -40,7 +40,7 @@ CPU = torch.device("cpu")
 
 
 def make_config(tokenizer: Tokenizer, **options: Any) -> SamplerConfig:
-    usual: dict[str, Any] = {"dtype": torch.float32, "device": "cpu", "threads": 1, "tasks": SUMS, "tools": ()}
+    usual: dict[str, Any] = {"dtype": torch.float32, "devices": ("cpu",), "threads": 1, "tasks": SUMS, "tools": ()}
     usual |= {"seed": 1, "batch": 2, "steps": 1, "group": 2, "slots": 4, "length": 100}
     model = tiny_model(tokenizer).config
     return SamplerConfig(model=model, tokenizer=tokenizer, episode_seconds=60.0, **(usual | options))

@@ -23,9 +23,11 @@ from typer.testing import CliRunner
 from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.cli.app import app
 from ingot.inference.engine import Engine
+from ingot.inference.sampling import Sampling
 from ingot.serve.openai.scores import prompt_scores
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
+from tests.post.test_asynchronous import alive, descendants
 from tests.serve.openai.harness import PATIENCE, Running, SlowEngine, http, serving, untrained, wait_until
 
 ENDLESS: dict[str, Any] = {"model": "speaker", "prompt": "x", "max_tokens": 900, "extra_body": {"ignore_eos": True}}
@@ -158,6 +160,34 @@ def test_metrics_as_prometheus_reads_them(tokenizer: Tokenizer) -> None:
     assert samples["ingot_info", ("model", "speaker")] == 1
     assert "_created" not in text
     assert samples["ingot_request_seconds_sum",] >= samples["ingot_inter_token_seconds_sum",] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_model_divided_over_two_processes(end: signal.Signals, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Its texts are those of one; it ends by itself as one does, and when the other process is killed, with a word about it."""
+    model = untrained(tokenizer)
+    save_checkpoint(tmp_path / "small", model)
+    command = [sys.executable, "-m", "ingot", "serve", str(tmp_path / "small"), "--port", "0", "--tensor", "2"]
+    command += ["--slots", "2", "--device", "cpu"]
+    environment, pipe = os.environ | {"OMP_NUM_THREADS": "1"}, subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            _, place = [process.stdout.readline() for _ in range(2)]
+            client = openai.OpenAI(base_url=place.split()[2], api_key="none", max_retries=0)
+            asked: dict[str, Any] = {"model": "small", "prompt": [5, 6, 7], "max_tokens": 20, "temperature": 0}
+            found = client.completions.create(**asked, logprobs=0).choices[0].logprobs
+            (expected,) = Engine(model, slots=1).complete([[5, 6, 7]], [Sampling(temperature=0, max_new_tokens=20)])
+            assert found is not None and found.token_logprobs == pytest.approx(expected.logprobs, abs=1e-5)
+            (follower,) = descendants(process.pid)
+            os.kill(process.pid if end == signal.SIGTERM else follower, end)
+            assert process.wait(PATIENCE) == (0 if end == signal.SIGTERM else 1)
+            assert ("rank 1 of 2" in process.stderr.read()) == (end == signal.SIGKILL)
+            wait_until(lambda: not alive(follower))
+        finally:
+            process.kill()
 
 
 def test_sigterm_drains_and_ends_with_zero(tokenizer: Tokenizer, tmp_path: Path) -> None:
