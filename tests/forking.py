@@ -11,6 +11,8 @@ from multiprocessing.context import ForkServerContext
 from unittest.mock import patch
 
 IMPORTED_ONCE = [
+    "ingot.data.warm",
+    "ingot.post.samplers.worker",
     "ingot.train.parallel.tensor",
     "ingot.train.pretrain",
     "pytest",
