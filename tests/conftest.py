@@ -17,8 +17,10 @@ from hypothesis import settings
 
 from tests.forking import forking, freeze
 
-settings.register_profile("no deadline", deadline=None)  # a slow machine is no fault of the code
-settings.load_profile("no deadline")
+# A slow machine is no fault of the code. `make test` tries 40 cases of each property, `make test-all` 500.
+settings.register_profile("few", deadline=None, max_examples=40)
+settings.register_profile("many", deadline=None, max_examples=500)
+settings.load_profile("few")
 
 # Read by OpenMP when torch is loaded. Threads that spin while they wait take the core from the other test process: a team of
 # two that shares two cores with it would be ten times slower.

@@ -17,7 +17,11 @@ BUFFERS = {"afmoe": "expert_bias"}
 """Parameters of theirs that are no weights: the selection bias, moved by the balancer."""
 
 
-@pytest.mark.parametrize("one", presets(), ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one",
+    [pytest.param(one, marks=pytest.mark.slow) if one.mini else one for one in presets()],  # as their systems, smaller
+    ids=lambda one: one.name,
+)
 def test_as_many_parameters_as_in_transformers(one: Preset, tmp_path: Path) -> None:
     config = one.model.model_copy(update={"vocabulary_size": one.model.vocabulary_size or 320})
     family, values = write_config(config)
