@@ -12,6 +12,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
 from ingot.train.pretrain import bits_per_byte
 from ingot.workspace.errors import CheckFailed, Interrupted
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import UnevenSource
@@ -71,12 +72,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [
-        ({}, PIPELINE),
-        (PIPELINE, {}),
-        pytest.param(PIPELINE, PIPELINE, marks=pytest.mark.slow),
-        pytest.param({}, TENSOR, marks=pytest.mark.slow),
-    ],
+    first_fast([(PIPELINE, {}), ({}, PIPELINE), (PIPELINE, PIPELINE), ({}, TENSOR)]),
 )
 def test_a_run_goes_on_in_another_layout(
     first: dict[str, Any], second: dict[str, Any], alone: Path, tmp_path: Path
