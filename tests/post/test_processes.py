@@ -361,7 +361,7 @@ def groups_of_stages(kinds: Sequence[str], inputs: Inputs, below: Path) -> dict[
     return found
 
 
-@pytest.mark.parametrize("kinds", first_fast([["sft", "updates"], GROUPED]), ids=["two", "all"])
+@pytest.mark.parametrize("kinds", first_fast([["sft", "updates"], list(GROUPED)]), ids=["two", "all"])
 def test_one_mesh_and_no_group_that_nobody_uses(kinds: Sequence[str], inputs: Inputs, tmp_path: Path) -> None:
     """A group for saving, in the background, and another one for work that the processes share."""
     found = run_ranks(2, groups_of_stages, tmp_path / "store", kinds, inputs, tmp_path)

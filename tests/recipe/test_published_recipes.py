@@ -409,7 +409,7 @@ def run_mini(name: str, data: Path, changes: dict[str, Any]) -> RunResult:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "deepseek-v3-mini" else pytest.param(name, marks=pytest.mark.slow) for name in SHORTER]
+    "name", [name if name == "smollm3-3b-mini" else pytest.param(name, marks=pytest.mark.slow) for name in SHORTER]
 )
 def test_a_shortened_miniature_runs(name: str, data: Path) -> None:
     """It learns, ends with a longer context, finds its data made, and a second run finds everything made."""
@@ -432,6 +432,7 @@ def test_a_shortened_miniature_runs(name: str, data: Path) -> None:
     assert {stage.status for stage in again.stages} == {"reused"}
 
 
+@pytest.mark.slow
 def test_sparse_attention_in_miniature(tmp_path: Path) -> None:
     """The warm-up changes no score and lowers the divergence; it saves nine tenths of what the switch costs without it."""
     switched = {"steps": 1, "optimizer": {"lr": 1e-9}, "schedule": {"warmup": 0}}
