@@ -12,15 +12,18 @@ from ingot.checkpoints.families.table import write_config
 from ingot.model.count import count
 from ingot.model.presets.preset import Preset, presets
 from ingot.workspace.files import write_json
+from tests.model.minis import covering
+from tests.slow import slow
 
 BUFFERS = {"afmoe": "expert_bias"}
 """Parameters of theirs that are no weights: the selection bias, moved by the balancer."""
 
 
+COVERING = covering({one.name: one.model for one in presets() if not one.mini})
+
+
 @pytest.mark.parametrize(
-    "one",
-    [pytest.param(one, marks=pytest.mark.slow) if one.mini else one for one in presets()],  # as their systems, smaller
-    ids=lambda one: one.name,
+    "one", [one if one.name in COVERING else slow(one) for one in presets()], ids=lambda one: one.name
 )
 def test_as_many_parameters_as_in_transformers(one: Preset, tmp_path: Path) -> None:
     config = one.model.model_copy(update={"vocabulary_size": one.model.vocabulary_size or 320})
