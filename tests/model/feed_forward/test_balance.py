@@ -217,6 +217,7 @@ LOSSES: list[dict[str, Any]] = [
     [
         *(("sigmoid", each) for each in MOVERS),
         ("softmax", LOSSES[0]),
+        pytest.param("sigmoid", {"kind": "bias", "rate": 0.01}, marks=pytest.mark.slow),
         *(pytest.param("softmax", each, marks=pytest.mark.slow) for each in LOSSES[1:]),
     ],
 )

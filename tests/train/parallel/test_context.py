@@ -110,9 +110,10 @@ def by_context(names: list[str], mesh: MeshConfig, batch_seed: int = 0) -> list[
         pytest.param(MeshConfig(context=2, shard=2), ["moe", "hybrid"], marks=pytest.mark.slow),
         pytest.param(MeshConfig(context=2, context_method="ring"), list(MODELS), marks=pytest.mark.slow),
         (MeshConfig(context=4, context_method="ring"), ["rich", "hybrid"]),
+        pytest.param(MeshConfig(context=4, context_method="ring"), ["mla"], marks=pytest.mark.slow),
         pytest.param(MeshConfig(context=2, tensor=2, context_method="ring"), ["rich", "mla"], marks=pytest.mark.slow),
     ],
-    ids=["2", "4", "2 tensor 2", "2 shard 2", "ring 2", "ring 4", "ring 2 tensor 2"],
+    ids=["2", "4", "2 tensor 2", "2 shard 2", "ring 2", "ring 4", "ring 4, latent", "ring 2 tensor 2"],
 )
 def test_loss_and_all_gradients_equal_one_process(mesh: MeshConfig, names: list[str], tmp_path: Path) -> None:
     world = mesh.context * mesh.tensor * max(1, mesh.shard)
