@@ -27,7 +27,7 @@ fast-tests: $(VENV)/.dev
 	$(TESTS) -m "not slow"
 
 all-tests: $(VENV)/.dev
-	$(TESTS)
+	$(TESTS) --hypothesis-profile many
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -14,10 +15,12 @@ from unittest.mock import patch
 import pytest
 from hypothesis import settings
 
-from tests.forking import freeze
+from tests.forking import forking, freeze
 
-settings.register_profile("no deadline", deadline=None)  # a slow machine is no fault of the code
-settings.load_profile("no deadline")
+# A slow machine is no fault of the code. `make test` tries 40 cases of each property, `make test-all` 500.
+settings.register_profile("few", deadline=None, max_examples=40)
+settings.register_profile("many", deadline=None, max_examples=500)
+settings.load_profile("few")
 
 # Read by OpenMP when torch is loaded. Threads that spin while they wait take the core from the other test process: a team of
 # two that shares two cores with it would be ten times slower.
@@ -35,6 +38,13 @@ sys.dont_write_bytecode = False
 # No test cuts the power: what was written is read again without waiting for the disk, thousands of times. Programs and
 # processes that tests start do wait.
 patch.object(os, "fsync", lambda file: os.fstat(file if isinstance(file, int) else file.fileno())).start()
+
+# Workers and samplers that stages spawn are forked, from a server that has imported what each would import for seconds. Torch
+# takes the name when it is imported, which is later. Programs that tests start do spawn them.
+_usual_context = multiprocessing.get_context
+patch.object(
+    multiprocessing, "get_context", lambda method=None: forking() if method == "spawn" else _usual_context(method)
+).start()
 
 SHARED_DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
@@ -73,6 +83,15 @@ def _pass_over_all() -> None:
     gc.collect()
     freeze()
     _modules_passed_over = len(sys.modules)
+
+
+@pytest.fixture
+def spawning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are spawned as in a program: for one test of each kind of them."""
+    import torch.multiprocessing
+
+    for module in (multiprocessing, torch.multiprocessing):
+        monkeypatch.setattr(module, "get_context", _usual_context)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,14 @@ from multiprocessing.context import ForkServerContext
 from unittest.mock import patch
 
 IMPORTED_ONCE = [
+    "ingot.data.annotate",
+    "ingot.data.native",
+    "ingot.data.read.read",
+    "ingot.post.samplers.worker",
     "ingot.train.parallel.tensor",
     "ingot.train.pretrain",
+    "pyarrow.compute",
+    "pyarrow.parquet",
     "pytest",
     "tests.tokens.test_worlds",
     "tests.train.parallel.steps",

@@ -9,5 +9,12 @@ import pytest
 
 
 def first_fast(values: Sequence[Any], keep: int = 1) -> list[Any]:
-    """The values of a parameter, all but the first `keep` marked slow: each variant proves the same of another kind."""
-    return [value if at < keep else pytest.param(value, marks=pytest.mark.slow) for at, value in enumerate(values)]
+    """The values of a parameter, all but the first `keep` marked slow: each variant proves the same of another kind.
+
+    A tuple holds the values of several parameters.
+    """
+    return [value if at < keep else slow(value) for at, value in enumerate(values)]
+
+
+def slow(value: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)

@@ -13,7 +13,14 @@ from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import RecipeError
 
-SHORT = ["curate.max_bytes=300000", "pretrain.steps=3", "sft.steps=3", "sft.task_conversations=24", "verdict=null"]
+SHORT = [
+    "curate.max_bytes=300000",
+    "pretrain.steps=3",
+    "sft.steps=3",
+    "sft.task_conversations=24",
+    "verdict=null",
+    "curate.workers=1",
+]
 
 
 def test_the_project_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

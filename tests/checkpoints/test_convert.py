@@ -67,7 +67,7 @@ def assert_same_tensors(one: Path, other: Path) -> None:
         assert torch.equal(tensor, right[name]), name
 
 
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", first_fast(list(PEERS), 3))
 def test_import_then_export_returns_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In shards, in pieces far smaller than a tensor; transformers loads the result and computes the same."""
     monkeypatch.setattr(pieces, "CHUNK", 1000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -52,7 +52,6 @@ def test_rows_are_those_of_the_tensor(tensors: dict[str, torch.Tensor], tmp_path
             assert torch.equal(file.rows(name, 1, 3).double(), tensor[1:3].double())
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_no_damage_goes_unnoticed_or_crashes(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Any change of the header gives a file whose tensors all lie inside it, or an ArtifactError."""

@@ -80,7 +80,7 @@ def reference(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(chunk=st.integers(1, 500))
 def test_both_directions_equal_the_views_for_every_size_of_piece(chunk: int) -> None:
     state = random_state()

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+
+from ingot.data.config import CurateConfig
+from ingot.data.curate import run as run_stage
+from tests.forking import forking
 
 from .dirty import write_rows
 from .test_curate import results, stage_at
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 
-SCRIPT = """
-import json, sys
-from pathlib import Path
-from ingot.data.config import CurateConfig
-from ingot.data.curate import run as run_stage
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+def curate(folder: Path, options: dict[str, Any]) -> None:
+    """The stage in a process of its own, which forks its workers: it has one thread."""
+    folder.mkdir(parents=True, exist_ok=True)
+    usual = multiprocessing.get_context
+    with patch.object(multiprocessing, "get_context", lambda _: usual("fork")):
+        run_stage(CurateConfig(**options), {}, stage_at(folder, made=True))
 
-folder = Path(sys.argv[1])
-folder.mkdir(parents=True, exist_ok=True)
-config = CurateConfig(**json.loads(sys.argv[2]))
-print("begins", flush=True)
-run_stage(config, {}, StageFolder(path=folder, seed=1, progress=Progress()))
-"""
 
 STEPS = [
     {"step": "split"},
@@ -49,23 +45,17 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(stage: Path, rows: Path, **options: object) -> subprocess.Popen[str]:
-    """Begin a curation in a process of its own; returns when the stage has begun."""
+def start(stage: Path, rows: Path, **options: Any) -> ForkServerProcess:
+    """Begin a curation in a process of its own."""
     config = {"sources": [{"files": f"{rows}/*.jsonl"}], "steps": STEPS, **options}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(stage), json.dumps(config)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begins\n"
+    process = forking().Process(target=curate, args=(stage, config))
+    process.start()
     return process
 
 
-def finish(process: subprocess.Popen[str]) -> None:
-    with process:
-        assert process.wait(timeout=240) == 0
+def finish(process: ForkServerProcess) -> None:
+    process.join(240)
+    assert process.exitcode == 0
 
 
 def files(folder: Path) -> int:
@@ -82,11 +72,12 @@ def killed_again_and_again(tmp_path: Path, rows: Path, kills: int) -> None:
         # A moment is a share of the files still to be written: on any machine, busy or not, there is work left.
         written, whole = files(tmp_path / "killed"), files(tmp_path / "whole")
         moment = written + moments.random() * (whole - written) / (2 + number / 3)
-        with start(tmp_path / "killed" / "stage", rows, workers=2) as process:
-            while process.poll() is None and files(tmp_path / "killed") < moment:
-                time.sleep(0.002)
-            killed += process.poll() is None
-            process.send_signal(signal.SIGKILL)
+        process = start(tmp_path / "killed" / "stage", rows, workers=2)
+        while process.is_alive() and files(tmp_path / "killed") < moment:
+            time.sleep(0.002)
+        killed += process.is_alive()
+        process.kill()
+        process.join()
     assert killed >= min(kills, 2)
     finish(start(tmp_path / "killed" / "stage", rows, workers=1))
     folders = [stage_at(tmp_path / name / "stage", made=True) for name in ("whole", "killed")]

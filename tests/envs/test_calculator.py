@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.envs.tools.calculator import CALCULATOR, CalculatorError, calculator, evaluate, format_value
@@ -44,7 +44,6 @@ class Exact:
             return None
 
 
-@settings(max_examples=500, deadline=None)
 @given(EXPRESSIONS)
 def test_agrees_with_python(expression: str) -> None:
     expected = Exact.value(expression)
@@ -62,7 +61,6 @@ def test_agrees_with_python(expression: str) -> None:
         assert text == str(int(expected))
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.text(alphabet="0123456789+-*/%(). _eEjx,[]", max_size=40))
 def test_any_text_gives_text(expression: str) -> None:
     with warnings.catch_warnings():

@@ -103,8 +103,14 @@ COMBINATIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("over", ["seeds", "steps"])
-@pytest.mark.parametrize("options", COMBINATIONS)
+@pytest.mark.parametrize(
+    ("options", "over"),
+    [
+        *((options, "seeds") for options in COMBINATIONS),
+        (COMBINATIONS[-1], "steps"),
+        *(pytest.param(options, "steps", marks=pytest.mark.slow) for options in COMBINATIONS[:-1]),
+    ],
+)
 def test_frequencies_are_the_probabilities(options: dict[str, Any], over: str) -> None:
     count, logits, history = 10_000, normal(40, seed=1) * 2, ([1, 5, 7, 7], [30, 31])
     seeds = range(count) if over == "seeds" else [7] * count
@@ -245,7 +251,7 @@ def test_logits_of_another_batch_are_refused() -> None:
         draw(torch.zeros(2, 7), Controls([Sampling()] * 2, CPU, 8), torch.zeros(2, dtype=torch.int64))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40),
     temperature=st.sampled_from([0.0, 0.01, 0.5, 1.0, 3.0]),

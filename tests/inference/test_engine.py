@@ -19,6 +19,7 @@ from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed, IngotError
 from tests.checkpoints.whole import written_tensors
 from tests.inference.conftest import CONTEXT, VOCABULARY, mixed_config, reference_logprobs, tiny_config, tiny_model
+from tests.slow import first_fast
 
 TOLERANCE = 1e-5
 
@@ -63,7 +64,7 @@ def check_against_forward(
         assert stopped or len(tokens) == room
 
 
-@pytest.mark.parametrize("slots", [1, 3, 8, 40])
+@pytest.mark.parametrize("slots", first_fast([3, 40, 1, 8], 2))
 @pytest.mark.parametrize("make_config", [tiny_config, mixed_config])
 def test_decoding_equals_the_full_forward_pass(slots: int, make_config: Callable[[], ModelConfig]) -> None:
     model = tiny_model(make_config())
@@ -75,7 +76,7 @@ def test_decoding_equals_the_full_forward_pass(slots: int, make_config: Callable
     check_against_forward(model, longer, samplings, engine.complete(longer, samplings), 50)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", first_fast(range(6), 2))
 def test_requests_that_come_and_go_at_random(model: Transformer, seed: int) -> None:
     generator = random.Random(seed)
     prompts, samplings = random_requests(25, seed=100 + seed)

@@ -23,7 +23,7 @@ from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed
 from tests.inference.conftest import reference_logprobs
 from tests.inference.test_engine import Passes
-from tests.model.minis import MINIS, few_layers
+from tests.model.minis import MINIS, covering_fast, few_layers
 
 VOCABULARY = 61
 LENGTH = 96
@@ -81,7 +81,7 @@ def check(model: Transformer, requests: Sequence[Request]) -> None:
         assert len(request.tokens) == request.limit
 
 
-@pytest.mark.parametrize("name", MINIS)
+@pytest.mark.parametrize("name", covering_fast(MINIS))
 def test_text_equals_the_full_forward_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uneven prompts, more requests than slots, shared prompts, next turns, and new weights in between."""
     config = short_mini(name)
@@ -127,7 +127,7 @@ def test_text_equals_the_full_forward_pass(name: str, monkeypatch: pytest.Monkey
         assert request.versions == [0] * 2 + [1] * len(new)
 
 
-@pytest.mark.parametrize("name", [name for name in MINIS if recurrent(MINIS[name])])
+@pytest.mark.parametrize("name", covering_fast([name for name in MINIS if recurrent(MINIS[name])]))
 def test_a_state_is_kept_where_its_prompt_ended(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests with the prompt of one that is already under way go on from the state at the prompt's end."""
     model = make_model(short_mini(name))
@@ -144,7 +144,7 @@ def test_a_state_is_kept_where_its_prompt_ended(name: str, monkeypatch: pytest.M
     check(model, requests)
 
 
-@pytest.mark.parametrize("name", [name for name in MINIS if recurrent(MINIS[name])])
+@pytest.mark.parametrize("name", covering_fast([name for name in MINIS if recurrent(MINIS[name])]))
 def test_padding_of_a_prompt_leaves_states_alone(name: str) -> None:
     """The token after a padded prompt gets the state of the prompt alone."""
     model = make_model(short_mini(name))

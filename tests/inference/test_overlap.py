@@ -25,9 +25,10 @@ from tests.inference.conftest import VOCABULARY, mixed_config, tiny_model
 from tests.inference.test_engine_machine import balance
 from tests.inference.test_engine_mixers import check, finish, make_model, short_mini, text
 from tests.serve.speaker import trained_speaker
+from tests.slow import first_fast
 
 LENGTH = 96
-KINDS = ("llama-3.1-8b-mini", "gemma3-4b-mini", "deepseek-v3.2-mini", "qwen3-next-80b-a3b-mini", "falcon-h1-0.5b-mini")
+KINDS = ("falcon-h1-0.5b-mini", "deepseek-v3.2-mini", "gemma3-4b-mini", "llama-3.1-8b-mini", "qwen3-next-80b-a3b-mini")
 STATES = ("qwen3-next-80b-a3b-mini", "falcon-h1-0.5b-mini")
 both_ways = pytest.mark.parametrize("late", [False, True])
 
@@ -46,7 +47,7 @@ def small(prompt: Sequence[int]) -> list[int]:
     return [token % VOCABULARY for token in prompt]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", first_fast(KINDS, 2))
 def test_any_order_of_events_one_step_late(name: str) -> None:
     """Rows that end by a stop token, by their limit, or from outside, among others that go on; then next turns."""
     model, chance = make_model(short_mini(name)), random.Random(2)
@@ -289,7 +290,7 @@ def test_a_future_that_is_cancelled_does_not_end_the_runner() -> None:
 
 
 @both_ways
-@pytest.mark.parametrize("length", [15, 16, 17, 32, 33, 50])
+@pytest.mark.parametrize("length", first_fast([16, 17, 50, 15, 32, 33], 3))
 def test_prompts_and_texts_that_end_where_pages_or_the_engine_do(length: int, late: bool) -> None:
     model = tiny_model()
     engine = make_engine(model, slots=4, length=50, late=late, chunk=5)

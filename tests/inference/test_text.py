@@ -6,7 +6,7 @@ import functools
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.inference.text import TextStream
@@ -39,7 +39,6 @@ letters = st.text(alphabet="ab é€𝄞", max_size=4)
 stop_lists = st.lists(letters.filter(bool), max_size=3).map(tuple)
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=st.text(alphabet="ab é€𝄞", max_size=30), stops=stop_lists)
 def test_the_text_is_the_whole_up_to_the_first_stop_string(text: str, stops: tuple[str, ...]) -> None:
     shown, rest, stopped = pushed(tokenizer().encode(text), stops)
@@ -49,7 +48,6 @@ def test_the_text_is_the_whole_up_to_the_first_stop_string(text: str, stops: tup
         assert "".join(shown) + rest == text[: text.find(stops[0])]
 
 
-@settings(max_examples=200, deadline=None)
 @given(tokens=st.lists(st.integers(0, 299), max_size=30), stops=stop_lists)
 def test_any_tokens_give_what_decoding_all_of_them_gives(tokens: list[int], stops: tuple[str, ...]) -> None:
     tokens = [token % tokenizer().vocabulary_size for token in tokens]
@@ -58,7 +56,6 @@ def test_any_tokens_give_what_decoding_all_of_them_gives(tokens: list[int], stop
     assert "".join(shown) + rest == cut(whole, stops)
 
 
-@settings(max_examples=200, deadline=None)
 @given(text=st.text(alphabet="abé", max_size=20), stops=stop_lists)
 def test_as_much_is_shown_as_is_safe(text: str, stops: tuple[str, ...]) -> None:
     """After each token exactly the characters are held back that some continuation would make a stop string of."""
@@ -123,7 +120,6 @@ def first_characters(pieces: list[bytes]) -> list[int]:
     return [character_of[start] for start in starts] if pieces else []
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     tokens=st.lists(st.integers(0, 299), max_size=12),
     text=st.text(alphabet="a é€𝄞", max_size=6),

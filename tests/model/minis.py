@@ -6,11 +6,12 @@ import gzip
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from ingot.checkpoints.families.table import architecture
@@ -38,6 +39,35 @@ def distinct_minis() -> dict[str, ModelConfig]:
 
 
 MINIS = distinct_minis()
+
+
+def switches(value: Any, path: str = "") -> set[tuple[str, Any]]:
+    """Every option with its value, or that it has one where it is a number."""
+    if isinstance(value, Mapping):
+        return {found for key, inner in value.items() for found in switches(inner, f"{path}.{key}")}
+    if isinstance(value, list):
+        return {found for inner in value for found in switches(inner, path)}
+    return {(path, value if isinstance(value, bool | str | None) else "a number")}
+
+
+def covering(minis: Mapping[str, ModelConfig]) -> set[str]:
+    """Few miniatures that together have every switch of every layer and model: about half of them."""
+    having = dict[str, set[tuple[str, Any]]]()
+    for name, config in minis.items():
+        model = config.model_dump(mode="json", exclude={"layers", "export_as", "multi_token"})
+        having[name] = switches(list(model.pop("blocks").values())) | switches(model, "model")
+    missing, chosen = set[tuple[str, Any]]().union(*having.values()), set[str]()
+    while missing:
+        name = max(having, key=lambda name: len(having[name] & missing))
+        chosen.add(name)
+        missing -= having[name]
+    return chosen
+
+
+def covering_fast(names: Iterable[str]) -> list[Any]:
+    """The names as values of a parameter; those that have no switch of their own are slow."""
+    fast = covering({name: MINIS[name] for name in names})
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def mini(name: str, vocabulary: int) -> ModelConfig:

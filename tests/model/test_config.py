@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -52,7 +52,6 @@ def test_wrong_spelling_is_named(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(["a", "b", "long_name"]), min_size=1, max_size=40))
 def test_a_spelling_gives_the_layers_back(names: list[str]) -> None:
     assert list(expand_layers(spell_layers(names))) == names

@@ -95,7 +95,7 @@ def logit_change(width: int, mup: bool, steps: int = 4) -> float:
 
 def test_with_mup_updates_do_not_grow_with_width() -> None:
     """They shrink towards a limit (the part that comes from the initial head vanishes); without muP they grow."""
-    widths = (64, 128, 256, 512)
+    widths = (32, 64, 128, 256)
     mup, plain = ([logit_change(width, mup) for width in widths] for mup in (True, False))
     assert all(wide <= narrow for narrow, wide in pairwise(mup)), mup
     assert mup[-1] > 0.3 * mup[0], mup

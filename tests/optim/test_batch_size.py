@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,7 +28,6 @@ def test_a_constant_batch() -> None:
     assert plan.rate_share(0) == 1.0
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 20), st.integers(1, 4), st.integers(1, 3000), st.integers(1, 7))
 def test_a_linear_warmup_against_a_walk_over_all_steps(
     start: int, rises: int, increment: int, over: int, length: int
@@ -45,7 +44,6 @@ def test_a_linear_warmup_against_a_walk_over_all_steps(
         seen += rows
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(1, 30)), min_size=1, max_size=5), st.integers(1, 30))
 def test_given_sizes_against_a_walk_over_all_steps(changes: list[tuple[int, int]], start: int) -> None:
     points = sorted(dict(changes).items())

@@ -13,6 +13,7 @@ from ingot.model.transformer import Transformer
 from ingot.optim.build import make_optimizer
 from ingot.optim.config import AdamWConfig, MuonConfig
 from ingot.train.coordinate_check import LOGITS, Coordinate, coordinate_check, slopes
+from tests.slow import first_fast
 
 BASE = 64
 ADAMW = AdamWConfig(lr=1e-2, weight_decay=0.0)
@@ -60,7 +61,7 @@ def test_activations_keep_their_size_with_mup_and_grow_without() -> None:
     assert after["blocks.0"] > 0.6 and after["blocks.1"] > 0.5 and after[LOGITS] > 0.2, after
 
 
-@pytest.mark.parametrize(("scale", "lr"), [("rms", 1e-2), ("spectral", 5e-2)])
+@pytest.mark.parametrize(("scale", "lr"), first_fast([("rms", 1e-2), ("spectral", 5e-2)]))
 def test_mup_with_muon(scale: str, lr: float) -> None:
     options = {"kind": "muon", "lr": lr, "rest_lr": 1e-2, "weight_decay": 0.0, "scale": scale}
     found = coordinate_check(mup, (64, 128, 256), steps=2, optimizer=MuonConfig.model_validate(options), seeds=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.optim import lr_scheduler
@@ -101,7 +101,6 @@ def test_values_worked_out_by_hand() -> None:
     assert shares(4, kind="constant", warmup=0.5) == pytest.approx([1 / 3, 2 / 3, 1, 1], abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.integers(1, 60),
     st.sampled_from(["wsd", "cosine", "constant"]),

@@ -42,6 +42,7 @@ class Even(Grpo):
         return float(next(node.tokens[0] for node in episode.nodes if node.sampled) % 2 == 0)
 
 
+@pytest.mark.usefixtures("spawning")
 def test_an_asynchronous_policy_learns_a_bandit(tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path) -> None:
     """Weights move far in every update: most advantages come from older policies."""
     earned: list[float] = []

@@ -19,7 +19,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(size=st.integers(1, 40), seed=st.integers(0, 5), passes=st.integers(1, 4))
 def test_every_pass_is_a_permutation(size: int, seed: int, passes: int) -> None:
     pool = ShuffledPool(size, seed)
@@ -51,7 +51,7 @@ def places(batch: Batch) -> Counter[int]:
     return Counter(int(value) for value in batch.streams["group"].flatten().tolist() if value)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     lengths=st.lists(st.tuples(st.integers(2, 30), st.integers(2, 30)).map(list), min_size=1, max_size=12),
     micro_batch_tokens=st.integers(1, 200),
@@ -68,7 +68,7 @@ def test_pairs_stay_together_and_nothing_is_lost(lengths: list[list[int]], micro
         assert len(counts) == 1 or batch.token_count <= math.ceil(sum(map(sum, lengths)) / ranks)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     lengths=st.lists(st.integers(2, 30), min_size=1, max_size=20),
     micro_batch_tokens=st.integers(1, 200),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -26,7 +26,6 @@ def answer(length: int, reward: float) -> Episode:
     return episode([("prompt", [5, 6]), ("assistant", [9] * length)], reward)
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.0, 0.5, 1.0])), max_size=10),
     gap=st.integers(0, 6),

@@ -36,6 +36,7 @@ from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
+from tests.slow import first_fast
 from tests.train.parallel.models import MOE, fresh, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.toy import TIMES
@@ -83,15 +84,15 @@ STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
 Inputs = dict[str, dict[str, Path]]  # of every stage
 Case = tuple[str, dict[str, int]]  # a stage and its mesh
 CASES: list[Case] = [
-    ("sft", {"shard": 2}),
     ("prefer", {"shard": 2}),
-    ("rl", {"shard": 2}),
     ("rl", {"tensor": 2}),
     ("updates", {"shard": 2}),
     ("distill", {"shard": 2}),
-    ("gold", {"shard": 2}),  # gkd's divergence, with two tokenizers
 ]
 MORE: list[Case] = [
+    ("sft", {"shard": 2}),
+    ("rl", {"shard": 2}),
+    ("gold", {"shard": 2}),  # gkd's divergence, with two tokenizers
     ("rl", {"replicate": 2}),
     ("gkd", {"shard": 2}),
     ("top_k", {"shard": 2}),
@@ -230,7 +231,7 @@ def test_two_processes_end_as_one(inputs: Inputs, alone: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_every_other_way_to_divide_the_model(inputs: Inputs, alone: Path, tmp_path: Path) -> None:
-    run_cases([(kind, {}) for kind in ("online", "rated", "gkd", "top_k")], inputs, alone)
+    run_cases([(kind, {}) for kind in ("sft", "online", "rated", "gkd", "top_k", "gold")], inputs, alone)
     check_cases(MORE, inputs, alone, tmp_path)
 
 
@@ -338,7 +339,7 @@ def test_a_stop_while_they_sample(
 GROUPED = ("sft", "prefer", "online", "rl", "updates", "distill")  # the others have another loss
 
 
-def groups_of_stages(inputs: Inputs, below: Path) -> dict[str, tuple[int, int]]:
+def groups_of_stages(kinds: Sequence[str], inputs: Inputs, below: Path) -> dict[str, tuple[int, int]]:
     """How many meshes, and how many groups of all processes beside the first one, each stage makes."""
     made: Counter[str] = Counter()
 
@@ -353,14 +354,15 @@ def groups_of_stages(inputs: Inputs, below: Path) -> dict[str, tuple[int, int]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "init_device_mesh", counted("meshes", init_device_mesh))
         patch.setattr(distributed, "new_group", counted("groups", distributed.new_group))
-        for kind in GROUPED:
+        for kind in kinds:
             made.clear()
             run_stage((kind, {"shard": 2}), inputs, below / kind, steps=1)
             found[kind] = made["meshes"], made["groups"]
     return found
 
 
-def test_one_mesh_and_no_group_that_nobody_uses(inputs: Inputs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kinds", first_fast([["sft", "updates"], list(GROUPED)]), ids=["two", "all"])
+def test_one_mesh_and_no_group_that_nobody_uses(kinds: Sequence[str], inputs: Inputs, tmp_path: Path) -> None:
     """A group for saving, in the background, and another one for work that the processes share."""
-    found = run_ranks(2, groups_of_stages, tmp_path / "store", inputs, tmp_path)
-    assert found == [dict.fromkeys(GROUPED, (1, 2))] * 2
+    found = run_ranks(2, groups_of_stages, tmp_path / "store", kinds, inputs, tmp_path)
+    assert found == [dict.fromkeys(kinds, (1, 2))] * 2

@@ -19,6 +19,7 @@ from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged
+from tests.slow import slow
 from tests.train.toy import TIMES
 
 COMMON: dict[str, Any] = {
@@ -90,7 +91,7 @@ def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: row[name] for name in row if name not in TIMES} for row in rows]
 
 
-@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize("kind", [slow(kind) if kind in ("prefer", "prefer, rated", "rl") else kind for kind in STAGES])
 def test_resuming_changes_nothing(
     kind: str, schooled: StageFolder, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:

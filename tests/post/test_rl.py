@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.envs.episode import Episode, Score
@@ -20,7 +20,6 @@ from ingot.workspace.stage import StageFolder
 from tests.post.making import CONTEXT, SUMS, episode, tiny_model, tiny_tokenizer
 
 
-@settings(deadline=None)
 @given(
     groups=st.lists(st.lists(st.floats(-2, 2, width=16), min_size=3, max_size=3), min_size=1, max_size=6),
     divide=st.booleans(),

@@ -169,6 +169,7 @@ def test_rl_measures_the_divergence_from_its_input_checkpoint(schooled: StageFol
     assert min(divergences[1:]) > 1e-4
 
 
+@pytest.mark.slow
 def test_distillation_brings_a_student_back_to_its_teacher(
     schooled: StageFolder, make_folder: MakeFolder, tmp_path: Path
 ) -> None:

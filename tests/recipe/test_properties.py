@@ -24,7 +24,7 @@ from ingot.workspace.errors import RecipeError
 
 from . import toy
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 KNOWN = (*toy.TABLE, *STAGES, "name", "seed", "stages", "extends", "stage", "inputs", "before", "after", "each")
 KNOWN += ("steps", "text", "sources", "optimizer", "learning_rate", "model", "claims", "checkpoint", "files", "eval")

@@ -404,13 +404,28 @@ def run_mini(name: str, data: Path, changes: dict[str, Any]) -> RunResult:
     """Run a miniature that finds its data made."""
     runs = data.parent
     for folder in data.glob("*-*/"):
-        shutil.copytree(folder, runs / name / folder.name)
+        shutil.copytree(folder, runs / name / folder.name, dirs_exist_ok=True)
     return ingot.run(ROOT / f"{name}.yaml", set={**SMALLER, **changes}, runs=runs, report=False)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "deepseek-v3-mini" else pytest.param(name, marks=pytest.mark.slow) for name in SHORTER]
-)
+def test_the_stages_of_a_miniature_fit_each_other(data: Path) -> None:
+    """A few steps of each: the context grows, the data is found made."""
+    changes: dict[str, Any] = {
+        "pretrain.steps": 4,
+        "pretrain.schedule": {"warmup": 0.25, "decay": 0.25},
+        "pretrain.checkpoints": {"every": 4, "keep_every": 4},
+        "extend-256": {"from_step": 4, "steps": 2, "checkpoints": {"keep_every": 2}, "schedule": {"warmup": 0.5}},
+        "extend-512": {"from_step": 2, "steps": 1, "schedule": {"warmup": 0}},
+    }
+    result = run_mini("smollm3-3b-mini", data, {**TINY, **changes, "eval": None, "verdict": None})
+    assert [stage.status for stage in result.stages] == ["reused"] * 3 + ["done"] * 3
+    configs = [json.loads((stage.folder / "checkpoint" / "config.json").read_text()) for stage in result.stages[3:]]
+    assert [config["context"] for config in configs] == [128, 256, 512]
+    assert len({json.dumps(config["blocks"]) for config in configs}) == 3  # the rotation was changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORTER)
 def test_a_shortened_miniature_runs(name: str, data: Path) -> None:
     """It learns, ends with a longer context, finds its data made, and a second run finds everything made."""
     result = run_mini(name, data, {**TINY, **SHORTER[name], "verdict": None})
@@ -432,6 +447,7 @@ def test_a_shortened_miniature_runs(name: str, data: Path) -> None:
     assert {stage.status for stage in again.stages} == {"reused"}
 
 
+@pytest.mark.slow
 def test_sparse_attention_in_miniature(tmp_path: Path) -> None:
     """The warm-up changes no score and lowers the divergence; it saves nine tenths of what the switch costs without it."""
     switched = {"steps": 1, "optimizer": {"lr": 1e-9}, "schedule": {"warmup": 0}}

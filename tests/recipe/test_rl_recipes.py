@@ -21,6 +21,7 @@ from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe
 from ingot.train.terms import Scored
+from tests.slow import first_fast
 
 ROOT = Path(__file__).parents[2] / "recipes" / "rl"
 FULL = sorted(path.stem for path in ROOT.glob("*.yaml") if "mini" not in path.stem)
@@ -168,7 +169,7 @@ def test_the_squared_error_of_kimi() -> None:
 SMALL: dict[str, object] = {"curate.max_bytes": 100_000, "pretrain.steps": 2, "pretrain.batch_tokens": 512}
 
 
-@pytest.mark.parametrize("name", ["r1-zero", "kimi-k2-rl"])
+@pytest.mark.parametrize("name", first_fast(["kimi-k2-rl", "r1-zero"]))
 def test_one_batch_of_a_miniature(name: str, tmp_path: Path) -> None:
     """Without a way around its files: the task and the algorithm beside the recipes are found and run."""
     few: dict[str, object] = {"rl.steps": 2, "rl.mini_batches": 1, "rl.prompts_per_step": 2}

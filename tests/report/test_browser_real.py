@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.slow import first_fast
+
 from .browsing import CHROMIUM, NARROW, SECTIONS, WIDE, Open, four_digits, overflow, texts
+from .conftest import Window
 from .example_documents import HOSTILE
 from .run_files import TRAINED, entries, folder_of, rows_of, value_of
 
@@ -18,9 +22,18 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def window(browser: Any, real_page: Path) -> Iterator[Window]:
+    window = Window(browser, real_page)
+    yield window
+    window.context.close()
+
+
 @pytest.fixture
-def opened(open_page: Open, real_page: Path) -> Any:
-    return open_page(real_page)
+def opened(window: Window) -> Iterator[Any]:
+    """The report in a window that these tests share: each operates its own part of the page."""
+    yield window.page
+    assert window.troubles == []
 
 
 def test_header_flow_and_stages(opened: Any, real_run: Path) -> None:
@@ -112,7 +125,7 @@ def test_generations_and_rollouts(opened: Any, real_run: Path) -> None:
     assert texts(opened, "#rollouts .choice label") == ["advantage", "log-ratio", "log-probability", "entropy", "age"]
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("width", first_fast([NARROW, WIDE]))
 def test_nothing_sticks_out(open_page: Open, real_page: Path, width: int) -> None:
     page = open_page(real_page, width=width)
     for section in SECTIONS:

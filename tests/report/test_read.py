@@ -13,6 +13,7 @@ from ingot.report.build import build, contents
 from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
 from ingot.workspace.errors import ArtifactError
+from tests.slow import slow
 
 from .example_documents import HOSTILE, kept_table
 from .run_files import TRAINED, entries, folder_of, rows_of, value_of
@@ -152,7 +153,9 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage", [damage if damage in ("torn", "object", "deep") else slow(damage) for damage in DAMAGES]
+)
 def test_any_damage_to_any_file_still_gives_a_report(copy: Path, damage: str) -> None:
     """Each file of the run in turn is damaged in every stage that has it."""
     for path in copy.glob("**/*.jsonl"):  # the first lines are enough

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
@@ -143,7 +143,6 @@ def test_tools_are_declared_in_the_system_turn(chat: ChatFormat) -> None:
     assert both == f"<|im_start|>system\nBe brief.\n{declared}<|im_start|>assistant\n"
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(messages=conversations(), thinking=st.booleans(), tools=st.sampled_from([None, TOOLS]))
 def test_every_invariant_on_hostile_conversations(
     chat: ChatFormat, messages: list[Message], thinking: bool, tools: list[dict[str, Any]] | None
@@ -276,7 +275,6 @@ def test_messages_that_cannot_be_rendered_as_meant(chat: ChatFormat) -> None:
         chat.prompt([Message.from_dict({"role": "bot", "content": "x"})])
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(message=st.one_of(assistants, others))
 def test_messages_as_json(message: Message) -> None:
     assert Message.from_dict(json.loads(json.dumps(message.to_dict()))) == message
@@ -329,7 +327,6 @@ def test_parse_survives_broken_json(chat: ChatFormat, text: str) -> None:
     assert "a tool call is not" in parsed.problems[0]
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(tokens=st.lists(st.integers(0, 699)))
 def test_parse_never_raises(chat: ChatFormat, tokens: list[int]) -> None:
     assert chat.parse(tokens).role == "assistant"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.tokens import documents as module
@@ -62,7 +62,6 @@ def test_damage_is_named(tmp_path: Path, write_documents: WriteDocuments) -> Non
         list(read_columns(tmp_path, ["id", "text"]))
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(ids=st.sets(st.text(max_size=5), min_size=2), share=st.floats(0.01, 0.99))
 def test_some_but_not_all_are_held_out(ids: set[str], share: float) -> None:
     places = id_hashes(sorted(ids), "held out")

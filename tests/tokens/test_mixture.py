@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.tokens.mixture import Apportionment
@@ -26,7 +26,6 @@ def brute_force(shares: dict[str, float], count: int) -> list[tuple[str, int]]:
     return [(name, index) for _, name, index in sorted(due)[:count]]
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(shares=weights, first=st.integers(0, 60), count=st.integers(0, 60))
 def test_equals_the_sorted_due_times(shares: dict[str, float], first: int, count: int) -> None:
     expected = brute_force(shares, first + count)
@@ -36,7 +35,6 @@ def test_equals_the_sorted_due_times(shares: dict[str, float], first: int, count
     assert counts == {name: sum(row[0] == name for row in expected[:first]) for name in shares}
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(shares=weights, rows=st.one_of(st.integers(0, 200), st.integers(0, 10**12)))
 def test_weights_are_kept(shares: dict[str, float], rows: int) -> None:
     counts = Apportionment(shares).counts(rows)

@@ -6,20 +6,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.tokens.permutation import Permutation
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(size=st.integers(1, 300), key=st.text())
 def test_every_value_exactly_once(size: int, key: str) -> None:
     permutation = Permutation(size, key)
     assert sorted(map(permutation, range(size))) == list(range(size))
 
 
-@settings(deadline=None)
 @given(size=st.one_of(st.integers(1, 300), st.integers(1, 1 << 62)), key=st.text(), data=st.data())
 def test_many_at_once_are_the_same(size: int, key: str, data: st.DataObject) -> None:
     indices = data.draw(st.lists(st.integers(0, size - 1), max_size=30))

@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_walk(ends: list[dict[str, Any]], expected: list[i
         assert schedule.counts(rows) == {name: counts[name] for name in schedule.names}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     first=st.integers(0, 60), second=st.integers(0, 60), ends=st.sampled_from([[{}, {}, {}], [{"until": 0.8}, {}, {}]])
 )

@@ -57,7 +57,7 @@ def test_equal_to_transformers(tokenizer: Tokenizer, name: str) -> None:
 def test_what_is_written_is_read_back(tokenizer: Tokenizer, name: str, thinks: bool) -> None:
     chat = chat_of(tokenizer, name)
 
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(content=TEXT, trace=TEXT if thinks else st.none())
     def check(content: str, trace: str | None) -> None:
         message = Message("assistant", content, trace)

@@ -57,7 +57,7 @@ def names(respeller: Respeller, tokens: list[int], found: Respelt) -> list[tuple
     return [(mine.decode(), theirs.decode()) for mine, theirs in pairs(respeller, tokens, found)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(max_size=60) | st.sampled_from([ONE[0], TWO[0], "thirty-four therefore 4242", "é ☃ 字"]))
 def test_every_byte_of_a_text_is_in_a_group(student: ChatFormat, teacher: ChatFormat, text: str) -> None:
     respeller, tokens = Respeller(student, teacher), student.tokenizer.encode(text)
@@ -68,7 +68,7 @@ def test_every_byte_of_a_text_is_in_a_group(student: ChatFormat, teacher: ChatFo
     assert b"".join(mine for mine, _ in spelt) == text.encode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_tokens_that_a_model_may_sample_are_spelt(
     student: ChatFormat, teacher: ChatFormat, data: st.DataObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -26,7 +26,6 @@ hostile = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(first=hostile, second=hostile)
 @example(first="<|im_", second="end|>")
 @example(first="\U00100000|im_end|\U00100001", second="")

@@ -152,7 +152,7 @@ def test_what_is_written_is_read_back(tokenizers: dict[str, Tokenizer], name: st
     text = template_text("ingot", {"call_style": "python"}) if name == "python" else template_text(name)
     chat = chat_of(tokenizers[marks], text)
 
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=20)
     @given(message=turns(name))
     def check(message: Message) -> None:
         tokens, mask = chat.conversation([Message("user", "?"), message])
@@ -184,7 +184,7 @@ def test_parse_never_raises(tokenizers: dict[str, Tokenizer], name: str, marks: 
     ]
     special = [[id] for id in tokenizer.special.values()]
 
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=20)
     @given(
         pieces=st.lists(st.sampled_from([*spelt, *special]) | st.lists(st.integers(0, 2000), max_size=4), max_size=12)
     )

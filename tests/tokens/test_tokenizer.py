@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
@@ -16,7 +16,6 @@ from ingot.workspace.errors import ArtifactError, DataError
 hostile = st.lists(st.one_of(st.sampled_from(SPECIAL_TOKENS), st.text(max_size=5))).map("".join)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(text=st.one_of(st.text(), hostile))
 def test_any_text_survives_and_no_special_id_appears(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
@@ -33,7 +32,6 @@ def test_a_special_name_in_a_text_is_text(tokenizer: Tokenizer, name: str) -> No
     assert tokenizer.decode([tokenizer.special[name]]) == name
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_decode_equals_the_library_for_any_ids(tokenizer: Tokenizer, data: st.DataObject) -> None:
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocabulary_size - 1)))
@@ -41,7 +39,6 @@ def test_decode_equals_the_library_for_any_ids(tokenizer: Tokenizer, data: st.Da
         assert tokenizer.decode(ids, skip_special=skip) == tokenizer.backend.decode(ids, skip_special_tokens=skip)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(texts=st.lists(st.text()))
 def test_batch_equals_one_by_one(tokenizer: Tokenizer, texts: list[str]) -> None:
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]

@@ -19,6 +19,7 @@ import pytest
 from ingot.tokens.loader import MixtureLoader, Packing
 from ingot.tokens.phases import ConstantBatch
 from tests.forking import forking
+from tests.slow import first_fast
 from tests.tokens.sources import Phase, write_lengths
 
 STEPS, ROWS, LENGTH, SWITCH = 24, 12, 16, 9 * 12
@@ -66,7 +67,7 @@ def run_rank(
         path.write_bytes(b"".join(rows))
 
 
-@pytest.mark.parametrize("packing", ["split", "best_fit"])
+@pytest.mark.parametrize("packing", first_fast(["best_fit", "split"]))
 def test_kills_and_world_sizes_change_nothing(tmp_path: Path, packing: Packing) -> None:
     generator = np.random.default_rng(8)
     counts = {"prose": 90, "code": 60, "best": 30, "validation": 5}

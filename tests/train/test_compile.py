@@ -19,6 +19,7 @@ from ingot.train.passes import Objective, Passes, Sums
 from ingot.train.prepare import compile_blocks
 from ingot.train.recompute import recompute
 from ingot.train.terms import CrossEntropy
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape
 
 CPU = torch.device("cpu")
@@ -84,7 +85,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **given: compiled(self, backend="aot_eager", **given))
 
 
-@pytest.mark.parametrize(("block", "keep"), [(DENSE, "all"), (MLA, "blocks")])
+@pytest.mark.parametrize(("block", "keep"), first_fast([(MLA, "blocks"), (DENSE, "all")]))
 def test_traced_blocks_are_eager_ones(block: dict[str, object], keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
     compare(shape(block, layers=2), whole_rows(), keep)
@@ -93,11 +94,7 @@ def test_traced_blocks_are_eager_ones(block: dict[str, object], keep: str, monke
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")
 @pytest.mark.parametrize(
     ("keep", "dtype"),
-    [
-        ("products", torch.bfloat16),
-        ("blocks", torch.float64),
-        pytest.param("all", torch.float32, marks=pytest.mark.slow),  # dense layers are traced so above
-    ],
+    first_fast([("products", torch.bfloat16), ("blocks", torch.float64), ("all", torch.float32)]),
 )
 def test_routers_do_not_break_the_graph(keep: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loads and losses come out of the code; grouped products are torch's in bfloat16 and our own operator elsewhere."""

@@ -13,6 +13,7 @@ from ingot.tokens.batch import Batch
 from ingot.train.batches import split_rows
 from ingot.train.source import Source
 from ingot.workspace.stage import StageFolder
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, VOCABULARY, fresh, shape
 from tests.train.toy import make_trainer, records
 
@@ -66,7 +67,7 @@ def peer_losses(folder: Path) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", first_fast([True, False]))
 def test_the_loss_curve_is_that_of_transformers(tied: bool, folder: StageFolder, tmp_path: Path) -> None:
     model = fresh(shape(DENSE, layers=2, tied_embeddings=tied))
     export_model(model, tmp_path / "peer")

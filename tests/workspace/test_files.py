@@ -35,7 +35,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
-safe = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+safe = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @safe

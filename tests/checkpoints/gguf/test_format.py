@@ -153,7 +153,7 @@ def test_every_truncation(tmp_path: Path, data: bytes) -> None:
             GgufFile(path)
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.integers(0, 2**16), st.binary(min_size=1, max_size=9)), min_size=1, max_size=4))
 @example(changes=[(8, b"\xff" * 8)])
 def test_corrupted_bytes_never_crash(tmp_path: Path, data: bytes, changes: list[tuple[int, bytes]]) -> None:
@@ -165,7 +165,7 @@ def test_corrupted_bytes_never_crash(tmp_path: Path, data: bytes, changes: list[
     open_and_read(tmp_path / "broken.gguf")
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200))
 def test_random_bytes_after_the_magic(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "random.gguf").write_bytes(b"GGUF\3\0\0\0" + content)

@@ -37,6 +37,7 @@ def test_values_come_back_within_the_step_of_the_format(kind: str) -> None:
     assert np.abs(dequantise(raw, BLOCKS[number]) - values).max() < step
 
 
+@pytest.mark.slow
 def test_the_real_file(smollm2: Path, peer: gguf.GGUFReader, peer_weights: dict[str, NDArray[np.float32]]) -> None:
     file = GgufFile(smollm2)
     assert set(file.tensors) == set(peer_weights)

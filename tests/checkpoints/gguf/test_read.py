@@ -183,7 +183,7 @@ def test_absurd_numbers_build_nothing(tmp_path: Path) -> None:
             assert "odd.gguf" in str(caught.value)
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 900), content=st.binary(min_size=1, max_size=5))
 def test_a_damaged_head_is_an_error_or_a_model(tmp_path: Path, place: int, content: bytes) -> None:
     path = tmp_path / "model.gguf"

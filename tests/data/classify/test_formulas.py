@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.classify.profile import profile
@@ -37,7 +37,6 @@ def assert_equal_to_plain(texts: list[str]) -> None:
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
 def test_any_texts(texts: list[str]) -> None:
     assert_equal_to_plain(texts)
 

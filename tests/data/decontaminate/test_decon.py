@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
@@ -219,7 +219,6 @@ def cases(draw: st.DrawFn) -> tuple[list[tuple[list[str], list[str], list[str]]]
     return evals, [token for piece in pieces for token in piece]
 
 
-@settings(deadline=None, max_examples=150)
 @given(cases(), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
 def test_equal_to_the_oracle(
     case: tuple[list[tuple[list[str], list[str], list[str]]], list[str]], size: int, every: int, misses: int

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
@@ -205,7 +205,6 @@ def test_gsm8k(
         assert is_found == any(gram in ngrams for gram in grams)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from("abc"), max_size=25), st.lists(st.sampled_from("abc"), min_size=2, max_size=8))
 def test_hits_equal_brute_force(words: list[str], prompt: list[str]) -> None:
     config = DecontaminateStep(texts=[" ".join(prompt)], ngram_words=3, min_words=2, min_plain_words=0)
@@ -215,7 +214,6 @@ def test_hits_equal_brute_force(words: list[str], prompt: list[str]) -> None:
     assert hits_of(build_index(config), Texts.of([" ".join(words)])).positions.tolist() == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(alphabet="aBé ß\n_.,“7²Ω中𝒳😀-", max_size=30), max_size=5))
 def test_words_are_those_of_a_pattern(texts: list[str]) -> None:
     column = Texts.of(texts)

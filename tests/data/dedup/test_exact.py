@@ -61,7 +61,7 @@ def test_columns_that_cannot_be_compared_are_named() -> None:
         ExactDedupStep(scope="line", keep="newest")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.text(st.sampled_from("xyzX "), max_size=3), min_size=1, max_size=20), st.data())
 def test_groups_are_those_of_a_dictionary_for_any_shards(texts: list[str], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(texts)), max_size=3)))

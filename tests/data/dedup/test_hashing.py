@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.dedup.exact import hash_texts
@@ -21,7 +21,6 @@ def hashes(texts: list[str], *, exact: bool) -> list[tuple[int, int]]:
     return list(zip(high.tolist(), low.tolist(), strict=True))
 
 
-@settings(deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=12))
 def test_exact_hashes_are_equal_when_the_texts_are(texts: list[str]) -> None:
     found = hashes(texts, exact=True)
@@ -30,7 +29,6 @@ def test_exact_hashes_are_equal_when_the_texts_are(texts: list[str]) -> None:
             assert (found[one] == found[two]) == (first == second)
 
 
-@settings(deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=12))
 def test_loose_hashes_are_equal_up_to_case_and_white_space(texts: list[str]) -> None:
     found = hashes(texts, exact=False)
@@ -60,7 +58,6 @@ def test_the_two_words_of_a_hash_are_independent() -> None:
     assert abs(different.mean() - 32) < 5 * 4 / 20_000**0.5  # binomial(64, 1/2): deviation 4
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
 def test_first_equal_is_the_first_of_its_kind(pairs: list[tuple[int, int]]) -> None:
     high = np.array([pair[0] for pair in pairs], np.uint64)

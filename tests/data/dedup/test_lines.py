@@ -46,7 +46,7 @@ LINES = st.lists(
 ).map("\n".join)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(LINES, min_size=1, max_size=6), st.sampled_from(["line", "paragraph"]), st.data())
 @example(["alpha beta\n\n\ngämma", "x\n \n\nALPHA beta\n\ngämma\n"], "paragraph", None)
 def test_repeats_are_cut_out_as_by_hand(

@@ -55,7 +55,7 @@ def test_shingles_are_those_of_datatrove(rows_of: Callable[[str], list[dict[str,
         assert abs(jaccard(found[one], found[one + 150], 0.0) - theirs) < 0.01
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["a", "b", "cd", "漢", "字"]), max_size=15), st.integers(1, 6))
 def test_windows_are_equal_exactly_when_their_words_are(words: list[str], size: int) -> None:
     shingles, _ = shingles_of(Texts.of([" ".join(words)]), NearDedupStep(shingle_size=size))
@@ -166,7 +166,6 @@ def test_s_curve_that_is_told() -> None:
     assert "0.5: 5.33 %" in second and "0.8: 92.35 %" in second and "0.9: 99.96 %" in second
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_union_find_gives_connected_components(edges: list[tuple[int, int]]) -> None:
     sets = [{item} for item in range(10)]
@@ -181,7 +180,6 @@ def test_union_find_gives_connected_components(edges: list[tuple[int, int]]) -> 
     assert found == [min(next(each for each in sets if item in each)) for item in range(10)]
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)), st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]))
 def test_jaccard_against_python_sets(one: set[int], two: set[int], minimum: float) -> None:
     expected = len(one & two) / len(one | two) if one | two else 1.0

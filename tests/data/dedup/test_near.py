@@ -93,7 +93,7 @@ def test_recall_follows_the_s_curve_and_nothing_below_the_minimum_is_joined() ->
 SHORT = st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=0, max_size=7).map(" ".join)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(SHORT, min_size=2, max_size=14), st.sampled_from([0.3, 0.5, 0.7, 1.0]), st.data())
 def test_clusters_are_those_of_brute_force(texts: list[str], minimum: float, data: st.DataObject) -> None:
     """64 bands of one row leave no pair of similarity 0.3 unmet, so that the clusters must be the true ones."""

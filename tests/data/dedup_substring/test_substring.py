@@ -61,7 +61,6 @@ TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join), mi
 RANDOM_TEXTS = st.lists(st.text("aé€", max_size=80), min_size=1, max_size=4)
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     texts=TEXTS | RANDOM_TEXTS,
     length=st.integers(8, 20),
@@ -76,7 +75,7 @@ def test_equal_to_brute_force(texts: list[str], length: int, keep_first: bool, c
     assert dedup_in_memory(texts, config) == deduplicated(texts, length, keep_first, coverage)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     texts=TEXTS,
     length=st.integers(8, 20),

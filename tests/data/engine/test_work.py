@@ -26,6 +26,7 @@ def local() -> Pool:
     return LocalPool(2)
 
 
+@pytest.mark.usefixtures("spawning")
 @pytest.mark.parametrize("make_pool", [SerialPool, local])
 def test_results_come_in_the_order_of_the_items(tmp_path: Path, make_pool: Callable[[], Pool]) -> None:
     with make_pool() as pool:

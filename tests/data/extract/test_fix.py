@@ -64,7 +64,6 @@ def test_real_texts_in_many_languages(rows_of: Callable[[str], list[dict[str, An
     assert sum(a != b for a, b in zip(wrong, found[len(rows) :], strict=True)) > len(rows) / 2
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.text(st.characters(max_codepoint=0x2600, exclude_categories=["Cs"]), max_size=6), st.sampled_from(BROKEN + CLEAN)
 )
@@ -91,7 +90,6 @@ def test_invisible_characters(text: str, fixed: str) -> None:
     assert apply(FixTextStep(), [text, "x"]).column("text").to_pylist() == [fixed, "x"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(max_size=20), max_size=8), st.sampled_from(["NFC", "NFKC"]))
 def test_normal_forms(texts: list[str], form: Any) -> None:
     texts = [*texts, "cafe\u0301", "ﬁne", "한글", "plain"]
@@ -99,7 +97,7 @@ def test_normal_forms(texts: list[str], form: Any) -> None:
     assert found == [unicodedata.normalize(form, text) for text in texts]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(max_size=5), min_size=1, max_size=10), st.integers(0, 1000))
 def test_some_rows_are_rewritten_and_the_others_copied(texts: list[str], seed: int) -> None:
     rows = [row for row in range(len(texts)) if random.Random(seed + row).random() < 0.5]

@@ -10,42 +10,42 @@ import bz2
 import gzip
 import io
 import lzma
-import subprocess
-import sys
+import resource
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
 import pytest
 from backports import zstd
 
+from ingot.data.read.config import CodeSource, FilesSource
+from ingot.data.read.http import decode_content
+from tests.data.read.reading import read_all
+from tests.forking import forking
 from tests.slow import first_fast
 
 SIZE = 204_800_000  # whole blocks of a tar archive; more than MEMORY
 MEMORY = 150_000_000  # that readers may take in addition; a chunk of text is 262,144 bytes
 PIECE = b"\0" * 10_240_000
 
-CODE = """
-import resource, sys
-from ingot.data.read.config import CodeSource, FilesSource
-from ingot.data.read.http import decode_content
-from tests.data.read.reading import read_all
-import pyarrow.parquet, brotli, backports.zstd, fastwarc
-kind, path, memory = sys.argv[1], sys.argv[2], int(sys.argv[3])
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
-if kind == "http":
-    print(len(decode_content(open(path, "rb").read(), path.rsplit(".", 1)[1], 1_000_000)[0]))
-else:
+
+def answer(kind: str, path: str, memory: int, pipe: Connection) -> None:
+    """Read the file with so much memory in addition to what the process has; say what was found."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+    if kind == "http":
+        encoding = path.rsplit(".", 1)[1]
+        pipe.send(str(len(decode_content(Path(path).read_bytes(), encoding, 1_000_000)[0])))
+        return
     source = (CodeSource(code=path) if kind == "code" else FilesSource(files=path)).model_copy(
         update={"max_document_bytes": 1_000_000}
     )
     table, problems = read_all(source)
-    print(len(table), dict(problems.dropped))
-"""
+    pipe.send(f"{len(table)} {dict(problems.dropped)}")
 
 
 class Compressed:
@@ -73,10 +73,13 @@ class Compressed:
 
 
 def read_in_little_memory(kind: str, path: Path) -> str:
-    command = [sys.executable, "-c", CODE, kind, str(path), str(MEMORY)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
+    ours, theirs = forking().Pipe(duplex=False)
+    process = forking().Process(target=answer, args=(kind, str(path), MEMORY, theirs))
+    process.start()
+    theirs.close()
+    process.join(300)
+    assert process.exitcode == 0
+    return str(ours.recv())
 
 
 @pytest.mark.parametrize("codec", first_fast(["gz", "bz2", "xz", "zst"]))

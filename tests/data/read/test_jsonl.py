@@ -132,7 +132,7 @@ def test_a_line_of_a_hundred_megabytes_is_skipped_and_not_held(tmp_path: Path) -
     assert texts(read_all(source, split_bytes=10_000_000)[0]) == ["before", "after"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 60), max_size=30), st.lists(st.integers(1, 1500), max_size=6), st.booleans())
 def test_ranges_give_every_line_once(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], edges: list[int], ended: bool

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
@@ -86,7 +86,6 @@ def test_madlad_rules(sentence: str, rules: list[int], questionable: bool) -> No
     assert table.column("_madlad_questionable").to_pylist() == [float(questionable)]
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.text(st.sampled_from("ab.!? \n\u3000é"), max_size=40))
 def test_sentences_equal_a_regular_expression(text: str) -> None:
     expected = len([piece for piece in re.split(r"[.!?]+\s+", text) if piece.strip()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
@@ -21,7 +21,6 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=14).map("".join), max_size=4), st.booleans())
 def test_c4_equals_datatrove_on_odd_lines(texts: list[str], punctuation: bool) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -118,7 +117,6 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(LINES)
 def test_line_modifiers_equal_regular_expressions(lines: list[str]) -> None:
     text = "\n".join(lines)
@@ -135,7 +133,6 @@ def test_line_modifiers_remove_documents_that_lose_too_much() -> None:
     assert table.column("text")[0].as_py() == (prose * 4)[:-1]
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.text(st.sampled_from("ab\n"), max_size=30), st.integers(1, 3))
 def test_newlines(text: str, most: int) -> None:
     table = apply(NewlinesStep(max_consecutive=most), [text])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
@@ -51,7 +51,6 @@ def covered(words: list[str], n: int, starts: list[int]) -> int:
     return sum(len(words[place]) for place in places)
 
 
-@settings(max_examples=120, deadline=None)
 @given(TEXTS)
 def test_ngrams_as_datatrove_counts(texts: list[list[str]]) -> None:
     top, duplicate = ngram_characters(words_of(Texts.of([" ".join(words) for words in texts])), LONGEST, union=False)
@@ -61,7 +60,6 @@ def test_ngrams_as_datatrove_counts(texts: list[list[str]]) -> None:
             assert duplicate[text, n] == duplicate_as_datatrove(words, n)
 
 
-@settings(max_examples=120, deadline=None)
 @given(TEXTS)
 def test_ngrams_as_datamap_counts(texts: list[list[str]]) -> None:
     top, duplicate = ngram_characters(words_of(Texts.of([" ".join(words) for words in texts])), LONGEST, union=True)
@@ -81,7 +79,6 @@ def test_ngrams_as_datamap_counts(texts: list[list[str]]) -> None:
             assert top[text, n] in (choices or {0})
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(["", "one", "two two", "ö"]), min_size=1, max_size=12), min_size=1, max_size=4)
 )
@@ -95,7 +92,6 @@ def test_lines_seen_before(texts: list[list[str]]) -> None:
         assert (with_firsts[0][number], with_firsts[1][number]) == (len(all_of_them), len("".join(all_of_them)))
 
 
-@settings(max_examples=120, deadline=None)
 @given(WORDS)
 def test_repetitions_in_a_row(words: list[str]) -> None:
     best = 1 if words else 0

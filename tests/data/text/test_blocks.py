@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.text import blocks
@@ -16,7 +16,6 @@ def named(answer: np.uint64) -> list[bool]:
     return [bool(byte & 0x80) for byte in int(answer).to_bytes(8, "little")]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(min_size=8, max_size=8), st.binary(min_size=8, max_size=8))
 def test_answers_byte_by_byte(data: bytes, other: bytes) -> None:
     block = np.uint64(int.from_bytes(data, "little"))
@@ -32,7 +31,6 @@ def test_answers_byte_by_byte(data: bytes, other: bytes) -> None:
         assert blocks.before_first(answer) == (1 << 8 * named(answer).index(True)) - 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from("ab \n\x07\x1f\u3000é中"), max_size=40), st.integers(0, 9))
 def test_words_are_counted_as_str_split_does(text: str, behind: int) -> None:
     encoded = text.encode()
@@ -40,7 +38,6 @@ def test_words_are_counted_as_str_split_does(text: str, behind: int) -> None:
     assert count_words(data, 0, len(encoded), character_flags()) == len(text.split())
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from("abAB.é"), max_size=40), st.booleans())
 def test_phrases_are_found_as_by_python(text: str, ignore_case: bool) -> None:
     phrases = ["ab", "aba", "bb.a", "é", "a.b.a", "baba"]

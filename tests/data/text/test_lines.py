@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.text.lines import blocks_of, lines_of, paragraphs_of
@@ -19,7 +19,6 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(st.lists(PIECES, max_size=25).map("".join), max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_lines_and_paragraphs_are_those_of_python(strings: list[str]) -> None:
     texts = Texts.of(strings)

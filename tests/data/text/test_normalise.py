@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.text.normalise import Normal, normalise
@@ -33,14 +33,12 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_normalised_as_datatrove_does(texts: list[str]) -> None:
     simplify_text = pytest.importorskip("datatrove.utils.text").simplify_text
     assert strings(normalise(Texts.of(texts))) == [words(simplify_text(text)) for text in texts]
 
 
-@settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_lower_case_alone_is_that_of_python(texts: list[str]) -> None:
     lower = normalise(Texts.of(texts), Normal(numbers=False, punctuation="", accents=False))

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.native import hash_span
@@ -39,7 +39,6 @@ def pieces(texts: list[str], spans: Spans) -> list[list[str]]:
     return [cut[first:last] for first, last in zip(spans.offsets[:-1], spans.offsets[1:], strict=True)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_words_are_those_of_python(texts: list[str]) -> None:
     white = words_of(Texts.of(texts), "whitespace")

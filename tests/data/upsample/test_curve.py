@@ -46,7 +46,7 @@ def quadrature(curve: Curve, low: float, high: float) -> float:
     return float(integrate.quad(value, start, high, epsabs=1e-12, epsrel=1e-12, limit=200)[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ratio=st.floats(0.05, 3.0),
     discard=st.floats(0, 0.5),

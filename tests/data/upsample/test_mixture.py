@@ -17,7 +17,7 @@ optimize = pytest.importorskip("scipy.optimize")
 SOURCES = st.dictionaries(st.sampled_from("abcdefg"), st.floats(1, 1000), min_size=2, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(available=SOURCES, data=st.data(), epochs=st.floats(1, 6), fill=st.floats(0.1, 0.97))
 def test_nearest_feasible_weights(available: dict[str, float], data: st.DataObject, epochs: float, fill: float) -> None:
     """The minimum of KL(w || wished) over the simplex with caps, found by SLSQP, is not below ours."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
@@ -185,7 +185,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(HINTS, min_size=1, max_size=3), VALUES)
 def test_arguments_are_checked_as_jsonschema_checks_them(hints: list[Any], value: Any) -> None:
     parts = [schema_of(hint) for hint in hints]

@@ -20,8 +20,9 @@ from ingot.workspace.errors import IngotError
 from tests.inference.speculate.oracle import bytes_of
 from tests.inference.test_engine_mixers import LENGTH, check, finish, make_model, short_mini, text
 from tests.model.minis import MINIS
+from tests.slow import first_fast
 
-KINDS = ("deepseek-r1-mini", "glm-4.5-mini", "glm-5-mini", "qwen3-next-80b-a3b-mini")
+KINDS = ("deepseek-r1-mini", "qwen3-next-80b-a3b-mini", "glm-4.5-mini", "glm-5-mini")
 
 
 def with_module(name: str) -> ModelConfig:
@@ -63,7 +64,7 @@ def recorded(engine: Engine) -> Recorded:
     return drafter
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", first_fast(KINDS, 2))
 def test_drafts_and_texts(name: str) -> None:
     """Prompts in pieces, joining and leaving: drafts see the whole text before them, and texts are those of the full pass."""
     model, chance = make_model(with_module(name)), random.Random(2)

@@ -7,7 +7,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.inference.structure.constraint import compile_regex
@@ -54,7 +54,6 @@ SHORT = ["".join(letters) for length in range(4) for letters in itertools.produc
 NEAR = "abc9 _é鿿😀\n-A\0"
 
 
-@settings(max_examples=150, deadline=None)
 @given(pattern=patterns, seed=st.integers(0, 1 << 30))
 def test_same_language_as_re(single_bytes: Tokenizer, pattern: str, seed: int) -> None:
     """On all short texts of a few letters, on texts that the masks write, and on such with one character changed."""
@@ -88,7 +87,8 @@ def test_same_language_as_re(single_bytes: Tokenizer, pattern: str, seed: int) -
         ("(?i)ab", ["aB", "AB"], ["a"]),
         ("(a|b)*c{3}", ["ababccc", "ccc"], ["ab", "cc"]),
         ("(a*)*(b?){5}", ["", "aaa", "abbbbb"], ["bbbbbb", "ba"]),
-        ("x{2000}", ["x" * 2000], ["x" * 1999, "x" * 2001]),
+        ("x{300}", ["x" * 300], ["x" * 299, "x" * 301]),
+        pytest.param("x{2000}", ["x" * 2000], ["x" * 1999, "x" * 2001], marks=pytest.mark.slow),
         ("(ab?){0,900}", ["", "ab" * 900], ["ab" * 901, "bb"]),
         ("[à-ÿ]+|日本?", ["éü", "日", "日本"], ["a", "本", "÷x"]),
         (r"\$\.\-\/\\", ["$.-/\\"], ["$.-/"]),

@@ -21,7 +21,7 @@ from ingot.model.linear import Linear
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
-from tests.model.minis import MINIS, few_layers
+from tests.model.minis import MINIS, covering_fast, few_layers
 
 TOKENS = torch.arange(24).view(2, 12) % 61
 
@@ -169,7 +169,7 @@ def test_rounding_that_was_trained_with(bits: Bits) -> None:
     assert off < 0.2 * (beneath(TOKENS) - expected).norm() / expected.norm()
 
 
-@pytest.mark.parametrize("name", sorted(MINIS))
+@pytest.mark.parametrize("name", covering_fast(sorted(MINIS)))
 @torch.no_grad()
 def test_every_architecture(name: str) -> None:
     """Whatever its parts: the function is that of the rounded weights, and what is not packed is named."""

@@ -14,6 +14,7 @@ from ingot.checkpoints.gguf.read import read_gguf
 from ingot.inference.weight_only.pack import Bits, quantise_for_sampling
 from ingot.model.transformer import Transformer
 from tests.checkpoints.gguf.conftest import smollm2
+from tests.slow import first_fast
 
 __all__ = ["smollm2"]  # a fixture
 TOKENS = 64
@@ -33,7 +34,7 @@ def tokens(model: Transformer, shared_data: Path) -> Tensor:
 
 @pytest.mark.parametrize(
     ("bits", "group", "divergence", "loss"),
-    [(8, 128, 0.01, 0.05), (4, 32, 1e-8, 1e-5), pytest.param(4, 128, 0.6, 0.6, marks=pytest.mark.slow)],
+    first_fast([(4, 32, 1e-8, 1e-5), (8, 128, 0.01, 0.05), (4, 128, 0.6, 0.6)]),
 )
 @torch.no_grad()
 def test_how_far_predictions_move(

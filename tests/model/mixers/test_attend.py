@@ -18,6 +18,7 @@ from ingot.model.mixers import attend_blocks, attend_sdpa
 from ingot.model.mixers.attend import Backend, attend, choose_backend, use_backend
 from ingot.model.mixers.mask import PADDING, Mask
 from tests.model.mixers.attend_cases import LENGTH, Case, Result, cases, documents, largest_difference, run
+from tests.slow import first_fast
 
 CASES = cases()
 
@@ -39,10 +40,11 @@ def test_backends_equal_the_definition(backend: Backend, monkeypatch: pytest.Mon
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_equals_the_definition() -> None:
+@pytest.mark.parametrize("count", first_fast([10, 20]))
+def test_flex_equals_the_definition(count: int) -> None:
     """Values only: without a GPU it has no gradients. test_attend_cuda.py has them."""
     chosen = [case for case in CASES if case.width == case.value_width]
-    for case in random.Random(0).sample(chosen, 20):
+    for case in random.Random(0).sample(chosen, count):
         assert largest_difference(run("flex", case, gradients=False), definition(case)) < 1e-12, case
 
 

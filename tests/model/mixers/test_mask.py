@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -51,7 +51,6 @@ def visible(numbers: list[int], mask: Mask) -> list[list[bool]]:
     ]
 
 
-@settings(max_examples=200, deadline=None)
 @given(document_rows())
 def test_spans_are_the_runs_of_equal_numbers(documents: Tensor) -> None:
     length = documents.shape[1]
@@ -68,7 +67,6 @@ def test_a_document_does_not_go_on_in_the_next_row() -> None:
     assert document_spans(torch.tensor([[0, 1], [1, 1]])) == [Span(0, 1), Span(1, 2), Span(2, 4)]
 
 
-@settings(max_examples=200, deadline=None)
 @given(document_rows(), MASKS)
 def test_dense_is_the_definition(documents: Tensor, mask: Mask) -> None:
     expected = [visible(numbers, mask) for numbers in documents.tolist()]
@@ -77,7 +75,6 @@ def test_dense_is_the_definition(documents: Tensor, mask: Mask) -> None:
     assert mask.dense(whole)[0, 0].tolist() == visible([0] * documents.shape[1], mask)
 
 
-@settings(max_examples=200, deadline=None)
 @given(document_rows(), MASKS)
 def test_pieces_are_documents_cut_into_chunks(documents: Tensor, mask: Mask) -> None:
     """Inside the pieces, causality and the window alone give the definition, and no token of a document is left out."""
@@ -91,7 +88,6 @@ def test_pieces_are_documents_cut_into_chunks(documents: Tensor, mask: Mask) -> 
         assert torch.equal(seen[own, own], expected)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 12), MASKS, st.integers(0, 6))
 def test_the_past_is_the_row_of_the_definition_at_that_position(length: int, mask: Mask, skipped: int) -> None:
     first = min(skipped, length - 1)

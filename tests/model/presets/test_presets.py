@@ -21,9 +21,11 @@ from ingot.model.presets.data import entries, merged, names
 from ingot.model.presets.preset import Preset, load_preset, preset, presets
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
+from tests.model.minis import covering
 
 FULL = [one for one in presets() if not one.mini]
 MINIS = [one for one in presets() if one.mini]
+COVERING = covering({one.name: one.model for one in MINIS})
 SYSTEMS = sorted({one.system for one in presets()})
 CONTEXT = 256
 SIZES = {
@@ -110,7 +112,11 @@ def test_a_miniature_is_small_and_its_limits_matter(one: Preset) -> None:
             assert block.feed_forward.balancers
 
 
-@pytest.mark.parametrize("one", MINIS, ids=identity)
+@pytest.mark.parametrize(
+    "one",
+    [one if one.name in COVERING else pytest.param(one, marks=pytest.mark.slow) for one in MINIS],
+    ids=identity,
+)
 def test_a_miniature_starts_at_the_entropy_of_the_vocabulary(one: Preset) -> None:
     """A freshly initialised model knows nothing: its loss is ln(vocabulary), and a step down its gradient lowers it."""
     vocabulary = 320

@@ -12,12 +12,19 @@ from ingot.checkpoints.families.table import write_config
 from ingot.model.count import count
 from ingot.model.presets.preset import Preset, presets
 from ingot.workspace.files import write_json
+from tests.model.minis import covering
+from tests.slow import slow
 
 BUFFERS = {"afmoe": "expert_bias"}
 """Parameters of theirs that are no weights: the selection bias, moved by the balancer."""
 
 
-@pytest.mark.parametrize("one", presets(), ids=lambda one: one.name)
+COVERING = covering({one.name: one.model for one in presets() if not one.mini})
+
+
+@pytest.mark.parametrize(
+    "one", [one if one.name in COVERING else slow(one) for one in presets()], ids=lambda one: one.name
+)
 def test_as_many_parameters_as_in_transformers(one: Preset, tmp_path: Path) -> None:
     config = one.model.model_copy(update={"vocabulary_size": one.model.vocabulary_size or 320})
     family, values = write_config(config)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -93,7 +93,6 @@ MOVES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(moves=MOVES)
 def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]]) -> None:
     """At any moment the tasks so far are those that were taken and those that are somewhere, each in one place."""

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.serve.openai.calls import CallStream, Delta
@@ -120,7 +120,6 @@ MESSAGES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(message=MESSAGES)
 def test_what_the_template_wrote_is_read_back(chat_format: ChatFormat, message: Message) -> None:
     """Any message, as Ingot's template writes it, comes out of the stream as it went in."""
@@ -142,7 +141,6 @@ def test_what_the_template_wrote_is_read_back(chat_format: ChatFormat, message: 
     assert (expected.content, expected.tool_calls) == (message.content, message.tool_calls)
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), arguments=ARGUMENTS)
 def test_arguments_do_not_depend_on_how_the_call_is_cut(data: st.DataObject, arguments: dict[str, Any]) -> None:
     text = json.dumps({"name": "f", "arguments": arguments}, ensure_ascii=data.draw(st.booleans()))

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.text.texts import Texts
@@ -54,7 +54,6 @@ def by_definition(data: bytes, ranks: dict[bytes, int]) -> list[int]:
         pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
 
 
-@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_merges_by_definition(data: st.DataObject) -> None:
     letters = st.text("ab", min_size=2, max_size=5)

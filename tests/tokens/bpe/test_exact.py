@@ -87,7 +87,6 @@ def test_the_same_ids_for_any_text(name: str, backends: dict[str, Backend], real
         st.lists(st.sampled_from([*SPECIAL_TOKENS, "<tool>", " <tool>x", "é", "e\u0301", "  \n", "x"])).map("".join),
     )
 
-    @settings(deadline=None, max_examples=60)
     @given(texts=st.lists(hostile, max_size=8))
     def check(texts: list[str]) -> None:
         assert ours(encoder, texts) == library(backend, texts)
@@ -103,7 +102,7 @@ def test_smollm2(smollm2: Tokenizer, real_texts: list[str]) -> None:
     assert ours(smollm2.encoder, control) == library(smollm2.backend, control), "bytes without a token are left out"
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=any_text)
 def test_smollm2_on_any_text(smollm2: Tokenizer, text: str) -> None:
     assert ours(smollm2.encoder, [text])[0] == smollm2.encode(text)

@@ -93,7 +93,7 @@ def test_the_poison_is_a_spike_and_nothing_else_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make",
     first_fast(
-        [lambda: random_model(config()), lambda: routed_model(MOVERS["bias"]), lambda: routed_model(MOVERS["smebu"])], 2
+        [lambda: routed_model(MOVERS["bias"]), lambda: random_model(config()), lambda: routed_model(MOVERS["smebu"])]
     ),
 )
 def test_a_skipped_step_might_not_have_been_there(make: Callable[[], Transformer], tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def passed_over(step: int) -> int:
     return step if step < 12 else step + 3
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ahead", first_fast([True, False]))
 def test_a_rewound_run_is_the_run_that_passed_over_the_data(ahead: bool, tmp_path: Path) -> None:
     rewound, listener = train(tmp_path / "rewound", PoisonedSource(lambda step: step, ahead), spike="rewind")
     reference, _ = train(tmp_path / "reference", PoisonedSource(passed_over), spike="rewind")

@@ -5,23 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from ingot.model.config import ModelConfig
 from ingot.train.parallel.apply import gather_weights
 from ingot.train.parallel.layout import make_layout
 from ingot.train.prepare import prepare_model
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MOE, fresh, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import training
 
 TIED = shape(MOE, tied_embeddings=True, multi_token={"steps": 1, "block": "layer"})
 CASES: list[tuple[ModelConfig, dict[str, Any]]] = [
-    (shape(DENSE), {"tensor": 2}),
-    (shape(MOE), {"expert": 2, "replicate": 2}),
-    (TIED, {"pipeline": 2}),
+    (shape(DENSE, layers=1), {"tensor": 2}),
+    (shape(MOE, layers=1), {"expert": 2, "replicate": 2}),
     (TIED, {"pipeline": 2, "tensor": 2, "pipeline_schedule": "interleaved", "pipeline_stages": 2}),
 ]
+MORE_CASES = [(TIED, {"pipeline": 2})]
 
 
 def gathered(cases: list[tuple[ModelConfig, dict[str, Any]]]) -> list[list[str]]:
@@ -42,5 +44,8 @@ def gathered(cases: list[tuple[ModelConfig, dict[str, Any]]]) -> list[list[str]]
     return wrong
 
 
-def test_as_the_model_was_before_it_was_divided(tmp_path: Path) -> None:
-    assert run_ranks(4, gathered, tmp_path / "store", CASES) == [[[]] * len(CASES)] * 4
+@pytest.mark.parametrize("cases", first_fast([CASES, MORE_CASES]), ids=["some", "more"])
+def test_as_the_model_was_before_it_was_divided(
+    cases: list[tuple[ModelConfig, dict[str, Any]]], tmp_path: Path
+) -> None:
+    assert run_ranks(4, gathered, tmp_path / "store", cases) == [[[]] * len(cases)] * 4

@@ -12,11 +12,11 @@ from tests.train.parallel.steps import Case, compare
 from tests.train.parallel.test_expert import BIASED
 
 CASES = [
-    Case("tensor × shard", shape(MLA, layers=2), {"tensor": 2}),
     Case("tensor × expert", BIASED, {"tensor": 2, "expert": 2}),
     Case("context × shard, experts over both", shape(MOE, layers=2), {"context": 2, "expert": 4}),
 ]
 MORE_CASES = [  # context × tensor is in test_context.py
+    Case("tensor × shard", shape(MLA, layers=2), {"tensor": 2}),
     Case("context × shard", shape(DENSE, layers=2), {"context": 2}),
     Case("context × copies", shape(MLA, layers=2), {"context": 2, "replicate": 2}),
 ]

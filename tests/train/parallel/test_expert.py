@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.slow import first_fast
 from tests.train.parallel.models import MOE, shape
 from tests.train.parallel.steps import Case, compare
 
@@ -20,10 +21,12 @@ WEIGHED = shape(
 )
 FIRST, LAST = range(4), range(4, 8)
 OF_TWO = [
-    Case("two of two", PLAIN, {"expert": 2}),
     Case("biases, ungated, in a latent", BIASED, {"expert": 2}),
     Case("weights on the input", WEIGHED, {"expert": 2}),
     Case("no token wants the second rank's", PLAIN, {"expert": 2}, {"avoid": LAST}),
+]
+MORE_OF_TWO = [
+    Case("two of two", PLAIN, {"expert": 2}),
     Case("no token wants the first rank's", PLAIN, {"expert": 2}, {"avoid": FIRST}),
 ]
 OF_FOUR = [
@@ -34,7 +37,7 @@ OF_FOUR = [
 ]
 
 
-@pytest.mark.parametrize(("world", "cases"), [(2, OF_TWO), pytest.param(4, OF_FOUR, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("world", "cases"), first_fast([(2, OF_TWO), (2, MORE_OF_TWO), (4, OF_FOUR)]))
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = compare(cases, world, tmp_path_factory.mktemp("expert") / "store")
     for name, ranks in found.items():

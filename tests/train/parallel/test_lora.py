@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MLA, MOE, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import Case, differences, run_cases
@@ -20,20 +21,22 @@ def case(name: str, block: dict[str, Any], mesh: dict[str, Any], **options: Any)
 
 
 TWO = [
-    case("tensor", DENSE, {"tensor": 2}),
     case("tensor, biases, norms over all heads, a gate, tied embeddings", RICH, {"tensor": 2}, train_rows=(3, 90)),
     case("tensor, latent attention", MLA, {"tensor": 2}),
     case("tensor, a mixture", MOE, {"tensor": 2}),
-    case("tensor, some layers", DENSE, {"tensor": 2}, layers=("v_proj", "o_proj", "up_proj")),
     case("tensor, dropout of what all ranks read", DENSE, {"tensor": 2}, dropout=0.3, layers=("q_proj", "up_proj")),
-    case("tensor, nf4", DENSE, {"tensor": 2}, base="nf4"),
     case("tensor, int4", DENSE, {"tensor": 2}, base="int4", layers=("q_proj", "k_proj", "o_proj")),
-    case("pipeline", DENSE, {"pipeline": 2}),
     case("pipeline, tied embeddings", RICH, {"pipeline": 2}, train_rows=(3, 90)),
-    case("pipeline, nf4", DENSE, {"pipeline": 2}, base="nf4"),
     case("shard, nf4", DENSE, {"shard": 2}, base="nf4"),
-    case("expert", MOE, {"expert": 2}),
     case("context", DENSE, {"context": 2}),
+]
+TWO_MORE = [
+    case("tensor", DENSE, {"tensor": 2}),
+    case("tensor, some layers", DENSE, {"tensor": 2}, layers=("v_proj", "o_proj", "up_proj")),
+    case("tensor, nf4", DENSE, {"tensor": 2}, base="nf4"),
+    case("pipeline", DENSE, {"pipeline": 2}),
+    case("pipeline, nf4", DENSE, {"pipeline": 2}, base="nf4"),
+    case("expert", MOE, {"expert": 2}),
 ]
 FOUR = [
     case("tensor × shard", MLA, {"tensor": 2, "shard": 2}),
@@ -54,8 +57,9 @@ def check(cases: list[Case], world: int, store: Path) -> None:
         assert worst["weights"] < 5e-6, (each.name, worst)
 
 
-def test_two_processes_as_one(tmp_path: Path) -> None:
-    check(TWO, 2, tmp_path / "store")
+@pytest.mark.parametrize("cases", first_fast([TWO, TWO_MORE]), ids=["some", "more"])
+def test_two_processes_as_one(cases: list[Case], tmp_path: Path) -> None:
+    check(cases, 2, tmp_path / "store")
 
 
 @pytest.mark.slow

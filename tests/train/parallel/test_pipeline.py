@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 import pytest
 
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MLA, MOE, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import Case, differences, run_cases
@@ -28,15 +29,17 @@ def rows(count: int) -> dict[str, Any]:
 
 OF_TWO = [
     Case("dense, 1 micro-batch", shape(DENSE), TWO, rows(8)),
+    Case("mla, tied, 3", shape(MLA, layers=3, **TIED), TWO, rows(3)),
+    Case("moe, ahead, 3", shape(MOE, layers=2, **AHEAD), TWO, rows(3)),
+    Case("interleaved, dense, tied, 3", shape(DENSE, layers=5, **TIED), INTERLEAVED, rows(3)),
+    Case("recomputed, moe, 4", shape(MOE), INTERLEAVED, {"rows": 2, "activations": {"keep": "blocks"}}),
+]
+MORE_OF_TWO = [
     Case("dense, 3", shape(DENSE), TWO, rows(3)),
     Case("dense, tied, 4", shape(DENSE, **TIED), TWO, rows(2)),
-    Case("mla, tied, 3", shape(MLA, layers=3, **TIED), TWO, rows(3)),
     Case("moe, 3", shape(MOE), TWO, rows(3)),
-    Case("moe, ahead, 3", shape(MOE, layers=2, **AHEAD), TWO, rows(3)),
     Case("interleaved, moe, 1", shape(MOE), INTERLEAVED, rows(8)),
-    Case("interleaved, dense, tied, 3", shape(DENSE, layers=5, **TIED), INTERLEAVED, rows(3)),
     Case("interleaved, mla, 4", shape(MLA), INTERLEAVED, rows(2)),
-    Case("recomputed, moe, 4", shape(MOE), INTERLEAVED, {"rows": 2, "activations": {"keep": "blocks"}}),
 ]
 OF_FOUR = [
     Case("four ranks, dense, tied, 3", shape(DENSE, **TIED), FOUR, rows(3)),
@@ -52,7 +55,7 @@ OF_FOUR = [
 ]
 
 
-@pytest.mark.parametrize(("world", "cases"), [(2, OF_TWO), pytest.param(4, OF_FOUR, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("world", "cases"), first_fast([(2, OF_TWO), (2, MORE_OF_TWO), (4, OF_FOUR)]))
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = run_ranks(world, run_cases, tmp_path_factory.mktemp("pipeline") / "store", cases)
     for case in cases:

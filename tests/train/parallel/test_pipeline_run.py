@@ -12,6 +12,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
 from ingot.train.pretrain import bits_per_byte
 from ingot.workspace.errors import CheckFailed, Interrupted
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import UnevenSource
@@ -71,12 +72,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [
-        ({}, PIPELINE),
-        (PIPELINE, {}),
-        pytest.param(PIPELINE, PIPELINE, marks=pytest.mark.slow),
-        pytest.param({}, TENSOR, marks=pytest.mark.slow),
-    ],
+    first_fast([(PIPELINE, {}), ({}, PIPELINE), (PIPELINE, PIPELINE), ({}, TENSOR)]),
 )
 def test_a_run_goes_on_in_another_layout(
     first: dict[str, Any], second: dict[str, Any], alone: Path, tmp_path: Path
@@ -121,13 +117,15 @@ def where_not_finite(path: Path, mesh: dict[str, Any], spoiled: dict[str, float]
 
 @pytest.mark.parametrize(
     ("spoiled", "named"),
-    [
-        ({"blocks.2.mixer.output.weight": 3e38}, "first output that is not finite: blocks.2.mixer.output (Linear)"),
-        (
-            {"blocks.1.mixer.output.weight": 0, "blocks.12.feed_forward.down.weight": 0},
-            "gradients that are not, from the loss back: blocks.12.feed_forward.down.weight",
-        ),
-    ],
+    first_fast(
+        [
+            (
+                {"blocks.1.mixer.output.weight": 0, "blocks.12.feed_forward.down.weight": 0},
+                "gradients that are not, from the loss back: blocks.12.feed_forward.down.weight",
+            ),
+            ({"blocks.2.mixer.output.weight": 3e38}, "first output that is not finite: blocks.2.mixer.output (Linear)"),
+        ]
+    ),
 )
 def test_the_layer_that_is_not_finite_is_that_of_one_process(
     spoiled: dict[str, float], named: str, tmp_path: Path

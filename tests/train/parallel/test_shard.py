@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MLA, MOE, shape
 from tests.train.parallel.steps import Case, compare
 
@@ -25,15 +26,17 @@ GLOBAL = {
     },
 }
 OF_TWO = [
-    Case("dense", shape(DENSE), {}),
-    Case("mla", shape(MLA, layers=2), {}),
-    Case("moe", shape(MOE, layers=2), {}),
+    Case("dense", shape(DENSE, layers=2), {}),
     Case("quantiles of all ranks", shape(GLOBAL, layers=2), {}),
     Case("copies only", shape(DENSE, layers=2), {"replicate": 2}),
     Case("one module for all steps ahead", shape(DENSE, layers=2, **TIED, **SHARED_AHEAD), {}),
-    Case("weights kept gathered", shape(MOE, layers=2), {"reshard_after_forward": False}),
     Case("recomputed", shape(MOE, layers=2), {}, {"activations": {"keep": "blocks"}}),
     Case("a part is frozen", shape(DENSE, layers=2), {}, {"train_only": ("*.mixer.*", "embedding.*")}),
+]
+MORE_OF_TWO = [
+    Case("mla", shape(MLA, layers=2), {}),
+    Case("moe", shape(MOE, layers=2), {}),
+    Case("weights kept gathered", shape(MOE, layers=2), {"reshard_after_forward": False}),
 ]
 OF_FOUR = [
     Case("dense", shape(DENSE), {}),
@@ -48,7 +51,7 @@ OF_THREE = [Case("nothing is divisible", shape(MOE, layers=2), {})]
 
 
 @pytest.mark.parametrize(
-    ("world", "cases"), [(2, OF_TWO), (3, OF_THREE), pytest.param(4, OF_FOUR, marks=pytest.mark.slow)]
+    ("world", "cases"), first_fast([(2, OF_TWO), (3, OF_THREE), (2, MORE_OF_TWO), (4, OF_FOUR)], 2)
 )
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = compare(cases, world, tmp_path_factory.mktemp("shard") / "store")

@@ -20,6 +20,7 @@ from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
+from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
@@ -137,8 +138,8 @@ def by_tensor_and_shard(names: list[str]) -> list[Results]:
     return results
 
 
-def test_with_sharded_data_parallelism(tmp_path: Path) -> None:
-    names = ["rich", "mla", "biased_moe"]
+@pytest.mark.parametrize("names", first_fast([["rich", "biased_moe"], ["mla"]]), ids=["some", "more"])
+def test_with_sharded_data_parallelism(names: list[str], tmp_path: Path) -> None:
     ranks = run_ranks(4, by_tensor_and_shard, tmp_path / "store", names)
     for number, name in enumerate(names):
         compare(one_process(varied(MODELS[name]), uneven(0)), [rank[number] for rank in ranks], bound=3e-6)

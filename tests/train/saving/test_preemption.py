@@ -40,7 +40,7 @@ def write_recipe(folder: Path) -> Path:
         "stages": {
             "curate": {
                 "sources": [{"files": str(folder / "texts.jsonl")}],
-                "steps": [{"step": "split"}, {"step": "quality"}],
+                "steps": [{"step": "split"}],
             },
             "tokenizer": {"vocabulary_size": 300},
             "tokenize": {"sources": {"all": {}}},
