@@ -124,7 +124,7 @@ def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
         {"prompt": chat.tokenizer.decode(chat.prompt(t.messages, thinking=t.thinking)), "number": n}
         for n, t in enumerate(tasks)
     ]
-    moments: list[float] = []
+    moments = [time.perf_counter()]  # then the ends of the steps
     written: list[float] = []
 
     def score(completion_ids: list[list[int]], number: list[int], **_: Any) -> list[float]:
@@ -138,6 +138,8 @@ def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             moments.append(time.perf_counter())
+            seconds = moments[-1] - moments[-2]
+            print(f"STEP {len(moments) - 1}: {written[-1] / seconds:.0f} tokens/s, {seconds:.1f} s", flush=True)
 
     answers = config.prompts_per_step * config.group
     on_gpu = torch.cuda.is_available()
@@ -180,9 +182,10 @@ def run_trl(config: RlConfig, checkpoint: Path) -> dict[str, float]:
             processing_class=tokenizer,
             callbacks=[Clock()],
         )
+        moments[0] = time.perf_counter()
         trainer.train()
     half = config.steps // 2
-    return figures(sum(written[half:]), moments[-1] - moments[half - 1], config.steps - half, answers)
+    return figures(sum(written[half:]), moments[-1] - moments[half], config.steps - half, answers)
 
 
 def figures(tokens: float, seconds: float, steps: int, answers: int) -> dict[str, float]:
@@ -233,11 +236,17 @@ def main() -> None:
         print("RESULT", json.dumps(ran), flush=True)
         return
     for mode in arguments.modes.split(","):
-        made = subprocess.run(
-            [sys.executable, __file__, *sys.argv[1:], "--one", mode], capture_output=True, text=True, check=False
-        )
-        found = [line.removeprefix("RESULT ") for line in made.stdout.splitlines() if line.startswith("RESULT ")]
-        print(f"{mode:14}", found[0] if found else f"failed:\n{made.stdout[-1500:]}\n{made.stderr[-3000:]}", flush=True)
+        command = [sys.executable, __file__, *sys.argv[1:], "--one", mode]
+        lines, result = [], ""
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                lines.append(line)
+                if line.startswith("STEP "):  # as it goes: a slow peer may not be waited for
+                    print(f"{mode:14}", line.removeprefix("STEP ").strip(), flush=True)
+                if line.startswith("RESULT "):
+                    result = line.removeprefix("RESULT ").strip()
+        print(f"{mode:14}", result or "failed:\n" + "".join(lines)[-4500:], flush=True)
 
 
 if __name__ == "__main__":

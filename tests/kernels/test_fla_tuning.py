@@ -1,4 +1,4 @@
-"""Each of flash-linear-attention's kernels has one configuration, the usual one of its own.
+"""Each of flash-linear-attention's kernels has one configuration of its own.
 
 It is no part of the extra `dev`: where it is installed, transformers runs its Triton kernels, also on a CPU.
 """
@@ -11,20 +11,23 @@ import sys
 import pytest
 
 SCRIPT = """
-from ingot.kernels.fla_tuning import MODULES, fix_configurations, tuned_kernels
+from ingot.kernels.fla_tuning import MODULES, OTHERS, fix_configurations, tuned_kernels
 given = fix_configurations()
 assert given is fix_configurations()
 for name, kernel in tuned_kernels(MODULES).items():
     (config,) = kernel.configs
     assert config in given[name], kernel
-    usual = [c for c in given[name] if c.num_warps == 4 and c.num_stages == 3]
+    other = OTHERS.get(name.rpartition(".")[2])
+    usual = [c for c in given[name] if c.num_warps == 4 and c.num_stages == (other.stages if other else 3)]
     assert not usual or config in usual, config
+    assert other is None or min(config.kwargs.values()) == other.block, config
+assert OTHERS.keys() <= {name.rpartition(".")[2] for name in given}
 assert max(map(len, given.values())) > 30 and sum(map(len, given.values())) > 200
 print(len(given))
 """
 
 
-def test_the_usual_configuration_is_the_only_one() -> None:
+def test_there_is_one_configuration() -> None:
     """In a process of its own: the choice is for the whole process."""
     pytest.importorskip("fla", reason="flash-linear-attention is not installed (the extra `linear`)")
     pytest.importorskip("triton", reason="Triton is not installed")
