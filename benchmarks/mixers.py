@@ -2,7 +2,7 @@
 
     python benchmarks/mixers.py [--kinds gated_delta,kda,lightning,mamba2] [--lengths 4,32,128] [--compiled] [--quick]
         [--alone] [--tuned]
-    python benchmarks/mixers.py --forms [key_gradients,slope_gradients,states,states_few,outputs,value_gradients]
+    python benchmarks/mixers.py --tiles [key_gradients,slope_gradients,states,states_few,outputs,value_gradients]
     python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h] [--lengths 4,32] [--steps 12]
 
 The first prints errors of values and gradients against the definition in float64 (a small case with packed documents), then
@@ -13,7 +13,7 @@ wrong there. The peer tunes itself among all its configurations, which threads c
 kernel (kernels/fla_tuning.py). `--tuned` tunes ours too, and says what was chosen. `--alone` leaves the peer out. `--compiled`
 adds the definition under torch.compile at 4k.
 
-The second tries forms and tiles of our kernels, says which are right and how fast they are; what is best becomes the constants at
+The second tries tiles of our kernels, says which are right and how fast they are; what is best becomes the constants at
 the top of ingot/kernels/decayed_attention_kernel.py.
 
 The third trains models of about 1B with our trainer (random tokens): the mixers and layer patterns of Qwen3-Next, Kimi Linear and
@@ -354,36 +354,30 @@ def stage_run(stage: str) -> Callable[[], object]:
     return states
 
 
-def try_forms(stage: str) -> list[dict[str, Any]]:
-    """Every form and tile of a kernel: the largest error of a whole pass against float64, and milliseconds of the stage."""
+def try_tiles(stage: str) -> list[dict[str, Any]]:
+    """Every tile of a kernel: the largest error of a whole pass against float64, and milliseconds of the stage."""
     from ingot.kernels import decayed_attention_kernel as kernel
 
     case = make_case("gated_delta" if stage == "slope_gradients" else "mamba2", 1, sum(DOCUMENTS), DOCUMENTS)
     exact, run = exact_gradients(case), stage_run(stage)
     names = {"states_few": ("STATES", "STATES_FEW"), "states": ("STATES", "STATES_FEW")}.get(stage, (stage.upper(),))
-    before = {name: getattr(kernel, name) for name in (*names, "FORM")}
+    before = {name: getattr(kernel, name) for name in names}
     found: list[dict[str, Any]] = []
-    forms = (0, 1, 2) if stage in ("key_gradients", "slope_gradients") else (kernel.FORM,)
-    tiles = [kernel.Tile(*size, warps, depth) for size in STAGES[stage] for warps in (4, 8) for depth in (2, 3)]
-    for form, tile in ((form, tile) for form in forms for tile in tiles):
+    for tile in (kernel.Tile(*size, warps, depth) for size in STAGES[stage] for warps in (4, 8) for depth in (2, 3)):
         for name in names:
             setattr(kernel, name, tile)
-        kernel.FORM = form
-        with reported(f"{stage} form {form} {tile}"):
+        with reported(f"{stage} {tile}"):
             wrong = gradient_errors(case, exact)
             worst, took = max(wrong.values()), milliseconds(run, 0.2)
             verdict = "right" if worst < NOISE else f"WRONG {wrong}"
-            print(f"{stage:16} form {form} {tile}  {took:7.3f} ms  worst {worst:.1e} {verdict}", flush=True)
-            found.append(
-                {"stage": stage, "form": form, "tile": repr(tile), "ms": took, "worst": worst, "errors": wrong}
-            )
+            print(f"{stage:16} {tile}  {took:7.3f} ms  worst {worst:.1e} {verdict}", flush=True)
+            found.append({"stage": stage, "tile": repr(tile), "ms": took, "worst": worst, "errors": wrong})
     for name, value in before.items():
         setattr(kernel, name, value)
-    for form in forms:
-        right = [row for row in found if row["form"] == form and row["worst"] < NOISE]
-        if right:
-            best = min(right, key=lambda row: float(row["ms"]))
-            print(f"best of form {form}: {stage.upper()} = {best['tile']}  {best['ms']:.3f} ms", flush=True)
+    right = [row for row in found if row["worst"] < NOISE]
+    if right:
+        best = min(right, key=lambda row: float(row["ms"]))
+        print(f"best: {stage.upper()} = {best['tile']}  {best['ms']:.3f} ms", flush=True)
     return found
 
 
@@ -479,7 +473,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="without the definition")
     parser.add_argument("--alone", action="store_true", help="without flash-linear-attention's own functions")
     parser.add_argument("--tuned", action="store_true", help="our calls of its kernels are tuned too")
-    parser.add_argument("--forms", nargs="?", const=",".join(STAGES), default=None)
+    parser.add_argument("--tiles", nargs="?", const=",".join(STAGES), default=None)
     parser.add_argument("--models", nargs="?", const="dense,qwen3-next,kimi-linear,nemotron-h", default=None)
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
@@ -491,11 +485,11 @@ def main() -> None:
         flush=True,
     )
     options.alone |= not has_fla()
-    if options.forms is not None:
+    if options.tiles is not None:
         results: Any = []
-        for stage in options.forms.split(","):
+        for stage in options.tiles.split(","):
             with reported(stage):
-                results += try_forms(stage)
+                results += try_tiles(stage)
     elif options.models is not None:
         lengths = [int(each) for each in (options.lengths or "4,32").split(",")]
         results = train_models(options.models.split(","), lengths, options.steps)

@@ -16,9 +16,8 @@ it, D_ij = 2^{G_i − G_j} for j ≤ i, e the chunk's last token:
 A program of key_gradients goes through all heads of a group, so the gradients of what they share are added in registers.
 
 Eᵀ is where Triton 3.4 to 3.7.0 goes wrong on Hopper: a product's result that is transposed in registers and becomes the left side
-of the next product is misread for some tiles (github.com/fla-org/flash-linear-attention/issues/640). FORM says how dK gets it:
-
-    0  by a product of its own, V dOᵀ ⊙ Dᵀ        1  as (Qᵀ E)ᵀ        2  transposed in registers, to compare with
+of the next product is misread for some tiles (github.com/fla-org/flash-linear-attention/issues/640). So it is computed by a
+product of its own, V dOᵀ ⊙ Dᵀ.
 
 Memory: states are stored in the dtype of the keys, and made again in the backward pass. Sequences and chunks: chunks.py.
 Shapes: T tokens of the flattened batch, H heads in G groups, K key width, V value width, S sequences, M chunks.
@@ -62,7 +61,6 @@ OUTPUTS = Tile(64, 64, warps=4, stages=3)
 VALUE_GRADIENTS = Tile(64, 64, warps=4, stages=3)
 KEY_GRADIENTS = Tile(64, 64, warps=4, stages=2)
 SLOPE_GRADIENTS = Tile(64, 64, warps=4, stages=2)  # key_gradients with dW, for the delta rule
-FORM = 0
 
 
 @triton.jit
@@ -273,7 +271,6 @@ def _key_gradients(
     BLOCK_V: tl.constexpr,
     HAS_SLOPE: tl.constexpr,
     HAS_TOTAL: tl.constexpr,
-    FORM: tl.constexpr,
 ):
     number, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = tl.program_id(2) * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -310,8 +307,7 @@ def _key_gradients(
             if HAS_TOTAL:
                 through += tl.sum(state.to(tl.float32) * after.to(tl.float32), axis=1)
             weights = tl.dot(given, tl.trans(v), weights, input_precision="ieee")
-            if FORM == 0:
-                weights_t = tl.dot(v, tl.trans(given), weights_t, input_precision="ieee")
+            weights_t = tl.dot(v, tl.trans(given), weights_t, input_precision="ieee")
             dq = tl.dot(given, tl.trans(state), dq, input_precision="ieee")
             dk = tl.dot(v, tl.trans(after), dk, input_precision="ieee")
             if HAS_SLOPE:
@@ -328,13 +324,8 @@ def _key_gradients(
             at_end = tl.sum(through, axis=0) * tl.exp2(end) + tl.sum(tl.sum(dk * k, axis=1), axis=0)
         weights = tl.where(sees, weights * tl.exp2(total[:, None] - total[None, :]), 0.0).to(k.dtype)
         dq = tl.dot(weights, k, dq, input_precision="ieee")
-        if FORM == 0:
-            weights_t = tl.where(seen, weights_t * tl.exp2(total[None, :] - total[:, None]), 0.0).to(q.dtype)
-            dk = tl.dot(weights_t, q, dk, input_precision="ieee")
-        elif FORM == 1:
-            dk += tl.trans(tl.dot(tl.trans(q), weights, input_precision="ieee"))
-        else:
-            dk = tl.dot(tl.trans(weights), q, dk, input_precision="ieee")
+        weights_t = tl.where(seen, weights_t * tl.exp2(total[None, :] - total[:, None]), 0.0).to(q.dtype)
+        dk = tl.dot(weights_t, q, dk, input_precision="ieee")
         if HAS_TOTAL:
             found = tl.sum(dq * q, axis=1) - tl.sum(dk * k, axis=1)
             found = tl.where(token == ends, found + at_end, found)
@@ -476,7 +467,6 @@ def run_key_gradients(
     error_gradient_THV: Tensor | None = None,
     wants_total: bool = True,
     tile: Tile | None = None,
-    form: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """dQ and dK [T, G, K], dW [T, H, K] if the errors' gradient is given, dG [T, H] if wanted."""
     (tokens, groups, key_width), (_, heads, value_width) = key_TGK.shape, value_THV.shape
@@ -512,7 +502,6 @@ def run_key_gradients(
             BLOCK_V=tile.values,
             HAS_SLOPE=of_slope is not None,
             HAS_TOTAL=wants_total,
-            FORM=FORM if form is None else form,
             num_warps=tile.warps,
             num_stages=tile.stages,
         )

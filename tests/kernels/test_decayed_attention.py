@@ -23,22 +23,14 @@ from ingot.kernels.chunks import cut_documents, cut_equal  # noqa: E402
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.mark.parametrize("form", [0, 1])
 @pytest.mark.parametrize(
     ("lengths", "groups", "heads", "key_width", "value_width"),
     [(DOCUMENTS, 1, 2, 16, 32), ((70, 5), 2, 2, 48, 16), ((130,), 1, 3, 16, 80)],
     ids=["documents", "odd widths", "group of three"],
 )
 def test_values_and_gradients_in_float32(
-    lengths: tuple[int, ...],
-    groups: int,
-    heads: int,
-    key_width: int,
-    value_width: int,
-    form: int,
-    monkeypatch: pytest.MonkeyPatch,
+    lengths: tuple[int, ...], groups: int, heads: int, key_width: int, value_width: int
 ) -> None:
-    monkeypatch.setattr(kernel, "FORM", form)
     case = make_recurrence("decayed", lengths, groups, heads, key_width, value_width, device=DEVICE)
     found = distances(by_operator(case, kernel.forward), case.exact())
     assert max(found.values()) < 3e-6, found
