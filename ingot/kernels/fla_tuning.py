@@ -1,10 +1,10 @@
-"""Gives each of flash-linear-attention's kernels one configuration, so that a run begins at once and repeats to the bit.
+"""Gives each of flash-linear-attention's kernels one configuration: a run begins at once, and no clock decides how it adds up.
 
 Its kernels choose block sizes, warps and stages at their first call, by compiling and timing every configuration: up to 36 of a
 kernel, 39 in all for gated DeltaNet, 138 for KDA, one after the other (2 s each) and again for each shape of heads. On an H200
-KDA was not through after three minutes. And the clock decides: another run, or a batch of another shape, adds up in another
-order. Here each has the configuration that is next to the usual one (4 warps, 3 stages, blocks of 64), or to another where the
-usual one spills registers or does not fit (keys of 256 channels) when it is compiled for Hopper.
+KDA was not through after three minutes. And the clock decides: another run, or a batch of another shape, may add up in
+another order. Here each has the configuration that is next to the usual one (4 warps, 3 stages, blocks of 64), or to another
+where the usual one spills registers or does not fit (keys of 256 channels) when it is compiled for Hopper.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Compiles our Triton kernels for a Hopper GPU on a machine without one, and prints what each takes.
+"""Compiles Triton kernels of ours for a Hopper GPU on a machine without one, and prints what each takes.
 
     python tests/kernels/compile_for_hopper.py [CASE ...]
 
 Triton's wheel has the whole compiler, ptxas too. A driver that names a Hopper GPU and launches nothing stands in for CUDA's, and
-the operators run on CPU tensors at sizes of published models: every kernel is compiled as on a GPU. A line of JSON for each:
+the operators run on CPU tensors at sizes of published models: they are compiled as on a GPU. A line of JSON for each:
 registers of a thread, bytes that it spills to local memory, bytes of shared memory of a program, and the instructions of the
 tensor cores (HGMMA: a warp group's; HMMA: a warp's, slower).
 """
@@ -141,14 +141,18 @@ CASES: dict[str, Callable[[], None]] = {
 }
 
 
+def said_by(program: str, *arguments: str) -> str:
+    """What one of the programs in Triton's wheel prints."""
+    command = [str(PROGRAMS / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+
+
 def measure(compiled: Any) -> dict[str, int]:
     """Read from the machine code."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        run = {"capture_output": True, "text": True, "check": True, "timeout": SECONDS}
-        usage = subprocess.run([PROGRAMS / "cuobjdump", "-res-usage", file.name], **run).stdout  # type: ignore[call-overload]
-        code = subprocess.run([PROGRAMS / "nvdisasm", "-c", file.name], **run).stdout  # type: ignore[call-overload]
+        usage, code = said_by("cuobjdump", "-res-usage", file.name), said_by("nvdisasm", "-c", file.name)
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     assert found is not None, usage
     count = {name: len(re.findall(rf"\s{name}\.", code)) for name in ("HGMMA", "HMMA")}

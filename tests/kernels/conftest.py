@@ -17,7 +17,7 @@ LONG = re.compile(
     r"mixture-(300|1500)|plain-1500|difficult_values|models_own|compiled|the_operator|values_and_gradients\[dtype1"
     r"|seven tokens|forty tokens|sixteen_bits|parts2"
     r"|3-34-4-80|2-37-10-128-0.5-(halves|interleaved-plain)|(plain-1|plain-7|plain-300)-dtype1|mixture-7-dtype0"
-    r"|split, window|shared pages, window|latent_attention.36-8-16-3|documents-0|group of three-1|odd widths-1"
+    r"|split, window|shared pages, window|latent_attention.36-8-16-3"
     r"|keys_of_whole_rows.(case0-False|case1-True)"
 )
 

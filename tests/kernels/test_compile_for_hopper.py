@@ -1,4 +1,4 @@
-"""Every kernel compiles for a Hopper GPU, fits on it, and multiplies with its tensor cores.
+"""Kernels compile for a Hopper GPU, fit on it, and multiply with its tensor cores: attention, recurrences, norms, the loss.
 
 The interpreter, in which the kernels' other tests run here, takes programs that the compiler refuses, and knows neither registers
 nor shared memory.
@@ -58,7 +58,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return found
 
 
-def test_every_kernel_fits(compiled: Compiled) -> None:
+def test_kernels_fit(compiled: Compiled) -> None:
     for row in (row for listed in compiled.values() for row in listed):
         assert row["shared"] <= SHARED, row
         assert row["spilled"] <= SPILLED, row

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -63,15 +63,14 @@ class Group:
         store = TCPStore("127.0.0.1", 0, self.size, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
         self.followers: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.close)
             for rank in range(1, self.size):
                 place = Place(rank, self.size, devices[rank], backend, TIMEOUT)
                 self._add(rank, Start(config, dtype, place, threads, store.port, os.getpid()))
             device = Place(0, self.size, devices[0], backend, TIMEOUT).join(store)
             self.model, cuts = build_part(LeadingModel, config, dtype, device)
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
         self.model.cuts, self.model.group = cuts, self
 
     def _add(self, rank: int, start: Start) -> None:

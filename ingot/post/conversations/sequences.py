@@ -178,6 +178,7 @@ def pack_groups(
         rows, length = batch.tokens.shape
         most = max(1, micro_batch_tokens // length)
         count = max(-(-rows // most), min(ranks, rows))
+        # full ones, which have the same shape in every step; where each rank has one, parts of equal size
         return split_rows(batch, most if count > ranks else -(-rows // count))
     tokens = sum(len(sequence.tokens) for group in groups for sequence in group)
     micro_batch_tokens = min(micro_batch_tokens, -(-tokens // ranks))
