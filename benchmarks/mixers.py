@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -150,17 +151,20 @@ def as_published() -> Iterator[None]:
     """flash-linear-attention without the check of issue 640, its kernels tuned among all their configurations."""
     from fla.ops.common import chunk_o
 
-    checked, chunk_o.IS_NVIDIA_HOPPER = chunk_o.IS_NVIDIA_HOPPER, False
-    given = fla_tuning.fix_configurations()
+    from ingot.kernels import delta_rule_kernel
+
+    given = fla_tuning.all_configurations()
     kernels = fla_tuning.tuned_kernels(PEER_MODULES)
     before = {name: kernel.configs for name, kernel in kernels.items()}
     for name, kernel in kernels.items():
         kernel.configs = given.get(name, kernel.configs)
         kernel.prune_configs = partial(compile_together, kernel)
+    unchecked = patch.object(chunk_o, "IS_NVIDIA_HOPPER", False)
+    unfixed = patch.object(delta_rule_kernel, "fix_configurations", lambda *_: None)
     try:
-        yield
+        with unchecked, unfixed:
+            yield
     finally:
-        chunk_o.IS_NVIDIA_HOPPER = checked
         for name, kernel in kernels.items():
             kernel.configs = before[name]
             del kernel.prune_configs

@@ -12,7 +12,7 @@ the stage `rl` of a recipe. Each runs in a process of its own. Counted are sampl
 over the second half of the steps: compilation and captured graphs are in the first. Memory is that of the whole device.
 
     python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
-        [--modes static,continuous,asynchronous,trl]
+        [--samplers 1] [--modes static,continuous,asynchronous,trl]
 """
 
 from __future__ import annotations
@@ -210,6 +210,8 @@ def stage_config(arguments: argparse.Namespace, mode: str) -> RlConfig:
     if mode != "asynchronous":
         algorithm = found.algorithm.model_copy(update={"importance": None})
         changed |= {"asynchronous": None, "algorithm": algorithm}
+    elif arguments.samplers and found.asynchronous is not None:
+        changed["asynchronous"] = found.asynchronous.model_copy(update={"samplers": arguments.samplers})
     return found.model_copy(update=changed)
 
 
@@ -220,6 +222,7 @@ def main() -> None:
     parser.add_argument("--stage", default="rl")
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--slots", type=int, default=128, help="answers at once, in our modes")
+    parser.add_argument("--samplers", type=int, help="processes that sample beside training (default: the recipe's)")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--one", choices=MODES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -44,7 +44,7 @@ def head_forward(
     from fla.ops.common.chunk_o import chunk_fwd_o
     from fla.ops.gated_delta_rule.chunk_fwd import chunk_gated_delta_rule_fwd_intra
 
-    fix_configurations()
+    fix_configurations("head", key_TGK.shape[-1])
     query, key, value, beta = _one_row(query_TGK, key_TGK, value_THV, beta_TH)
     at = {"cu_seqlens": starts, "chunk_indices": chunks}
     with on_device_of(query):
@@ -102,7 +102,7 @@ def head_backward(
     from fla.ops.common.chunk_o import chunk_bwd_dv_local
     from fla.ops.gated_delta_rule.wy_fast import prepare_wy_repr_bwd, recompute_w_u_fwd
 
-    fix_configurations()
+    fix_configurations("head", key_TGK.shape[-1])
     query, key, value, beta, gradient, inverse, summed = _one_row(
         query_TGK, key_TGK, value_THV, beta_TH, gradient_THV, inverse_THC, totals_TH
     )
@@ -173,9 +173,10 @@ def _remember_head(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _differentiate_head(ctx: Any, gradient: Tensor | None, last_gradient: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    gradient = torch.zeros_like(ctx.saved_tensors[2]) if gradient is None else gradient
-    found = head_backward(*ctx.saved_tensors, gradient, last_gradient if ctx.wants_last else None)
-    of_first = None if ctx.saved_tensors[6] is None else found[5]
+    saved = ctx.saved_tensors  # once: torch.utils.checkpoint makes them when they are asked for
+    gradient = torch.zeros_like(saved[2]) if gradient is None else gradient
+    found = head_backward(*saved, gradient, last_gradient if ctx.wants_last else None)
+    of_first = None if saved[6] is None else found[5]
     return *found[:5], of_first, None, None, None, None
 
 
@@ -198,7 +199,7 @@ def channel_forward(
     """A decay per channel: o [T, H, V], the states after the sequences (empty if not wanted), P and (I + A)⁻¹ [T, H, C]."""
     from fla.ops.kda.chunk_fwd import chunk_kda_fwd
 
-    fix_configurations()
+    fix_configurations("channel", key_TGK.shape[-1])
     query, key, value, decay, beta = _one_row(query_TGK, key_TGK, value_THV, decay_THK, beta_TH)
     with on_device_of(query):
         out, last, _, scores, inverse, *_ = chunk_kda_fwd(
@@ -255,7 +256,7 @@ def channel_backward(
     from fla.ops.utils import chunk_local_cumsum
     from fla.ops.utils.constant import RCP_LN2
 
-    fix_configurations()
+    fix_configurations("channel", key_TGK.shape[-1])
     query, key, value, decay, beta, scores, inverse, gradient = _one_row(
         query_TGK, key_TGK, value_THV, decay_THK, beta_TH, scores_THC, inverse_THC, gradient_THV
     )
@@ -311,9 +312,10 @@ def _remember_channels(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _differentiate_channels(
     ctx: Any, gradient: Tensor | None, last_gradient: Tensor | None, *_: Any
 ) -> tuple[Any, ...]:
-    gradient = torch.zeros_like(ctx.saved_tensors[2]) if gradient is None else gradient
-    found = channel_backward(*ctx.saved_tensors, gradient, last_gradient if ctx.wants_last else None)
-    of_first = None if ctx.saved_tensors[7] is None else found[5]
+    saved = ctx.saved_tensors  # once: torch.utils.checkpoint makes them when they are asked for
+    gradient = torch.zeros_like(saved[2]) if gradient is None else gradient
+    found = channel_backward(*saved, gradient, last_gradient if ctx.wants_last else None)
+    of_first = None if saved[7] is None else found[5]
     return *found[:5], of_first, None, None, None, None
 
 

@@ -3,8 +3,9 @@
 Its kernels choose block sizes, warps and stages at their first call, by compiling and timing every configuration: up to 36 of a
 kernel, 39 in all for gated DeltaNet, 138 for KDA, one after the other (2 s each) and again for each shape of heads. On an H200
 KDA was not through after three minutes. And the clock decides: another run, or a batch of another shape, may add up in
-another order. Here each has the configuration that is next to the usual one (4 warps, 3 stages, blocks of 64), or to another
-where the usual one spills registers or does not fit (keys of 256 channels) when it is compiled for Hopper.
+another order. Here each has the configuration that its own tuner found there (`benchmarks/mixers.py --tuned`, 16 heads of 128
+channels), or the one next to the usual (4 warps, 3 stages, blocks of 64). Keys of more than 128 channels have smaller blocks,
+because the others do not fit when they are compiled for Hopper.
 """
 
 from __future__ import annotations
@@ -12,29 +13,49 @@ from __future__ import annotations
 import math
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
-class Usual(NamedTuple):
-    """Where the choice begins."""
+class Settings(NamedTuple):
+    """Of a kernel; the choice is the configuration next to them."""
 
-    block: int = 64
+    block: int | dict[str, int] = 64  # of every size that a kernel has, or by their names
     warps: int = 4
     stages: int = 3
 
     def distance(self, config: Any) -> float:
         """Of a configuration, in doublings and stages."""
-        sizes = [size for size in config.kwargs.values() if isinstance(size, int) and size > 0]
-        blocks = sum(abs(math.log2(size / self.block)) for size in sizes)
+        blocks = 0.0
+        for name, size in config.kwargs.items():
+            if isinstance(size, int) and size > 0:
+                blocks += abs(math.log2(size / (self.block if isinstance(self.block, int) else self.block[name])))
         return blocks + abs(math.log2(config.num_warps / self.warps)) + abs(config.num_stages - self.stages)
 
 
-USUAL = Usual()
-OTHERS = {
-    "chunk_gated_delta_rule_fwd_kernel_h_blockdim64": Usual(block=32, stages=2),
-    "chunk_gated_delta_rule_bwd_kernel_dhu_blockdim64": Usual(block=32, stages=2),
-    "chunk_kda_fwd_kernel_inter_solve_fused": Usual(block=32),
+USUAL = Settings()
+STATES = "chunk_gated_delta_rule_fwd_kernel_h_blockdim64"
+STATES_BACK = "chunk_gated_delta_rule_bwd_kernel_dhu_blockdim64"
+Rule = Literal["head", "channel"]  # what has a decay of its own
+FOUND: dict[Rule, dict[str, Settings]] = {
+    "head": {
+        STATES: Settings(64, 4, 4),
+        STATES_BACK: Settings(32, 4, 2),
+        "chunk_gated_delta_rule_fwd_kkt_solve_kernel": Settings(64, 1, 3),
+        "chunk_bwd_kernel_dv_local": Settings(64, 2, 2),
+    },
+    "channel": {
+        STATES: Settings(64, 4, 2),
+        STATES_BACK: Settings(32, 4, 3),
+        "chunk_gla_fwd_kernel_o": Settings({"BK": 64, "BV": 128}, 4, 2),
+        "chunk_kda_fwd_kernel_inter_solve_fused": Settings(32, 1, 3),
+        "chunk_kda_fwd_kernel_intra_token_parallel": Settings(2, 1, 3),
+        "chunk_kda_bwd_kernel_intra": Settings(64, 2, 2),
+        "chunk_kda_bwd_kernel_wy_dqkg_fused": Settings(64, 4, 2),
+        "chunk_kda_bwd_kernel_dAv": Settings(64, 4, 2),
+        "chunk_local_cumsum_vector_kernel": Settings(64, 2, 3),
+    },
 }
+WIDE_KEYS = {STATES: Settings(32, 4, 2), STATES_BACK: Settings(32, 4, 2), "chunk_gla_fwd_kernel_o": USUAL}
 MODULES = (  # whose functions we call
     "common.chunk_delta_h",
     "common.chunk_o",
@@ -49,15 +70,27 @@ MODULES = (  # whose functions we call
 )
 
 
+def fix_configurations(rule: Rule, key_width: int) -> None:
+    """For the calls that follow, until the next call of this."""
+    for kernel, configs in _choices(rule, key_width > 128):
+        kernel.configs = configs
+
+
 @cache
-def fix_configurations() -> dict[str, list[Any]]:
-    """From now on, in this process. What each kernel had to choose from, by its name."""
-    given = {}
-    for name, kernel in tuned_kernels(MODULES).items():
-        given[name] = kernel.configs
-        usual = OTHERS.get(kernel.base_fn.__name__, USUAL)
-        kernel.configs = [min(kernel.configs, key=usual.distance)]
-    return given
+def _choices(rule: Rule, wide: bool) -> list[tuple[Any, list[Any]]]:
+    """Each kernel with its configuration, in a list as its tuner wants it."""
+    settings = {**FOUND[rule], **(WIDE_KEYS if wide else {})}
+    given = all_configurations()
+    return [
+        (kernel, [min(given[name], key=settings.get(kernel.base_fn.__name__, USUAL).distance)])
+        for name, kernel in tuned_kernels(MODULES).items()
+    ]
+
+
+@cache
+def all_configurations() -> dict[str, list[Any]]:
+    """What each kernel has to choose from, by its name. Asked for the first time before anything is fixed."""
+    return {name: kernel.configs for name, kernel in tuned_kernels(MODULES).items()}
 
 
 def tuned_kernels(modules: tuple[str, ...]) -> dict[str, Any]:

@@ -11,18 +11,26 @@ import sys
 import pytest
 
 SCRIPT = """
-from ingot.kernels.fla_tuning import MODULES, OTHERS, fix_configurations, tuned_kernels
-given = fix_configurations()
-assert given is fix_configurations()
-for name, kernel in tuned_kernels(MODULES).items():
-    (config,) = kernel.configs
-    assert config in given[name], kernel
-    other = OTHERS.get(name.rpartition(".")[2])
-    usual = [c for c in given[name] if c.num_warps == 4 and c.num_stages == (other.stages if other else 3)]
-    assert not usual or config in usual, config
-    assert other is None or min(config.kwargs.values()) == other.block, config
-assert OTHERS.keys() <= {name.rpartition(".")[2] for name in given}
+from ingot.kernels.fla_tuning import FOUND, MODULES, USUAL, WIDE_KEYS, all_configurations, fix_configurations, tuned_kernels
+given = all_configurations()
 assert max(map(len, given.values())) > 30 and sum(map(len, given.values())) > 200
+names = {name.rpartition(".")[2] for name in given}
+for rule, width in (("head", 128), ("channel", 64), ("head", 256), ("channel", 256), ("head", 128)):
+    fix_configurations(rule, width)
+    asked = {**FOUND[rule], **(WIDE_KEYS if width > 128 else {})}
+    assert asked.keys() <= names, asked.keys() - names
+    for name, kernel in tuned_kernels(MODULES).items():
+        (config,) = kernel.configs
+        assert config in given[name], kernel
+        wanted = asked.get(name.rpartition(".")[2])
+        if wanted is None:
+            usual = [c for c in given[name] if c.num_warps == 4 and c.num_stages == 3]
+            assert not usual or config in usual, config
+        else:
+            distances = [wanted.distance(each) for each in given[name]]  # without a GPU it offers fewer
+            assert wanted.distance(config) == min(distances), (name, config)
+            if name.endswith("kkt_solve_kernel"):  # the usual 4 warps take three times as long
+                assert config.num_warps == 1, config
 print(len(given))
 """
 
