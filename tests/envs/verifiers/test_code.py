@@ -255,7 +255,9 @@ def test_a_program_that_takes_memory_without_end(pool: Pool, language: str) -> N
     verdict = verify(HOARDS[language], InputOutput([("", "")], language), pool, Limits(60.0, memory=2**28))
     assert verdict.reward == 0.0
     reserves = code_programs.LANGUAGES[language].reserves
-    assert verdict.problem.startswith("input 1: over the limit: memory" if reserves else "input 1: it ended with status -")
+    assert verdict.problem.startswith(
+        "input 1: over the limit: memory" if reserves else "input 1: it ended with status -"
+    )
 
 
 def test_a_compiler_reads_no_file_of_the_machine(pool: Pool) -> None:
