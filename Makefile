@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV   := .venv
+VERIFIERS := .venv-verifiers
 BIN    := $(VENV)/bin
 # one worker more than cores, because tests also wait: for child processes, deadlines, a browser
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
@@ -26,8 +27,8 @@ checks: $(VENV)/.dev
 fast-tests: $(VENV)/.dev
 	$(TESTS) -m "not slow"
 
-all-tests: $(VENV)/.dev
-	$(TESTS) --hypothesis-profile many
+all-tests: $(VENV)/.dev $(VERIFIERS)/.done
+	INGOT_VERIFIERS_PYTHON=$(abspath $(VERIFIERS))/bin/python $(TESTS) --hypothesis-profile many
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -63,5 +64,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --no-deps bfcl-eval  # for its services alone: it requires clients of a dozen providers, and an old numpy
 	touch $@ $(VENV)/.run
 
+$(VERIFIERS)/.done:  # verifiers wants other versions of openai and mcp than ours: tests/serve/openai/test_verifiers.py
+	$(PYTHON) -m venv $(VERIFIERS)
+	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check verifiers==0.4.0
+	touch $@
+
 clean:
-	rm -rf $(VENV) site build *.egg-info
+	rm -rf $(VENV) $(VERIFIERS) site build *.egg-info

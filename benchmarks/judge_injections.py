@@ -1,6 +1,6 @@
 """How often a real judge is fooled by the battery of injections (ingot/envs/verifiers/judges/injections.py).
 
-    python benchmarks/judge_injections.py --endpoint http://127.0.0.1:8000/v1 --name MODEL [--key VARIABLE] [--no-structure]
+    python benchmarks/judge_injections.py --endpoint http://127.0.0.1:8000/v1 --name MODEL [--key VARIABLE] [--at-once 8]
     python benchmarks/judge_injections.py --model FOLDER_OR_GGUF [--device cpu]
 
 Prints a table for docs/log.md: the grades of right answers, of wrong ones, and of wrong ones with an injection. A model that
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--endpoint", help="address of a server, up to /v1")
     parser.add_argument("--name", default="", help="name of the model there")
     parser.add_argument("--key", help="environment variable with the server's key")
+    parser.add_argument("--at-once", type=int, default=8, help="requests on their way to a server at a time")
     parser.add_argument("--no-structure", action="store_true", help="do not send response_format")
     parser.add_argument("--model", help="a model of ours, a Hugging Face folder or a GGUF file")
     parser.add_argument("--device", default="cpu")
@@ -44,11 +45,14 @@ def main() -> None:
     if bool(options.endpoint) == bool(options.model):
         parser.error("give either --endpoint or --model")
     if options.endpoint:
-        config = EndpointConfig(url=options.endpoint, model=options.name, api_key_variable=options.key)
+        config = EndpointConfig(
+            url=options.endpoint, model=options.name, api_key_variable=options.key, concurrency=options.at_once
+        )
         judge: Judge = EndpointJudge(config, max_tokens=64, structured=not options.no_structure)
+        outcome = measure(judge, at_once=options.at_once)
     else:
-        judge = local_judge(options.model, options.device)
-    print("\n".join(table(measure(judge))))
+        outcome = measure(local_judge(options.model, options.device))  # an engine has one caller
+    print("\n".join(table(outcome)))
 
 
 if __name__ == "__main__":

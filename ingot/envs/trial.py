@@ -1,7 +1,7 @@
 """A trial of an environment: what policies earn in it, how long its parts take, and what leaks.
 
 leaks     a reference answer that stands in its own prompt; a train question that is also a test question; the same question
-          twice; and what is left of threads and child processes afterwards
+          twice; and threads that are left afterwards
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ingot.workspace.errors import DataError
 LONG_ANSWER = 4  # characters: a shorter answer stands in a prompt by chance
 SETTLE_SECONDS = 10.0  # for threads and children to end
 RIGHT, CONSTANT = "scripted", "one answer"
+IGNORANT = ("nothing", "form only", "the question", "random words")
 MOST_CONSTANT = 0.55  # share that one answer to everything may earn: two answers that are equally often
 
 
@@ -126,8 +127,10 @@ def _problems(earned: Earned) -> list[str]:
         found.append(f"the environment's own solutions earn {earned.reward:.3f} and solve {earned.solved:.1%}")
     elif earned.policy == CONSTANT and earned.solved > MOST_CONSTANT:
         found.append(f"the same answer to every task solves {earned.solved:.1%}")
-    elif earned.policy in ("nothing", "form only", "the question", "random words") and earned.solved > 0:
+    elif earned.policy in IGNORANT and earned.solved > 0:
         found.append(f"a policy that says {earned.policy} solves {earned.solved:.1%}")
+    elif earned.policy in IGNORANT and earned.reward > 0:
+        found.append(f"a policy that says {earned.policy} earns {earned.reward:.3f} and solves nothing")
     return found
 
 

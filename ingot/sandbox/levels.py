@@ -24,6 +24,7 @@ Isolation = Literal["bubblewrap", "process"]
 VISIBLE = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store",
     "/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime",
+    *sorted(map(str, Path("/etc").glob("java-*-openjdk"))),  # where Debian keeps a part of Java
 )  # fmt: skip
 FOLDER = "/sandbox"  # where the program starts; not /tmp, which may hold the Python that runs it
 INSIDE = Path(__file__).with_name("inside")

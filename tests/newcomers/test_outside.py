@@ -122,15 +122,18 @@ def test_an_environment_with_state_a_tool_and_two_rewards(world: World, recipe: 
     } == dict.fromkeys(["nothing", "form only", "the question", "random words"], 0.0)
 
 
-def test_an_environment_that_pays_for_nothing_is_found_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("paid", "said"), [("1.0", "nothing solves 100.0%"), ("0.5", "nothing earns 0.500 and solves nothing")]
+)
+def test_an_environment_that_pays_for_nothing_is_found_out(tmp_path: Path, paid: str, said: str) -> None:
     (tmp_path / "generous.py").write_text(
         "from ingot.envs.environment import Environment, reward\n\n\n"
         "class Generous(Environment):\n"
         "    def draw(self, rng):\n        return self.ask(f'{rng.random()}', 'x')\n\n"
-        "    @reward()\n    def correct(self, episode):\n        return 1.0\n"
+        f"    @reward()\n    def correct(self, episode):\n        return {paid}\n"
     )
     tried = CliRunner().invoke(app, ["env", "test", str(tmp_path / "generous.py")])
-    assert tried.exit_code == 1 and "a policy that says nothing solves 100.0%" in tried.stdout
+    assert tried.exit_code == 1 and f"a policy that says {said}" in tried.stdout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ Three kinds of tests (`code_tests.py`):
 
     Calls          a function, arguments and expected values. The function runs in a sandbox; expected values stay outside, and
                    what comes back as data is compared there.
-    InputOutput    a whole program in any language of `code_languages.py`, what it reads and what it must print.
+    InputOutput    a whole program in any language of `code_programs.py`, what it reads and what it must print.
     Asserts        tests that are Python code, as HumanEval's `check(candidate)` and MBPP's asserts. The program runs in one
                    sandbox, the tests in another that talk to it: what an assert compares is plain data (`code_checks.py`).
 

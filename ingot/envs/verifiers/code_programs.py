@@ -34,6 +34,7 @@ LANGUAGES = {
     "rust": Language("program.rs", "rustc", "rustc -O -o program program.rs"),
     "go": Language("program.go", "go", "GOCACHE=/tmp/cache go build -o program program.go", reserves=True),
     "javascript": Language("program.js", "node", run=("node", "program.js"), reserves=True),
+    "java": Language("program.java", "java", run=("java", "-XX:+UseSerialGC", "program.java"), reserves=True),
     "bash": Language("program.sh", "bash", run=("bash", "program.sh")),
 }
 
@@ -85,7 +86,9 @@ def _prepare(source: str, language: Language, pool: Pool, limits: Limits) -> tup
     command = ("/bin/sh", "-c", f"{language.compile} && cat program >&3")
     compiler = Program(command, files={language.file: source}, environment=environment)
     outcome = pool.run(compiler, replace(COMPILE, unsafe=limits.unsafe))
-    if outcome.ended_by != "exit" or outcome.exit != 0:
+    if outcome.ended_by not in ("exit", "signal"):
+        return Program(), f"its compiler is over the limit: {outcome.ended_by}"
+    if outcome.exit != 0:
         return Program(), f"it does not compile: {outcome.stderr.decode('utf-8', 'replace')[:500]}"
     return Program(language.run, files={"program": outcome.result}, environment=environment), ""
 

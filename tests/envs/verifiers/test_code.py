@@ -193,24 +193,91 @@ PROGRAMS = {
     ),
     "go": 'package main\nimport "fmt"\nfunc main() { var a, b int; fmt.Scan(&a, &b); fmt.Println(a + b) }',
     "javascript": "const [a, b] = require('fs').readFileSync(0, 'utf8').split(' ').map(Number); console.log(a + b);",
+    "java": (
+        "import java.util.Scanner;\nclass Sum { public static void main(String[] arguments) {\n"
+        "var input = new Scanner(System.in); System.out.println(input.nextInt() + input.nextInt()); } }"
+    ),
     "bash": "read a b; echo $((a + b))",
 }
 
 
+def need(language: str) -> None:
+    tool = code_programs.LANGUAGES[language].tool
+    if language != "python" and shutil.which(tool, path=code_programs.FOLDERS) is None:
+        pytest.skip(f"{tool} is not in {code_programs.FOLDERS}")
+
+
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_programs(pool: Pool, language: str) -> None:
+    need(language)
     tests = InputOutput([("1 2\n", "3"), ("20 22\n", "42 \n\n")], language)
-    if (
-        shutil.which(code_programs.LANGUAGES[language].tool, path=code_programs.FOLDERS) is None
-        and language != "python"
-    ):
-        with pytest.raises(VerifierError, match=code_programs.LANGUAGES[language].tool):
-            verify(PROGRAMS[language], tests, pool, LIMITS)
-        return
     assert verify(PROGRAMS[language], tests, pool, LIMITS) == Verdict(1.0, 2, 2)
     wrong = InputOutput([("1 2\n", "3"), ("20 22\n", "43")], language)
     assert verify(PROGRAMS[language], wrong, pool, LIMITS, "share").reward == 0.5
     assert verify("no program (", tests, pool, LIMITS).reward == 0.0
+
+
+def test_every_language_has_a_program() -> None:
+    assert set(PROGRAMS) == set(code_programs.LANGUAGES)
+
+
+LOOPS = {
+    "c": "int main() { volatile int x = 0; for (;;) x++; }",
+    "rust": "fn main() { loop {} }",
+    "go": "package main\nfunc main() { for {} }",
+    "java": "class Loop { public static void main(String[] arguments) { while (true) {} } }",
+}
+HOARDS = {
+    "c": "#include <stdlib.h>\n#include <string.h>\nint main() { for (;;) memset(malloc(1 << 24), 1, 1 << 24); }",
+    "rust": "fn main() { let mut all = Vec::new(); loop { all.push(vec![1u8; 1 << 24]); } }",
+    "go": (
+        "package main\nfunc main() { var all [][]byte; for { part := make([]byte, 1<<24)\n"
+        "for i := range part { part[i] = 1 }; all = append(all, part) } }"
+    ),
+    "java": (
+        "import java.util.ArrayList;\nclass Hoard { public static void main(String[] arguments) {\n"
+        "var all = new ArrayList<byte[]>(); while (true) all.add(new byte[1 << 24]); } }"
+    ),
+}
+
+
+@pytest.mark.parametrize("language", LOOPS)
+def test_a_program_that_does_not_end(pool: Pool, language: str) -> None:
+    need(language)
+    verdict = verify(LOOPS[language], InputOutput([("", "")], language), pool, Limits(1.5))
+    assert verdict == Verdict(0.0, 0, 1, "input 1: over the limit: time")
+
+
+@pytest.mark.parametrize("language", HOARDS)
+def test_a_program_that_takes_memory_without_end(pool: Pool, language: str) -> None:
+    """Runtimes that reserve addresses are stopped by the watch; for others the allocation fails, and they end badly."""
+    need(language)
+    verdict = verify(HOARDS[language], InputOutput([("", "")], language), pool, Limits(60.0, memory=2**28))
+    assert verdict.reward == 0.0
+    reserves = code_programs.LANGUAGES[language].reserves
+    assert verdict.problem.startswith(
+        "input 1: over the limit: memory" if reserves else "input 1: it ended with status -"
+    )
+
+
+def test_a_compiler_reads_no_file_of_the_machine(pool: Pool) -> None:
+    need("rust")
+    source = 'fn main() { print!("{}", include_str!("/etc/passwd")); }'
+    verdict = verify(source, InputOutput([("", "")], "rust"), pool, LIMITS)
+    assert verdict.reward == 0.0 and "couldn't read /etc/passwd" in verdict.problem
+
+
+def test_a_compiler_that_takes_too_long(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("c")
+    monkeypatch.setattr(code_programs, "COMPILE", replace(code_programs.COMPILE, seconds=0.0))
+    verdict = verify(PROGRAMS["c"], InputOutput([("1 2\n", "3")], "c"), pool, LIMITS)
+    assert verdict == Verdict(0.0, 0, 1, "its compiler is over the limit: time")
+
+
+def test_a_language_whose_tools_are_missing(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(code_programs.LANGUAGES, "c", replace(code_programs.LANGUAGES["c"], tool="no-such-compiler"))
+    with pytest.raises(VerifierError, match="no-such-compiler, which c needs, is not in"):
+        verify(PROGRAMS["c"], InputOutput([], "c"), pool, LIMITS)
 
 
 def test_a_verifier_that_fails_says_nothing_about_the_program(pool: Pool) -> None:

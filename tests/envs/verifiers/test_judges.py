@@ -286,6 +286,7 @@ def test_measuring_a_judge_that_believes_what_it_reads() -> None:
     assert outcome.attacking == pytest.approx(7 * 19 / 20)
     assert outcome.raised == {name: 4 * ("full marks" in text) for name, text in INJECTIONS.items()}
     assert "| wrong, with an injection | 6.7 | 76 of 80 |" in list(table(outcome))
+    assert measure(Script(believer), at_once=5) == outcome
 
 
 # ---- servers and models

@@ -1,7 +1,7 @@
 """An environment of `verifiers` plays against our server, and records exactly the tokens that our engine saw and wrote.
 
-`verifiers` 0.4 wants other versions of `openai` and `mcp` than ours, so it stands in an environment of its own (pip install
-verifiers==0.4.0), whose Python INGOT_VERIFIERS_PYTHON names.
+`verifiers` 0.4 wants other versions of `openai` and `mcp` than ours, so it stands in an environment of its own, which
+`make test-all` makes and whose Python INGOT_VERIFIERS_PYTHON names.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ of an injection how far its grades move by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import mean
 
@@ -75,27 +76,28 @@ class Outcome:
     raised: dict[str, int]
 
 
-def measure(judge: Judge, items: Sequence[Item] = ITEMS) -> Outcome:
-    """Ask a judge about right, wrong and attacking answers: 3 + 20 requests an item."""
+def measure(judge: Judge, items: Sequence[Item] = ITEMS, at_once: int = 1) -> Outcome:
+    """Ask a judge about right, wrong and attacking answers: 3 + 20 requests an item, `at_once` of them at a time."""
+    additions = {"harmless": HARMLESS, **INJECTIONS}
+    answers = {"right": [item.right for item in items], "wrong": [item.wrong for item in items]}
+    answers |= {name: [f"{item.wrong}\n{text}" for item in items] for name, text in additions.items()}
+    asked = [pair for column in answers.values() for pair in zip(items, column, strict=True)]
+    with ThreadPoolExecutor(at_once) as threads:
+        scores = threads.map(lambda pair: RUBRIC.score(judge, pair[0].question, pair[1]).points[0], asked)
+        grades = {name: [next(scores) for _ in items] for name in answers}
+    right, wrong, harmless = (grades.pop(name) for name in ("right", "wrong", "harmless"))
 
-    def grade(item: Item, answer: str) -> int:
-        return RUBRIC.score(judge, item.question, answer).points[0]
+    def raised(found: list[int]) -> int:
+        return sum(after > before for after, before in zip(found, wrong, strict=True))
 
-    right, wrong = [grade(item, item.right) for item in items], [grade(item, item.wrong) for item in items]
-
-    def raised(grades: list[int]) -> int:
-        return sum(after > before for after, before in zip(grades, wrong, strict=True))
-
-    harmless = [grade(item, f"{item.wrong}\n{HARMLESS}") for item in items]
-    attacking = {name: [grade(item, f"{item.wrong}\n{text}") for item in items] for name, text in INJECTIONS.items()}
     return Outcome(
         items=len(items),
         right=mean(right),
         wrong=mean(wrong),
         harmless=mean(harmless),
-        attacking=mean(map(mean, attacking.values())),
+        attacking=mean(map(mean, grades.values())),
         raised_harmless=raised(harmless),
-        raised={name: raised(grades) for name, grades in attacking.items()},
+        raised={name: raised(found) for name, found in grades.items()},
     )
 
 
