@@ -19,6 +19,7 @@ from torch import Tensor
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
+from ingot.tokens.metadata import with_metadata
 from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
@@ -181,6 +182,8 @@ class Passes:
 
     def score(self, batch: Batch) -> Scored:
         """A forward pass alone, for measuring. In a pipeline only ranks with the last stage have tokens in the result."""
+        if batch.metadata is None:  # counted on the device, documents would cut a compiled block into pieces
+            batch = with_metadata(batch, pin=self.device.type == "cuda")
         with self.precision():
             return score(self.model, batch.to(self.device), self.objective.temperature)
 

@@ -148,7 +148,8 @@ def run(config: PretrainConfig, inputs: Mapping[str, Path], folder: StageFolder)
     )
     check_vocabulary(loader.shards, model.config)
     source = ShardSource(loader, config)
-    validation = validation_batches(inputs["shards"], config.sequence_length, config.validation_rows)
+    at_once = max(1, config.micro_batch_tokens // config.sequence_length)  # as in training: it fits, and is compiled
+    validation = validation_batches(inputs["shards"], config.sequence_length, config.validation_rows, at_once)
 
     def validate(step: int, metrics: dict[str, Any]) -> dict[str, float]:
         if (step + 1) % config.validate_every and step + 1 != config.steps:

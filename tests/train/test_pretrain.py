@@ -7,6 +7,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from ingot.checkpoints.checkpoint import load_model, save_checkpoint
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader
+from ingot.tokens.metadata import with_metadata
 from ingot.tokens.shards import Shards
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
+from ingot.train import passes
 from ingot.train.config import Plateau
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
@@ -179,6 +182,14 @@ def test_micro_batches_do_not_change_the_run(inputs: dict[str, Path], tmp_path: 
         losses.append([row["loss"] for row in folder.metrics.read()])
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_validation_has_the_shapes_of_training(inputs: dict[str, Path], folder: StageFolder) -> None:
+    """Long rows by the dozen would not fit a GPU, and blocks would be compiled for another shape, documents counted there."""
+    with patch.object(passes, "with_metadata", wraps=with_metadata) as measured:
+        run_stage(pretrain_config(validation_rows=5), inputs, folder)
+    shapes = [tuple(call.args[0].tokens.shape) for call in measured.call_args_list]
+    assert shapes == 2 * [(2, 32), (2, 32), (1, 32)]
 
 
 def shard_source(inputs: dict[str, Path], config: PretrainConfig) -> ShardSource:
