@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -238,17 +239,21 @@ def main() -> None:
         ran = run(config, arguments.checkpoint)
         print("RESULT", json.dumps(ran), flush=True)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for mode in arguments.modes.split(","):
         command = [sys.executable, __file__, *sys.argv[1:], "--one", mode]
         lines, result = [], ""
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
             assert running.stdout is not None
-            for line in running.stdout:
-                lines.append(line)
-                if line.startswith("STEP "):  # as it goes: a slow peer may not be waited for
-                    print(f"{mode:14}", line.removeprefix("STEP ").strip(), flush=True)
-                if line.startswith("RESULT "):
-                    result = line.removeprefix("RESULT ").strip()
+            try:
+                for line in running.stdout:
+                    lines.append(line)
+                    if line.startswith("STEP "):  # as it goes: a slow peer may not be waited for
+                        print(f"{mode:14}", line.removeprefix("STEP ").strip(), flush=True)
+                    if line.startswith("RESULT "):
+                        result = line.removeprefix("RESULT ").strip()
+            finally:
+                running.kill()  # if this one was stopped: it would run on beside the next
         print(f"{mode:14}", result or "failed:\n" + "".join(lines)[-4500:], flush=True)
 
 
