@@ -14,7 +14,7 @@ kernel (kernels/fla_tuning.py). `--tuned` tunes ours too, and says what was chos
 adds the definition under torch.compile at 4k.
 
 The second tries tiles of our kernels, says which are right and how fast they are; what is best becomes the constants at
-the top of ingot/kernels/decayed_attention_kernel.py.
+the top of ingot/kernels/decayed_attention_kernel.py and key_gradients_kernel.py.
 
 The third trains models of about 1B with our trainer (random tokens): the mixers and layer patterns of Qwen3-Next, Kimi Linear and
 Nemotron-H with dense feed-forwards, width and vocabulary of the 1.24B of benchmarks/train.py, so that the mixers make
@@ -334,13 +334,15 @@ NOISE = 2e-2  # an error above this is no rounding
 def stage_run(stage: str) -> Callable[[], object]:
     """The stage alone, on 8 rows of 4k (states_few: one of 32k)."""
     from ingot.kernels import decayed_attention_kernel as kernel
+    from ingot.kernels.chunk_kernel import totals
+    from ingot.kernels.key_gradients_kernel import run_key_gradients
 
     kind = "gated_delta" if stage == "slope_gradients" else "mamba2"
     case = make_case(kind, 1, 32_768) if stage == "states_few" else make_case(kind, 8, 4096)
     query, key, value = (x.detach().flatten(0, 1) for x in case.inputs[:3])
     decay = case.inputs[3].detach().flatten(2).flatten(0, 1)
     gradient, at = case.gradient.flatten(0, 1), (case.sequences.starts, case.sequences.chunks)
-    summed = kernel.totals(decay, *at)
+    summed = totals(decay, *at)
 
     def states() -> Tensor:
         given = (key, value, summed, None, *at, case.sequences.offsets)
@@ -354,20 +356,22 @@ def stage_run(stage: str) -> Callable[[], object]:
     if stage in ("key_gradients", "slope_gradients"):
         error = gradient if stage == "slope_gradients" else None
         given = (query, key, value, gradient, summed, made, made, *at)
-        return lambda: kernel.run_key_gradients(*given, error_gradient_THV=error)
+        return lambda: run_key_gradients(*given, error_gradient_THV=error)
     return states
 
 
 def try_tiles(stage: str) -> list[dict[str, Any]]:
     """Every tile of a kernel: the largest error of a whole pass against float64, and milliseconds of the stage."""
-    from ingot.kernels import decayed_attention_kernel as kernel
+    from ingot.kernels import decayed_attention_kernel, key_gradients_kernel
+    from ingot.kernels.chunk_kernel import Tile
 
+    kernel = key_gradients_kernel if stage in ("key_gradients", "slope_gradients") else decayed_attention_kernel
     case = make_case("gated_delta" if stage == "slope_gradients" else "mamba2", 1, sum(DOCUMENTS), DOCUMENTS)
     exact, run = exact_gradients(case), stage_run(stage)
     names = {"states_few": ("STATES", "STATES_FEW"), "states": ("STATES", "STATES_FEW")}.get(stage, (stage.upper(),))
     before = {name: getattr(kernel, name) for name in names}
     found: list[dict[str, Any]] = []
-    for tile in (kernel.Tile(*size, warps, depth) for size in STAGES[stage] for warps in (4, 8) for depth in (2, 3)):
+    for tile in (Tile(*size, warps, depth) for size in STAGES[stage] for warps in (4, 8) for depth in (2, 3)):
         for name in names:
             setattr(kernel, name, tile)
         with reported(f"{stage} {tile}"):

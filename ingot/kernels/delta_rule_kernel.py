@@ -5,7 +5,7 @@ system of a chunk, the loop over states, outputs, and each of them backwards. We
 
 * its functions as a whole cannot be part of a compiled block, and ask the device how many chunks there are;
 * one stage of the backward pass with a decay per head is refused by it on Hopper with Triton 3.4 to 3.7.0, which computes it
-  wrongly: that stage is our `run_key_gradients` (decayed_attention_kernel.py).
+  wrongly: that stage is our `run_key_gradients` (key_gradients_kernel.py).
 
 With W = (I + A)⁻¹ β e^G K and U₀ = (I + A)⁻¹ β V the errors of a chunk are U = U₀ − W S. What a forward pass keeps is (I + A)⁻¹;
 the states are made again.
@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.kernels.chunk_kernel import totals
 from ingot.kernels.chunks import CHUNK
-from ingot.kernels.decayed_attention_kernel import run_key_gradients, totals
 from ingot.kernels.fla_tuning import fix_configurations
+from ingot.kernels.key_gradients_kernel import run_key_gradients
 from ingot.kernels.launch import on_device_of
 
 
