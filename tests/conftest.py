@@ -59,6 +59,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Nor would they find anything at the end, when pytest and Python look through all that lives, and the process ends."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _quick_collections() -> None:
     """Garbage collections pass over what lives already, the imported libraries above all.

@@ -63,7 +63,8 @@ class Entries:
         entries = self.entries[rows]
         out = np.empty(int(entries["tokens"].sum()), self.tokens.dtype)
         gather(self.tokens, np.ascontiguousarray(entries["start"]), np.ascontiguousarray(entries["tokens"]), out)
-        entries["start"] = np.cumsum(entries["tokens"]) - entries["tokens"]
+        lengths: NDArray[np.int64] = entries["tokens"]
+        entries["start"] = np.cumsum(lengths) - lengths
         return Entries(out, entries, self.routes[rows])
 
     def in_order(self) -> Entries:

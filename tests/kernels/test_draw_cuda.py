@@ -22,6 +22,7 @@ from ingot.inference.draw import draw, draw_positions, unpack_kept
 from ingot.inference.sampling import Sampling
 from ingot.kernels.draw import draw_rows_definition
 from ingot.kernels.uniform import uniform
+from tests.slow import first_fast
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
 pytestmark = pytest.mark.skipif(
@@ -105,7 +106,7 @@ def kth_largest(values: Tensor, k: int) -> float:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kinds", [PLAIN, MIXTURE], ids=["plain", "mixture"])
+@pytest.mark.parametrize("kinds", first_fast([MIXTURE, PLAIN]), ids=["mixture", "plain"])
 def test_ids_kept_sets_and_log_probabilities(size: int, dtype: torch.dtype, kinds: list[dict[str, Any]]) -> None:
     for scale in (0.3, 3.0):
         logits = (normal(ROWS, size, seed=size) * scale).to(dtype)

@@ -66,7 +66,7 @@ def run_with(cases: Sequence[Case], inputs: Inputs, below: Path, lora: dict[str,
 @pytest.mark.parametrize(
     ("cases", "changes"),
     [
-        (LAYOUTS, {}),
+        pytest.param(LAYOUTS, {}, marks=pytest.mark.slow),
         pytest.param(MORE_LAYOUTS, {}, marks=pytest.mark.slow),
         pytest.param([*LAYOUTS, *MORE_LAYOUTS], {"base": "nf4"}, marks=pytest.mark.slow),
     ],

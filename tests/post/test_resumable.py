@@ -192,6 +192,7 @@ def share_and_die(checkpoint: Path, path: Path, piece: int | None) -> tuple[Foun
     return found, begun, said
 
 
+@pytest.mark.slow
 def test_killed_while_two_processes_sample(schooled: StageFolder, undisturbed: Found, tmp_path: Path) -> None:
     """Finished in two processes, to the bit as if nothing had been; finished in three and in one, with the same texts."""
     straight = run_ranks(2, share_and_die, tmp_path / "store", schooled.path, tmp_path / "straight", None)

@@ -18,6 +18,7 @@ from ingot.recipe.flow import run_recipe
 from ingot.recipe.work import list_work
 from ingot.workspace.errors import RunLocked
 from ingot.workspace.files import read_json
+from tests.slow import first_fast
 
 from . import toy
 from .conftest import Load
@@ -66,15 +67,16 @@ def artifacts(runs: Path) -> dict[str, bytes]:
     return found
 
 
-def test_kill_at_random_moments_never_leaves_a_folder_that_looks_finished(load: Load) -> None:
+@pytest.mark.parametrize("wanted", first_fast([4, 10]))
+def test_kill_at_random_moments_never_leaves_a_folder_that_looks_finished(load: Load, wanted: int) -> None:
     recipe = load(TEXT)
     run_recipe(recipe, Path("reference"), table=toy.TABLE)
     reference = artifacts(Path("reference"))
     assert len(reference) == 6 * 4
     moments, kills, attempts = random.Random(5), 0, 0
-    while kills < 10:
+    while kills < wanted:
         attempts += 1
-        assert attempts < 40
+        assert attempts < 4 * wanted
         process = start("runs")
         time.sleep(moments.uniform(0.0, 0.2))
         process.kill()

@@ -355,7 +355,7 @@ def test_inputs_of_a_recipe(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------- miniatures, end to end
 
-SMALLER = {"curate.max_bytes": 1_000_000}
+SMALLER = {"curate.max_bytes": 1_000_000, "curate.workers": 1}
 TINY = {"eval.suites.0.rows": 4}
 SHORTER: dict[str, dict[str, Any]] = {
     "smollm3-3b-mini": {

@@ -49,46 +49,57 @@ def report_page(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class Window:
-    """A report in a window of its own; whatever goes wrong in it is noted in `troubles`."""
+    """Reports in a window; whatever goes wrong in it is noted in `troubles`."""
 
-    def __init__(self, browser: Any, path: Path, width: int = WIDE, scheme: str = "light") -> None:
+    def __init__(self, browser: Any) -> None:
         self.troubles: list[str] = []
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, timezone_id="UTC", offline=True
-        )
+        self.context = browser.new_context(timezone_id="UTC", offline=True)
         self.context.set_default_timeout(20_000)
         self.page = self.context.new_page()
         self.page.on("console", lambda message: self.troubles.append(f"console {message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.troubles.append(f"exception: {error}"))
-        self.context.on(
-            "request",
-            lambda request: (
-                self.troubles.append(f"request: {request.url[:200]}")
-                if not request.url.startswith((path.as_uri(), "data:"))
-                else None
-            ),
-        )
-        self.page.goto(path.as_uri())
+        self.context.on("request", self._note_request)
+        self._shown = ""
+
+    def show(self, path: Path, width: int = WIDE, scheme: str = "light") -> Window:
+        """As a browser opens it that never saw it: another width and scheme, nothing remembered, the mouse elsewhere."""
+        if self._shown:
+            self.page.evaluate("localStorage.clear()")
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(media="screen", color_scheme=scheme)
+        self._shown = path.as_uri()
+        self.page.goto(self._shown)
+        return self
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith((self._shown, "data:")):
+            self.troubles.append(f"request: {request.url[:200]}")
+
+
+@pytest.fixture(scope="session")
+def usual_window(browser: Any) -> Iterator[Window]:
+    """One that tests have after each other: a new one takes the browser longer than to draw the next report in it."""
+    window = Window(browser)
+    yield window
+    window.context.close()
 
 
 @pytest.fixture
-def open_page(browser: Any) -> Iterator[Open]:
-    """Opens a report in a window of its own; whatever goes wrong in it fails the test at its end."""
-    windows: list[Window] = []
+def open_page(usual_window: Window) -> Iterator[Open]:
+    """Opens a report; whatever goes wrong in it fails the test at its end."""
+    usual_window.troubles.clear()
 
     def open_report(path: Path, width: int = WIDE, scheme: str = "light") -> Any:
-        windows.append(Window(browser, path, width, scheme))
-        return windows[-1].page
+        return usual_window.show(path, width, scheme).page
 
     yield open_report
-    for window in windows:
-        window.context.close()
-    assert [trouble for window in windows for trouble in window.troubles] == []
+    assert usual_window.troubles == []
 
 
 @pytest.fixture(scope="session")
 def report_window(browser: Any, report_page: Path) -> Iterator[Window]:
-    window = Window(browser, report_page)
+    window = Window(browser).show(report_page)
     yield window
     window.context.close()
 

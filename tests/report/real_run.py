@@ -37,6 +37,7 @@ STEPS: list[dict[str, Any]] = [
 ]
 SMALLER: dict[str, Any] = {
     "curate.max_bytes": 1_200_000,
+    "curate.workers": 1,
     "curate.steps": STEPS,
     "tokenizer.vocabulary_size": 512,
     "pretrain.model.width": 64,
@@ -44,7 +45,7 @@ SMALLER: dict[str, Any] = {
     "pretrain.model.blocks.layer.mixer.heads": 2,
     "pretrain.model.blocks.layer.mixer.key_value_heads": 1,
     "pretrain.model.blocks.layer.feed_forward.width": 128,
-    "pretrain.steps": 30,
+    "pretrain.steps": 20,
     "pretrain.batch_tokens": 1024,
     "pretrain.validate_every": 10,
     "extend.steps": 6,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ingot.report.build import build
+from tests.slow import first_fast
 
 from .browsing import CHROMIUM, NARROW, SECTIONS, WIDE, Open, overflow, texts
 from .example_documents import HOSTILE, funnel
@@ -124,7 +125,7 @@ def test_keyboard_alone(open_page: Open, report_page: Path) -> None:
     assert page.locator("#curves input[value=tokens]").is_checked()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_fast(["dark", "light"]))
 def test_themes(open_page: Open, report_page: Path, scheme: str) -> None:
     page = open_page(report_page, scheme=scheme)
 
@@ -145,7 +146,7 @@ def test_themes(open_page: Open, report_page: Path, scheme: str) -> None:
     assert page.locator("html").get_attribute("data-theme") == "light"  # remembered
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("width", first_fast([NARROW, WIDE]))
 def test_nothing_sticks_out(open_page: Open, report_page: Path, width: int) -> None:
     page = open_page(report_page, width=width)
     assert overflow(page) == 0
@@ -184,7 +185,7 @@ def test_print(open_page: Open, report_page: Path) -> None:
     assert page.locator("#stages details[open]").count() == 0
 
 
-@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("width", first_fast([NARROW, WIDE]))
 def test_a_run_in_progress_says_what_is_missing(open_page: Open, running_run: Path, tmp_path: Path, width: int) -> None:
     page = open_page(build(running_run, tmp_path / "report.html"), width=width)
     assert texts(page, "#verdict-badge") == ["▶ Running: prefer"]

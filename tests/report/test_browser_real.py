@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def window(browser: Any, real_page: Path) -> Iterator[Window]:
-    window = Window(browser, real_page)
+    window = Window(browser).show(real_page)
     yield window
     window.context.close()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ingot.report.build import build
+from tests.slow import first_fast
 
 from .browsing import CHROMIUM, NARROW, WIDE, Open, four_digits, overflow, texts
 from .run_files import folder_of, rows_of
@@ -93,7 +94,7 @@ def test_more_answers_than_fit_are_scrolled_to(open_page: Open, report_page: Pat
     assert 0 <= last["x"] <= NARROW and page.locator("#tip").is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_fast(["light", "dark"]))
 def test_colours_are_the_numbers(open_page: Open, report_page: Path, rows: Rows, scheme: str) -> None:
     """The strength of every colour is the share of the number in the largest of the step, its hue the sign."""
     page = open_page(report_page, scheme=scheme)
@@ -200,7 +201,10 @@ def walk(page: Any) -> list[tuple[int, int, list[str]]]:
 
 @pytest.mark.parametrize(
     "asked",
-    [{"earned": "between"}, {"earned": "wrong"}, {"ended": "tokens"}, {"kind": "strings", "earned": "right"}],
+    first_fast(
+        [{"kind": "strings", "earned": "right"}, {"ended": "tokens"}, {"earned": "between"}, {"earned": "wrong"}],
+        keep=2,
+    ),
     ids=str,
 )
 def test_filters_and_the_key_of_the_next_group(opened: Any, rows: Rows, asked: dict[str, str]) -> None:

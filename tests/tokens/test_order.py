@@ -11,11 +11,16 @@ from ingot.tokens.documents import id_hashes
 from ingot.tokens.order import ENTRY, Entries, StoredEntries, merged, order_keys
 
 
+def starts_of(entries: NDArray[np.void]) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = entries["tokens"]
+    return np.cumsum(lengths) - lengths
+
+
 def part(keys: NDArray[np.uint64], random: np.random.Generator) -> Entries:
     """Documents of random lengths whose tokens tell their key."""
     entries = np.zeros(len(keys), ENTRY)
     entries["key"], entries["tokens"] = keys, random.integers(0, 30, len(keys))
-    entries["start"] = np.cumsum(entries["tokens"]) - entries["tokens"]
+    entries["start"] = starts_of(entries)
     tokens = np.repeat((keys >> np.uint64(48)).astype("<u2"), entries["tokens"])
     return Entries(tokens, entries, random.random((len(keys), 2)) < 0.5).in_order()
 
@@ -35,9 +40,7 @@ def test_merging_equals_one_sort(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.concatenate([one.entries["key"] for one in found]), everything["key"])
         np.testing.assert_array_equal(np.concatenate([one.tokens for one in found]), expected)
         for one in found:
-            np.testing.assert_array_equal(
-                one.entries["start"], np.cumsum(one.entries["tokens"]) - one.entries["tokens"]
-            )
+            np.testing.assert_array_equal(one.entries["start"], starts_of(one.entries))
             assert len(one.routes) == len(one.entries)
 
 

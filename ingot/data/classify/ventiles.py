@@ -52,7 +52,8 @@ def records_of(shard: Shard, config: VentilesStep) -> NDArray[np.void]:
 def cells_of(records: NDArray[np.void]) -> NDArray[np.void]:
     """Weight and number of records by topic and high bits, ascending."""
     order = np.lexsort((records["order"], records["topic"]))
-    topic, high = records["topic"][order], records["order"][order] >> LOW_BITS
+    ordered: NDArray[np.uint64] = records["order"][order]
+    topic, high = records["topic"][order], ordered >> LOW_BITS
     first = np.flatnonzero(np.r_[True, (topic[1:] != topic[:-1]) | (high[1:] != high[:-1])]) if len(order) else order
     cells = np.zeros(len(first), CELL)
     cells["topic"], cells["high"] = topic[first], high[first]
@@ -97,8 +98,9 @@ class CellTable:
             partition[index] = number
             held += int(count)
         topics, first, inverse = np.unique(cells["topic"], return_index=True, return_inverse=True)
-        running = np.cumsum(cells["weight"]) - cells["weight"]
-        totals = np.add.reduceat(cells["weight"], first) if len(topics) else np.zeros(0, np.int64)
+        weights: NDArray[np.int64] = cells["weight"]
+        running = np.cumsum(weights) - weights
+        totals = np.add.reduceat(weights, first) if len(topics) else np.zeros(0, np.int64)
         return cls(cells, partition, running - running[first][inverse], totals[inverse])
 
     @property
@@ -141,7 +143,8 @@ def rank(folder: Path, part: Partition, buckets: int) -> dict[str, Any]:
     records, table = part.read(RECORD), CellTable.load(part)
     records = records[np.lexsort((records["location"], records["order"], records["topic"]))]
     cell = table.find(records)
-    running = np.cumsum(records["weight"]) - records["weight"]  # inside the partition
+    weights: NDArray[np.int64] = records["weight"]
+    running = np.cumsum(weights) - weights  # inside the partition
     first = np.flatnonzero(np.r_[True, records["topic"][1:] != records["topic"][:-1]]) if len(records) else cell
     start = np.repeat(running[first] - table.before[cell[first]], np.diff(np.r_[first, len(records)]))
     before, total = running - start, np.maximum(table.total[cell], 1)

@@ -56,7 +56,8 @@ def write_sets(folder: Path, output: ShardPartition, options: dict[str, Any]) ->
                     sets = sorted_sets(*shingles_of(Texts(texts.data, texts.offsets[first : last + 1]), config))
                     records["count"][first:last] = [len(each) for each in sets]
                     file.writelines(each.tobytes() for each in sets)
-    records["start"] = np.cumsum(records["count"]) - records["count"]
+    counts: Offsets = records["count"]
+    records["start"] = np.cumsum(counts) - counts
     records["component"] = candidates["component"]
     records["shard"] = output.part.number
     write_partitioned(folder / RECORDS, records, candidates["batch"], options["batches"])

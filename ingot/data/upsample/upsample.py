@@ -99,8 +99,9 @@ def rank(folder: Path, part: Partition, buckets: int) -> dict[str, Any]:
     topics = {}
     for number in np.unique(records["topic"]):
         mine = np.sort(records[records["topic"] == number], order=["score", "tokens"])
-        middles = np.cumsum(mine["tokens"]) - mine["tokens"] / 2
-        wanted = np.arange(1, buckets) / buckets * mine["tokens"].sum()
+        sizes: NDArray[np.float64] = mine["tokens"]
+        middles = np.cumsum(sizes) - sizes / 2
+        wanted = np.arange(1, buckets) / buckets * sizes.sum()
         begins = mine["score"][np.minimum(np.searchsorted(middles, wanted), len(mine) - 1)]
         found = np.searchsorted(begins, mine["score"], side="right")  # equal scores share a bucket
         tokens = np.bincount(found, mine["tokens"], minlength=buckets)

@@ -13,7 +13,7 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from tests.serve.openai.harness import Running, serving, untrained
-from tests.serve.speaker import train_small_tokenizer, train_speaker
+from tests.serve.speaker import train_small_tokenizer, trained_speaker
 
 
 @pytest.fixture(scope="session")
@@ -27,8 +27,8 @@ def chat_format(tokenizer: Tokenizer) -> ChatFormat:
 
 
 @pytest.fixture(scope="session")
-def speaker(tokenizer: Tokenizer) -> Transformer:
-    return train_speaker(tokenizer)
+def speaker() -> Transformer:
+    return trained_speaker()
 
 
 @pytest.fixture(scope="session")

@@ -75,41 +75,68 @@ def address(behind: FakeServer) -> Iterator[str]:
         yield url
 
 
+class Tab:
+    """Shows the page; whatever goes wrong in it is noted in `troubles`."""
+
+    def __init__(self, browser: Any) -> None:
+        self.troubles: list[str] = []
+        self.refused: tuple[int, ...] = ()
+        self.context = browser.new_context()
+        self.context.set_default_timeout(20_000)
+        self.page = self.context.new_page()
+        self.page.on("console", self._note_message)
+        self.page.on("pageerror", lambda error: self.troubles.append(f"exception: {error}"))
+        self.context.on("request", self._note_request)
+        self._here = ""
+
+    def show(self, url: str, width: int, scheme: str, refused: tuple[int, ...]) -> Any:
+        """As a browser opens it that never saw it: nothing is remembered, nothing from before goes on."""
+        if self._here:
+            self.page.evaluate("window.stop()")
+            self.page.evaluate("localStorage.clear(); sessionStorage.clear()")
+            self.page.goto("about:blank")
+        self.troubles.clear()
+        self.refused, self._here = refused, url.partition("/#")[0]
+        self.page.mouse.move(0, 0)
+        self.page.set_viewport_size({"width": width, "height": 860})
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.goto(url)
+        self.page.locator("#model:not(:empty), #trouble").first.wait_for()  # the server has answered
+        return self.page
+
+    def _note_message(self, message: Any) -> None:
+        if not any(f"status of {status}" in message.text for status in self.refused):
+            self.troubles.append(f"console {message.type}: {message.text}")
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith(self._here):
+            self.troubles.append(request.url)
+
+
+@pytest.fixture(scope="session")
+def tab(browser: Any) -> Iterator[Tab]:
+    """One that tests have after each other: a new one takes the browser longer than the page in it."""
+    tab = Tab(browser)
+    yield tab
+    tab.context.close()
+
+
 @pytest.fixture
-def open_chat(browser: Any, address: str, behind: FakeServer) -> Iterator[Callable[..., Any]]:
-    """Opens the page in a window of its own; whatever goes wrong in it fails the test at its end.
+def open_chat(tab: Tab, address: str, behind: FakeServer) -> Iterator[Callable[..., Any]]:
+    """Opens the page; whatever goes wrong in it fails the test at its end.
 
     `refused` are the statuses of answers that the browser may complain about on its console.
     """
-    troubles: list[str] = []
-    contexts = []
     behind.bodies.clear()
     behind.left.clear()
 
     def open_page(width: int = WIDE, scheme: str = "light", url: str = "", refused: tuple[int, ...] = ()) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme)
-        context.set_default_timeout(20_000)
-        contexts.append(context)
-        page = context.new_page()
-
-        def complain(message: Any) -> None:
-            if not any(f"status of {status}" in message.text for status in refused):
-                troubles.append(f"console {message.type}: {message.text}")
-
-        page.on("console", complain)
-        page.on("pageerror", lambda error: troubles.append(f"exception: {error}"))
-        here = (url or address).partition("/#")[0]
-        context.on(
-            "request", lambda request: troubles.append(request.url) if not request.url.startswith(here) else None
-        )
-        page.goto(url or address)
-        page.locator("#model:not(:empty), #trouble").first.wait_for()  # the server has answered
-        return page
+        return tab.show(url or address, width, scheme, refused)
 
     yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
+    for other in tab.context.pages[1:]:
+        other.close()
+    assert tab.troubles == []
 
 
 def say(page: Any, message: str, wait: bool = True) -> None:

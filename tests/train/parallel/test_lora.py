@@ -22,8 +22,6 @@ def case(name: str, block: dict[str, Any], mesh: dict[str, Any], **options: Any)
 
 TWO = [
     case("tensor, biases, norms over all heads, a gate, tied embeddings", RICH, {"tensor": 2}, train_rows=(3, 90)),
-    case("tensor, latent attention", MLA, {"tensor": 2}),
-    case("tensor, a mixture", MOE, {"tensor": 2}),
     case("tensor, dropout of what all ranks read", DENSE, {"tensor": 2}, dropout=0.3, layers=("q_proj", "up_proj")),
     case("tensor, int4", DENSE, {"tensor": 2}, base="int4", layers=("q_proj", "k_proj", "o_proj")),
     case("pipeline, tied embeddings", RICH, {"pipeline": 2}, train_rows=(3, 90)),
@@ -31,6 +29,8 @@ TWO = [
     case("context", DENSE, {"context": 2}),
 ]
 TWO_MORE = [
+    case("tensor, a mixture", MOE, {"tensor": 2}),
+    case("tensor, latent attention", MLA, {"tensor": 2}),
     case("tensor", DENSE, {"tensor": 2}),
     case("tensor, some layers", DENSE, {"tensor": 2}, layers=("v_proj", "o_proj", "up_proj")),
     case("tensor, nf4", DENSE, {"tensor": 2}, base="nf4"),

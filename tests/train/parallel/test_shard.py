@@ -50,9 +50,7 @@ OF_FOUR = [
 OF_THREE = [Case("nothing is divisible", shape(MOE, layers=2), {})]
 
 
-@pytest.mark.parametrize(
-    ("world", "cases"), first_fast([(2, OF_TWO), (3, OF_THREE), (2, MORE_OF_TWO), (4, OF_FOUR)], 2)
-)
+@pytest.mark.parametrize(("world", "cases"), first_fast([(2, OF_TWO), (3, OF_THREE), (2, MORE_OF_TWO), (4, OF_FOUR)]))
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = compare(cases, world, tmp_path_factory.mktemp("shard") / "store")
     for name, ranks in found.items():

@@ -20,7 +20,7 @@ from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
-from tests.slow import first_fast
+from tests.slow import first_fast, slow
 from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
@@ -114,7 +114,7 @@ def by_tensor(names: list[str], tensor: int) -> list[Results]:
 
 @pytest.mark.parametrize(
     ("tensor", "names"),
-    [(2, ["dense", "rich", "gated", "mla", "sparse", "warm", "moe", "biased_moe", "odd"]), (4, ["four", "mla"])],
+    [(2, ["dense", "rich", "gated", "mla", "sparse", "warm", "moe", "biased_moe", "odd"]), slow((4, ["four", "mla"]))],
 )
 def test_loss_and_all_gradients_equal_one_process(tensor: int, names: list[str], tmp_path: Path) -> None:
     ranks = run_ranks(tensor, by_tensor, tmp_path / "store", names, tensor)
