@@ -99,7 +99,10 @@ def try_environment(
     threads = threading.active_count()
     tasks = _tasks(environment, seed, count, split)
     trial = Trial(len(tasks))
-    for name, policy in policies(environments, tasks).items():
+    tried = policies(environments, tasks)
+    if RIGHT not in tried and environment.has_solutions:
+        trial.notes.append("not every task has a solution, so whether right answers earn everything was not tried")
+    for name, policy in tried.items():
         repeated = [task for task in tasks for _ in range(1 if isinstance(policy, Scripted) else samples)]
         done = rollout(repeated, policy, chat, environments, drawing=drawing, limits=limits)
         keep(name, done)

@@ -39,7 +39,7 @@ def test_solutions_earn_and_those_who_know_nothing_do_not(name: str, shared_data
     environment = make(name, shared_data)
     tasks = environment.generate(1, TRIED[name], "test")
     environments = {environment.kind: environment}
-    tried = scripts(environments, CHAT, [task.answer for task in tasks])
+    tried = scripts(environments, CHAT, tasks)
     earned = {}
     for policy, script in tried.items():
         done = rollout(tasks, Scripted(script, CHAT), CHAT, environments, limits=WIDE)
