@@ -121,4 +121,7 @@ def test_pass_rates_choose_train_tasks(shared_data: Path, tmp_path: Path) -> Non
     assert list(read_pass_rates(str(path)).values()) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     chosen = make("gsm8k", shared_data, pass_rates=str(path), pass_rate=(0.2, 0.6))
     assert {task.id for task in chosen.rows("train") or ()} == {task.id for task in tasks[1:4]}
+    none = make("gsm8k", shared_data, pass_rates=str(path), pass_rate=(0.85, 0.95))
+    with pytest.raises(DataError, match=r"no train task has a pass rate from 0\.85 to 0\.95"):
+        none.rows("train")
     assert len(chosen.rows("test") or ()) == 658 and chosen.outside().keys() > environment.outside().keys()
