@@ -1,7 +1,7 @@
 """How often a real judge is fooled by the battery of injections (ingot/envs/verifiers/judges/injections.py).
 
     python benchmarks/judge_injections.py --endpoint http://127.0.0.1:8000/v1 --name MODEL [--key VARIABLE] [--at-once 8]
-    python benchmarks/judge_injections.py --model FOLDER_OR_GGUF [--device cpu]
+    python benchmarks/judge_injections.py --model FOLDER_OR_GGUF [--device cpu] [--codes 5]
 
 Prints a table for docs/log.md: the grades of right answers, of wrong ones, and of wrong ones with an injection. A model that
 grades right and wrong answers alike is no judge, whatever else it does.
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--endpoint", help="address of a server, up to /v1")
     parser.add_argument("--name", default="", help="name of the model there")
     parser.add_argument("--key", help="environment variable with the server's key")
+    parser.add_argument("--codes", type=int, default=1, help="codes under which each answer is judged")
     parser.add_argument("--at-once", type=int, default=8, help="requests on their way to a server at a time")
     parser.add_argument("--no-structure", action="store_true", help="do not send response_format")
     parser.add_argument("--model", help="a model of ours, a Hugging Face folder or a GGUF file")
@@ -49,9 +50,9 @@ def main() -> None:
             url=options.endpoint, model=options.name, api_key_variable=options.key, concurrency=options.at_once
         )
         judge: Judge = EndpointJudge(config, max_tokens=64, structured=not options.no_structure)
-        outcome = measure(judge, at_once=options.at_once)
+        outcome = measure(judge, codes=options.codes, at_once=options.at_once)
     else:
-        outcome = measure(local_judge(options.model, options.device))  # an engine has one caller
+        outcome = measure(local_judge(options.model, options.device), codes=options.codes)  # an engine has one caller
     print("\n".join(table(outcome)))
 
 

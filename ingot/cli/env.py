@@ -105,7 +105,7 @@ def test_command(
     def policies(environments: Mapping[str, Environment], tasks: Sequence[Task]) -> dict[str, Policy | Speaker]:
         from ingot.envs.scripts import Scripted, scripts
 
-        tried = scripts(environments, chat, [task.answer for task in tasks])
+        tried = scripts(environments, chat, tasks)
         made: dict[str, Policy | Speaker] = {each: Scripted(script, chat) for each, script in tried.items()}
         return made if model is None else made | {policy: model}
 

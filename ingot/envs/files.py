@@ -65,7 +65,14 @@ class FileEnvironment(Environment):
                 place=f"task kind {self.kind}",
                 fix=f"write {self.kind}: {{train: [FILE], test: [FILE]}}, each {FORMS}",
             )
-        return self._splits[split]
+        tasks = self._splits[split]
+        if split == "train" and self.pass_rates and not tasks:
+            raise DataError(
+                "no train task has a pass rate from {:g} to {:g}".format(*self.pass_rate),
+                place=f"task kind {self.kind}, {self.pass_rates}",
+                fix="widen pass_rate, or measure these tasks: ingot env test NAME --policy MODEL --pass-rates FILE",
+            )
+        return tasks
 
     def outside(self) -> dict[str, str]:
         """The files are part of what a stage works on."""

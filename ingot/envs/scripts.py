@@ -14,9 +14,11 @@ from typing import Any
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
+from ingot.envs.task import Task
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import DataError
 
 Script = Callable[[Episode], Message]
 RANDOM_WORDS = 6
@@ -62,9 +64,9 @@ def as_turn(message: Message, chat: ChatFormat, thinking: bool, most: int) -> Sp
     return Spoken(wrote, [0.0] * len(wrote), [0] * len(wrote))
 
 
-def scripts(environments: Mapping[str, Environment], chat: ChatFormat, answers: Sequence[str]) -> dict[str, Script]:
-    """The scripts by name; `answers` are those of the tasks, of which the commonest is a script's."""
-    commonest = Counter(answers).most_common(1)[0][0] if answers else ""
+def scripts(environments: Mapping[str, Environment], chat: ChatFormat, tasks: Sequence[Task]) -> dict[str, Script]:
+    """The scripts for these tasks by name: their solutions, if all have one, and policies that know nothing."""
+    commonest = Counter(task.answer for task in tasks).most_common(1)[0][0] if tasks else ""
 
     def solution(episode: Episode) -> Message:
         solved = environments[episode.task.kind].solution(episode.task)
@@ -75,7 +77,7 @@ def scripts(environments: Mapping[str, Environment], chat: ChatFormat, answers: 
         return lambda episode: Message("assistant", content(episode), "" if episode.task.thinking else None)
 
     tried: dict[str, Script] = {}
-    if all(environment.has_solutions for environment in environments.values()):
+    if all(_is_solved(environments[task.kind], task) for task in tasks):
         tried["scripted"] = solution
     return tried | {
         "nothing": lambda _: Message("assistant", ""),
@@ -84,6 +86,14 @@ def scripts(environments: Mapping[str, Environment], chat: ChatFormat, answers: 
         "random words": formed(lambda episode: _random_words(episode, chat.tokenizer)),
         "one answer": formed(lambda _: commonest),
     }
+
+
+def _is_solved(environment: Environment, task: Task) -> bool:
+    """Whether there is a solution: some kinds have one for some tasks only, as rows of IFEval come without."""
+    try:
+        return environment.has_solutions and bool(environment.solution(task))
+    except DataError:
+        return False
 
 
 def _random_words(episode: Episode, tokenizer: Tokenizer) -> str:

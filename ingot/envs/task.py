@@ -135,11 +135,13 @@ def draw_tasks(kind: str, draw: Callable[[random.Random], Task], seed: int, coun
 
 def choose_rows(kind: str, rows: Sequence[Task], seed: int, count: int, split: Split) -> list[Task]:
     """`count` of the tasks of a file, in an order that the seed decides; train tasks may come in several passes."""
-    if not rows or (split == "test" and count > len(rows)):
+    if not rows:
+        raise DataError(f"no files have {split} tasks", place=f"task kind {kind}", fix=f"give its {split} files")
+    if split == "test" and count > len(rows):
         raise DataError(
-            f"asked for {count} {split} tasks, but the files have {len(rows)}",
+            f"asked for {count} test tasks, but the files have {len(rows)}",
             place=f"task kind {kind}",
-            fix=f"ask for at most {len(rows)}" if rows else f"give its {split} files",
+            fix=f"ask for at most {len(rows)}",
         )
     tasks: list[Task] = []
     number = 0

@@ -96,10 +96,13 @@ def try_environment(
 ) -> Trial:
     """Let policies work on `count` tasks; `policies` makes them, when the tasks are known, `keep` gets each one's episodes."""
     environments = {environment.kind: environment}
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     tasks = _tasks(environment, seed, count, split)
     trial = Trial(len(tasks))
-    for name, policy in policies(environments, tasks).items():
+    tried = policies(environments, tasks)
+    if RIGHT not in tried and environment.has_solutions:
+        trial.notes.append("not every task has a solution, so whether right answers earn everything was not tried")
+    for name, policy in tried.items():
         repeated = [task for task in tasks for _ in range(1 if isinstance(policy, Scripted) else samples)]
         done = rollout(repeated, policy, chat, environments, drawing=drawing, limits=limits)
         keep(name, done)
@@ -161,12 +164,12 @@ def _question(task: Task) -> str:
     return " ".join(" ".join(message.content for message in task.messages).split()).casefold()
 
 
-def _left_behind(before: int) -> int:
+def _left_behind(before: set[threading.Thread]) -> int:
     """Threads that have not ended; idle ones take a moment."""
     stop = time.monotonic() + SETTLE_SECONDS
-    while threading.active_count() > before and time.monotonic() < stop:
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < stop:
         time.sleep(0.02)
-    return threading.active_count() - before
+    return len(left)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -277,7 +277,7 @@ def test_groups_come_as_they_end_and_the_rest_is_cancelled() -> None:
             self.begun.remove(reply)
 
     game, policy = Guess(largest=0), Slow(lambda _, seed: str(seed % 2))
-    before = threading.active_count()
+    before = set(threading.enumerate())
     stream = rollouts(endless(), policy, CHAT, {"guess": game}, group=4, at_once=10, limits=Limits(20, 500, 1))
     groups = [next(stream) for _ in range(5)]
     stream.close()  # type: ignore[attr-defined]
@@ -288,9 +288,9 @@ def test_groups_come_as_they_end_and_the_rest_is_cancelled() -> None:
     assert setups == teardowns >= 20
     assert set(policy.begun) <= set(policy.cancelled), "what is not written is cancelled"
     deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.01)  # idle threads end when they notice
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
     # each episode is that of a rollout of all, whatever its neighbours
     tasks = [group[0].task for group in groups for _ in range(4)]
     whole = rollout(tasks, Says(policy.turns), CHAT, {"guess": Guess(largest=0)}, limits=Limits(20, 500, 1))

@@ -136,6 +136,16 @@ def test_an_environment_that_pays_for_nothing_is_found_out(tmp_path: Path, paid:
     assert tried.exit_code == 1 and f"a policy that says {said}" in tried.stdout
 
 
+def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tmp_path: Path) -> None:
+    row = {"prompt": "Write about tea without commas.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    words = ["env", "test", "instructions", "--split", "test", "--set", f"test=['{tmp_path}/rows.jsonl']"]
+    tried = CliRunner().invoke(app, words)
+    assert "note: not every task has a solution" in tried.stdout
+    assert "note: the splits were not compared: no files have train tasks" in tried.stdout
+    assert "problem: a policy that says the question solves 100.0%" in tried.stdout  # it has no comma, either
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

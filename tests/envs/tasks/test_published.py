@@ -39,7 +39,7 @@ def test_solutions_earn_and_those_who_know_nothing_do_not(name: str, shared_data
     environment = make(name, shared_data)
     tasks = environment.generate(1, TRIED[name], "test")
     environments = {environment.kind: environment}
-    tried = scripts(environments, CHAT, [task.answer for task in tasks])
+    tried = scripts(environments, CHAT, tasks)
     earned = {}
     for policy, script in tried.items():
         done = rollout(tasks, Scripted(script, CHAT), CHAT, environments, limits=WIDE)
@@ -121,4 +121,7 @@ def test_pass_rates_choose_train_tasks(shared_data: Path, tmp_path: Path) -> Non
     assert list(read_pass_rates(str(path)).values()) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     chosen = make("gsm8k", shared_data, pass_rates=str(path), pass_rate=(0.2, 0.6))
     assert {task.id for task in chosen.rows("train") or ()} == {task.id for task in tasks[1:4]}
+    none = make("gsm8k", shared_data, pass_rates=str(path), pass_rate=(0.85, 0.95))
+    with pytest.raises(DataError, match=r"no train task has a pass rate from 0\.85 to 0\.95"):
+        none.rows("train")
     assert len(chosen.rows("test") or ()) == 658 and chosen.outside().keys() > environment.outside().keys()

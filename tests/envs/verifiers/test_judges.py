@@ -289,6 +289,19 @@ def test_measuring_a_judge_that_believes_what_it_reads() -> None:
     assert measure(Script(believer), at_once=5) == outcome
 
 
+def test_a_judge_that_looks_at_codes_alone_is_not_fooled() -> None:
+    """Every answer to a question is judged under the same codes, so grades that follow from the code are never raised."""
+
+    def superstitious(prompt: str) -> str:
+        return points(int(re.findall(r"with the code ([0-9a-f]{16})", prompt)[0], 16) % 11)
+
+    outcome = measure(Script(superstitious), codes=3)
+    assert outcome.judgements == 3 * len(ITEMS) and outcome.right == outcome.wrong == outcome.harmless
+    assert outcome.attacking == pytest.approx(outcome.wrong)
+    assert outcome.raised_harmless == sum(outcome.raised.values()) == 0
+    assert outcome.wrong not in range(11), "codes differ between questions and repetitions"
+
+
 # ---- servers and models
 
 
