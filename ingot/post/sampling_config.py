@@ -158,6 +158,7 @@ class PtxConfig(Config):
 class RlConfig(SamplingConfig):
     """Reinforcement learning with verifiable rewards."""
 
+    how: ClassVar[frozenset[str]] = SamplingConfig.how | {"measure_start"}
     moved: ClassVar[Mapping[str, str]] = {
         key: f"algorithm: {{algorithm: grpo, {key}: ...}}"
         for key in ("clip_low", "clip_high", "divide_by_std", "reference_weight", "format_reward")
@@ -209,6 +210,11 @@ class RlConfig(SamplingConfig):
     )
     canary: CanaryConfig | None = Field(
         CanaryConfig(), description="a second score of the policy, and an alarm if it falls while the reward rises"
+    )
+    measure_start: bool = Field(
+        True,
+        description="with every record of rollouts measure the policy's divergence from the input checkpoint, whose weights wait "
+        "in the host's memory",
     )
     longer_from: dict[int, int] = Field({}, description="max_new_tokens from a step on: {8200: 65536} (R1)")
     ptx: PtxConfig | None = Field(

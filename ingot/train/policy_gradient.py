@@ -32,6 +32,13 @@ from ingot.train.surrogates import Clip, Surrogate
 from ingot.train.terms import LossTerm, Scored
 
 Over = Literal["token", "sequence", "group", "constant"]
+RATIOS = {  # of π/μ, as metrics: how far tokens are from where they were sampled
+    "ratio/below_0.5": (0.0, 0.5),
+    "ratio/0.5_to_0.8": (0.5, 0.8),
+    "ratio/0.8_to_1.25": (0.8, 1.25),
+    "ratio/1.25_to_2": (1.25, 2.0),
+    "ratio/above_2": (2.0, float("inf")),
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,8 @@ TOKEN_MEAN = Aggregation()
 
 @dataclass(frozen=True)
 class PolicyGradient(LossTerm):
-    """The term. It also logs, as means over what is aggregated: π/μ, the share of tokens beyond a bound, and KL(μ ‖ π)."""
+    """The term. It also logs, as means over what is aggregated: π/μ and the shares of tokens in the ranges of RATIOS, the share
+    beyond a bound, KL(μ ‖ π), and the entropy of π a token, E_μ[−(π/μ) log π]."""
 
     surrogate: Surrogate = field(default_factory=Clip)
     level: Level = "token"
@@ -106,6 +114,8 @@ class PolicyGradient(LossTerm):
         log_drift = (logs.current - logs.sampled) * mask
         drift = log_drift.exp()
         logged = {
+            **{name: (shares * ((drift >= low) & (drift < high))).sum() for name, (low, high) in RATIOS.items()},
+            "entropy": -(drift * logs.current * shares).sum(),
             "ratio_mean": (drift * shares).sum(),
             "clip_share": (beyond * shares).sum(),
             "sampler_divergence": ((drift - 1 - log_drift) * shares).sum(),  # k3 estimate of KL(μ ‖ π)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -20,6 +22,7 @@ from ingot.post.rewards.reward_shaping import LengthRewardConfig, OverlongConfig
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.rl_state import HeldBatch, read_batch, write_batch
+from ingot.post.rollouts.trajectories import describe
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
@@ -291,6 +294,50 @@ def test_the_reference_follows_the_policy(tokenizer: Tokenizer, make_folder: Cal
     other = make_source(tokenizer, make_folder("rl"), algorithm=algorithm)
     other.restore(state)
     assert other.frozen is not None and torch.equal(other.frozen.embedding.weight, source.model.embedding.weight)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(EvenLast(), id="a copy"),
+        pytest.param(EvenLast(reference_weight=0.1), id="the reference"),
+        pytest.param(EvenLast(reference_weight=0.1, reference_every=2), id="a reference that is replaced"),
+    ],
+)
+def test_the_divergence_from_the_start(
+    algorithm: EvenLast, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """None at first; then k3 of the policy as it is and the model that the stage began with, by passes in float64."""
+    source = make_source(tokenizer, make_folder("rl"), algorithm=algorithm, record_every=1)
+    start = copy.deepcopy(source.model).double()
+    assert source.update(0)[1]["start_divergence"] == pytest.approx(0.0, abs=1e-9)
+    source.model.load_state_dict(nudged(source.model, 0.1, seed=5).state_dict())
+    sequences, metrics = source.update(3)
+    policy = copy.deepcopy(source.model).double()
+    found = []
+    for each in sequences:
+        tokens, mask = torch.tensor([each.tokens]), torch.tensor(each.streams["response_mask"])[1:] > 0
+        logs = [
+            model(tokens[:, :-1])[0].log_softmax(-1).gather(-1, tokens[0, 1:, None])[mask, 0]
+            for model in (policy, start)
+        ]
+        found.append(logs[0] - logs[1])
+    gap = torch.cat(found)
+    wanted = float((torch.exp(-gap) - 1 + gap).mean().detach())
+    assert wanted > 1e-4 and metrics["start_divergence"] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_what_answers_look_like() -> None:
+    """Lengths by outcome, and the share of answers that a limit cut."""
+
+    def answer(length: int, reward: float) -> Episode:
+        return episode([("user", [1]), ("assistant", [2] * length)], reward)
+
+    cut = dataclasses.replace(answer(2, 0.0), ended="tokens")
+    found = describe([answer(4, 1.0), answer(2, 1.0), cut, answer(1, 0.0)])
+    assert found["response_length"] == 2.25 and found["truncated_share"] == 0.25
+    assert (found["response_length/right"], found["response_length/wrong"]) == (3.0, 1.5)
+    assert "response_length/wrong" not in describe([answer(1, 1.0)])
 
 
 def test_cut_answers_are_masked_if_so_wished(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 
 from ingot.train.off_policy import Correction, Importance, Probabilities, SequenceMask
-from ingot.train.policy_gradient import Aggregation, Estimator, PolicyGradient, ReferenceDivergence
+from ingot.train.policy_gradient import RATIOS, Aggregation, Estimator, PolicyGradient, ReferenceDivergence
 from ingot.train.surrogates import ClippedWeight
 from ingot.train.terms import LossTerm, Scored
 from ingot.train.value_loss import ValueLoss
@@ -133,6 +134,37 @@ def test_corrections_recover_the_on_policy_gradient() -> None:
     bounded = PolicyGradient(ClippedWeight(None, 1e9), corrections=(Importance(high=1.2),), old=None)
     _, near = expected(bounded, policy, sampler, advantage=reward)
     assert 0 < (near - right).norm() < (without - right).norm()
+
+
+def test_the_entropy_is_right_on_average_whoever_sampled() -> None:
+    """Tokens of a sampler μ: what is logged is the entropy of π, as scipy has it, in expectation over all arms."""
+    logits, draw = torch.randn(ARMS, generator=torch.Generator().manual_seed(3)).double(), torch.full((ARMS,), 1 / ARMS)
+    policy = logits.log_softmax(-1)
+    for mu in (draw.double(), policy.exp()):
+        streams = streams_of(ARMS, sampled_logprob=mu.log())
+        each = [
+            PolicyGradient().numerator(
+                Scored(policy[arm : arm + 1], {name: stream[arm : arm + 1] for name, stream in streams.items()})
+            )[1]["entropy"]
+            for arm in range(ARMS)
+        ]
+        found = sum(float(share * value) for share, value in zip(mu, each, strict=True))
+        assert found == pytest.approx(scipy.stats.entropy(policy.exp().numpy()), abs=1e-12)
+
+
+def test_tokens_by_their_ratio() -> None:
+    """π/μ of eight tokens; one of them is not learnt from."""
+    ratios = torch.tensor([0.1, 0.51, 0.79, 0.81, 1.0, 1.26, 2.1, 9.0]).double()
+    mask = torch.tensor([1, 1, 1, 1, 1, 1, 1, 0]).double()
+    streams = streams_of(8, sampled_logprob=torch.full((8,), -3.0), response_mask=mask)
+    logged = PolicyGradient().numerator(Scored(ratios.log() - 3.0, streams))[1]
+    assert {name: round(float(logged[name])) for name in RATIOS} == {
+        "ratio/below_0.5": 1,
+        "ratio/0.5_to_0.8": 2,
+        "ratio/0.8_to_1.25": 2,
+        "ratio/1.25_to_2": 1,
+        "ratio/above_2": 1,
+    }
 
 
 def test_aggregations_by_hand() -> None:

@@ -37,12 +37,14 @@ from ingot.post.rollouts.rl_state import HeldBatch, RlState
 from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.rollouts.staleness import count_ages, staleness_metrics
 from ingot.post.rollouts.stamping import Rows
+from ingot.post.rollouts.start import StartPolicy, divergence, measured
 from ingot.post.rollouts.trajectories import describe
 from ingot.post.rollouts.watch import Watch
 from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
+from ingot.train.device import precision_context
 from ingot.workspace.stage import StageFolder
 
 TRIES = 10  # draws of tasks in search of those that are wanted
@@ -78,6 +80,9 @@ class RlSource(SampledSource):
         self.solved: set[str] = set()
         self.before: dict[str, Any] | None = None  # what was known when the batch that is being collected was begun
         self.reference_step = 0  # of the policy that is the reference
+        self.start = None
+        if config.measure_start:
+            self.start = StartPolicy(self.whole, None if self.rl.replaces_reference else self._reference())
         self.difficulty = None
         if config.difficulty is not None:
             self.difficulty = Difficulty(config.difficulty, drawn_kinds(self.mix.kinds), folder.seed, tried.counts)
@@ -184,6 +189,18 @@ class RlSource(SampledSource):
         if self.watch is not None:
             metrics |= self.watch.observe(step, episodes, self.rl.reward, self.sample_held_out)
         return metrics
+
+    def measure(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        if self.start is None:
+            return {}
+        answers = measured(episodes)
+        with self.start.model() as model, precision_context(self.device, self.dtype):
+            before = self.logprobs_by(model, answers)
+        return {"start_divergence": divergence(answers, self.old_logprobs(answers), before)}
+
+    def _reference(self) -> Transformer | None:
+        """The reference, if it is a model of its own."""
+        return None if self.frozen is self.whole else self.frozen
 
     def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
         """Answers of the policy as it is, which nothing is learnt from."""

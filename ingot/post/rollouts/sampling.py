@@ -128,12 +128,17 @@ class SampledSource(Source):
         _check_room(episodes, self.config.sequence_length)
         streams, found = self.streams(episodes)
         if -step % self.config.record_every < self.config.updates_per_batch:
+            found |= self.measure(episodes)
             columns = self.recorded_columns(episodes[:RECORDED])
             self.processes.once(
                 lambda: self.trajectories.record(step, episodes, streams["advantage"], self.group, columns)
             )
         sequences = training_sequences(episodes, streams, self.group, self.algorithm)
         return Collected(episodes, sequences, metrics | found)
+
+    def measure(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Metrics of steps that are recorded."""
+        return {}
 
     def renew(self, step: int) -> None:
         """Let the sampler have the weights of the policy as it is, which are those of `step`."""

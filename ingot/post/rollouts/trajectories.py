@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ingot.envs.episode import Episode
+from ingot.post.rewards.reward_shaping import truncated
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_text
@@ -77,10 +78,15 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
             fix="try it with `ingot env test`",
         )
     count = len(known)
+    lengths: dict[str, list[int]] = {}
+    for each in known:
+        lengths.setdefault("right" if each.score.correct else "wrong", []).append(each.sampled_count)
     return {
         "reward": sum(each.score.reward for each in known) / count,
         "correct_share": sum(each.score.correct for each in known) / count,
         "format_share": sum(each.score.format_ok for each in known) / count,
         "response_length": sum(each.sampled_count for each in known) / count,
+        **{f"response_length/{name}": sum(listed) / len(listed) for name, listed in sorted(lengths.items())},
+        "truncated_share": sum(map(truncated, known)) / count,
         "failed_episodes": float(len(episodes) - count),
     }

@@ -16,9 +16,13 @@ const METRICS = {
   reward: "Reward",
   correct_share: "Correct share",
   format_share: "Format share",
-  response_length: "Response length, tokens",
+  response_length: "Response length, tokens", // and of right and wrong answers after it
+  truncated_share: "Truncated answers, share",
+  entropy: "Entropy of the policy, nats per token",
+  start_divergence: "Divergence from the start (KL), nats per token",
   reward_std: "Reward standard deviation",
   ratio_mean: "Policy ratio, mean",
+  ratio: "Policy ratio, share of tokens",
   clip_share: "Clipped share",
   staleness: "Staleness of tokens, updates", // and the share of each age after it: staleness/AGE
   learner_idle_share: "Learner idle, share of time",
