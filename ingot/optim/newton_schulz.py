@@ -107,8 +107,10 @@ def _iterate(x: Tensor, steps: Sequence[Polynomial], restart: int, scale: float,
 
 def _gram_matrix(x_NRC: Tensor) -> Tensor:
     """[N, M, M]."""
-    wide = x_NRC.shape[-2] <= x_NRC.shape[-1]
-    return symmetric_product(x_NRC, x_NRC.mT) if wide else symmetric_product(x_NRC.mT, x_NRC)
+    if x_NRC.shape[-2] > x_NRC.shape[-1]:
+        return symmetric_product(x_NRC.mT, x_NRC)
+    # on ARM a small product with a transposed right side takes three times as long as the copy and the product
+    return symmetric_product(x_NRC, x_NRC.mT if x_NRC.is_cuda else x_NRC.mT.contiguous())
 
 
 def _times(q_NMM: Tensor, x_NRC: Tensor, alpha: float, out: Tensor | None) -> Tensor:

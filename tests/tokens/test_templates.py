@@ -101,6 +101,11 @@ def test_equal_to_transformers(tokenizers: dict[str, Tokenizer], name: str, mark
     assert_equal(chat_of(tokenizers[marks], text), Peer(tokenizers[marks], text), talks(count, **LIMITS.get(name, {})))
 
 
+def test_short_forms_equal_transformers(tokenizers: dict[str, Tokenizer]) -> None:
+    text = template_text("ingot", {"assistant": "me", "call_style": "python", "tool_style": "signature"})
+    assert_equal(chat_of(tokenizers["tokens"], text), Peer(tokenizers["tokens"], text), talks(50))
+
+
 @pytest.mark.parametrize("name", ORIGINALS)
 def test_equal_to_the_original(tokenizers: dict[str, Tokenizer], name: str) -> None:
     """The template of the published model, as TRL carries it."""
@@ -214,6 +219,26 @@ def test_python_calls(tokenizers: dict[str, Tokenizer]) -> None:
         '<tool_call>weather(city="it\'s <b>", days=[1, None, True])</tool_call>'
         '<tool_call>{"name": "f", "arguments": {"class": 1}}</tool_call>'
         '<tool_call>{"name": "a b", "arguments": {}}</tool_call><|im_end|>\n'
+    )
+
+
+def test_signatures_tell_what_the_schemas_tell(tokenizers: dict[str, Tokenizer]) -> None:
+    """A plain type by its name, any other schema whole, optional arguments with a question mark, the description behind."""
+    chat = chat_of(tokenizers["tokens"], template_text("ingot", {"tool_style": "signature"}))
+    plain = {"type": "object", "properties": {"expression": {"type": "string"}, "digits": {"type": "integer"}}}
+    tools = [*TOOLS, {"name": "calculator", "parameters": plain}, {"name": "stop"}]
+    text = chat.tokenizer.decode(chat.prompt([Message("user", "?")], tools))
+    properties = TOOLS[0]["function"]["parameters"]["properties"]
+    city, unit, days = (json.dumps(schema, ensure_ascii=False) for schema in properties.values())
+    assert text.split("<|im_end|>")[0] == "\n".join(
+        (
+            "<|im_start|>system",
+            "Tools:",
+            f"weather(city: {city}, unit?: {unit}, days?: {days}) The weather of a city — today.",
+            "clock() The time.",
+            "calculator(expression: string, digits: integer)",
+            "stop()",
+        )
     )
 
 
