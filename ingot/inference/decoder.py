@@ -96,16 +96,18 @@ def _products_of_few_rows(weight: Tensor) -> Iterator[None]:
     """A context for products of few rows with weights like this one.
 
     oneDNN on ARM packs a float32 weight anew in every product: 0.4 ms for 128 × 256, of which 16 rows take 0.06. OpenBLAS takes
-    the weight as it lies, and is not slower for wider weights and more rows.
+    the weight as it lies, and is not slower for wider weights and more rows. The switch is for the whole process; torch's own
+    context for it also sets options of other devices, with a warning.
     """
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or platform.machine() != "aarch64":
         yield
         return
-    (before, *_) = torch.backends.mkldnn.set_flags(False)
+    keep = (None, None, None)  # of everything else
+    before, *_ = torch.backends.mkldnn.set_flags(False, *keep)
     try:
         yield
     finally:
-        torch.backends.mkldnn.set_flags(before)
+        torch.backends.mkldnn.set_flags(before, *keep)
 
 
 def _can_be_captured(block: object) -> bool:

@@ -15,6 +15,9 @@ import torch
 
 from ingot.envs.episode import Episode, Score
 from ingot.envs.task import Task
+from ingot.model.lora import is_adapter
+from ingot.model.lora_config import LoraConfig
+from ingot.model.transformer import Transformer
 from ingot.post import rl
 from ingot.post.algorithm import Samples
 from ingot.post.algorithms.grpo import Grpo
@@ -27,6 +30,7 @@ from ingot.post.sampling_config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
+from ingot.train.lora import adapt
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, episode, nudged, tiny_model
 from tests.train.toy import run_without_final_checkpoint
@@ -312,6 +316,10 @@ def test_the_divergence_from_the_start(
     start = copy.deepcopy(source.model).double()
     assert source.update(0)[1]["start_divergence"] == pytest.approx(0.0, abs=1e-9)
     source.model.load_state_dict(nudged(source.model, 0.1, seed=5).state_dict())
+    assert_divergence(source, start)
+
+
+def assert_divergence(source: RlSource, start: Transformer) -> None:
     sequences, metrics = source.update(3)
     policy = copy.deepcopy(source.model).double()
     found = []
@@ -325,6 +333,23 @@ def test_the_divergence_from_the_start(
     gap = torch.cat(found)
     wanted = float((torch.exp(-gap) - 1 + gap).mean().detach())
     assert wanted > 1e-4 and metrics["start_divergence"] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_divergence_from_the_start_of_adapters(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
+) -> None:
+    """The start is the model without them: no copy is kept."""
+    model = tiny_model(tokenizer)
+    start = copy.deepcopy(model).double()
+    adapt(model, None, LoraConfig(rank=2), tmp_path, seed=1)
+    source = RlSource(model, make_config(record_every=1), make_folder("rl"))
+    assert source.start is not None and source.start.waiting is None
+    noise = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_adapter(name):
+                parameter.add_(torch.empty(parameter.shape).normal_(0.0, 0.3, generator=noise))
+    assert_divergence(source, start)
 
 
 def test_what_answers_look_like() -> None:

@@ -48,3 +48,13 @@ def test_generated_tasks_at_this_difficulty(name: str) -> None:
         if not task.tools:  # a solution with calls has the tools' answers in between
             assert environment.score(task, right).reward == 1.0
             assert wrong is not None and environment.score(task, wrong).reward < 1.0
+
+
+def test_the_files_have_as_many_tasks_as_are_asked(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "data").symlink_to(shared_data)
+    monkeypatch.chdir(tmp_path)
+    counts = {each["kind"]: each["count"] for each in SUITE["kinds"]}
+    found = {name: len(each.generate(1, counts[name], "test")) for name, each in kinds().items() if with_files(each)}
+    assert len(found) == 6 and found == {name: counts[name] for name in found}

@@ -10,9 +10,10 @@ model without them, and with a reference that is never replaced it is the refere
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+import torch
 
 from ingot.envs.episode import Episode
 from ingot.model.lora import adapters_off
@@ -53,10 +54,11 @@ def measured(episodes: Sequence[Episode]) -> list[Episode]:
 
 def divergence(episodes: Sequence[Episode], policy: Rows, start: Rows) -> float:
     """The mean of k3 over sampled tokens; 0 without any."""
-    found = [
-        math.exp(there - here) - 1 + here - there
+    gaps = [
+        here - there
         for each, *rows in zip(episodes, policy, start, strict=True)
         for here, there, sampled in zip(*rows, each.sampled(), strict=True)
         if sampled
     ]
-    return math.fsum(found) / max(1, len(found))
+    gap = torch.tensor(gaps or [0.0], dtype=torch.float64)
+    return float((torch.expm1(-gap) + gap).mean())
