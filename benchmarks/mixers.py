@@ -305,6 +305,7 @@ def decoding(kind: str, rows: int) -> dict[str, Any]:
         for name, run in (("definition", definition), ("kernel", kernel)):
             with reported(f"{kind} decoding {name}"):
                 stream = torch.cuda.Stream()
+                stream.wait_stream(torch.cuda.current_stream())  # the inputs may not be there yet
                 with torch.cuda.stream(stream):
                     run()
                     run()

@@ -214,6 +214,7 @@ def test_prefill_in_pieces_and_decoding_in_a_captured_graph(name: str) -> None:
 
     kept = [tensor.clone() for tensor in cache.tensors()]
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         step()
         step()
