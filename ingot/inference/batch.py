@@ -1,30 +1,54 @@
 """The requests that decode together, row by row, and the counts that the host needs before each step.
 
 The host knows without reading tokens how long every context will be, which rows are about to need a page, and which have got
-their last token. Counts are numpy arrays, because the engine checks hundreds of rows a thousand times a second.
+their last token. Counts are numpy arrays, because the engine checks hundreds of rows a thousand times a second. A batch that
+follows another takes over the counts of the rows that stay: with the tokens that are in flight they are ahead of the requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ingot.inference.controls import Controls
 from ingot.inference.request import Request
+from ingot.inference.rows import NEW
 
 
 class DecodingBatch:
-    """`sizes` are the lengths of the contexts, with the tokens that are in flight."""
+    """`sizes` are the lengths of the contexts, with the tokens that are in flight, `ends` those at which requests end.
 
-    def __init__(self, requests: Sequence[Request], controls: Controls, padded: int, page: int) -> None:
+    `sources`: which rows of the batch `before` go on.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        controls: Controls,
+        padded: int,
+        page: int,
+        before: DecodingBatch | None,
+        sources: NDArray[Any],
+    ) -> None:
         self.requests, self.controls, self.padded, self._page = list(requests), controls, padded, page
-        self.sizes = np.array([request.size for request in requests])
-        self._held = np.array([len(request.pages) * page for request in requests])
-        self._ends = np.array([len(request.prompt) + request.limit for request in requests])
+        counts = np.empty((3, len(requests)), dtype=np.int64)
+        kept = sources != NEW
+        if before is not None:
+            counts[:, kept] = before._counts[:, sources[kept]]
+        for row in np.flatnonzero(~kept).tolist():
+            one = self.requests[row]
+            counts[:, row] = one.size, len(one.pages) * page, len(one.prompt) + one.limit
+        self._counts = counts
+        self.sizes, self._held, self.ends = counts
         self._alive = np.ones(len(requests), dtype=bool)
         self._fallen: list[int] = []  # rows that died since the last launch
         self._row_of = {id(request): row for row, request in enumerate(requests)}
+        stops = set[int]().union(*{one.sampling.stop_tokens for one in requests})
+        self._stops = np.array(sorted(stops), dtype=np.int64)
+        self._watched = np.array([one.watched for one in requests], dtype=bool)
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -56,21 +80,23 @@ class DecodingBatch:
 
     def through(self) -> list[int]:
         """Rows whose last token is in flight: they read nothing more."""
-        return np.flatnonzero(self._alive & (self.sizes >= self._ends)).tolist()
+        return np.flatnonzero(self._alive & (self.sizes >= self.ends)).tolist()
+
+    def may_end(self, ids: NDArray[Any], sizes: NDArray[Any]) -> list[int]:
+        """Rows that may end with the token that they have got; `sizes` are the lengths of the contexts with it."""
+        return np.flatnonzero(self._watched | (sizes >= self.ends) | np.isin(ids, self._stops)).tolist()
 
     def short(self) -> list[int]:
         """Rows that have no page for what they read next."""
-        return np.flatnonzero(self._alive & (self.sizes > self._held) & (self.sizes < self._ends)).tolist()
+        return np.flatnonzero(self._alive & (self.sizes > self._held) & (self.sizes < self.ends)).tolist()
 
     def grown(self, row: int) -> None:
         """The row got another page."""
         self._held[row] += self._page
 
-    def advance(self) -> list[int]:
-        """A step has been launched. How many tokens of each context have been read with it."""
-        read = self.sizes.tolist()
+    def advance(self) -> None:
+        """A step has been launched."""
         self.sizes += 1
-        return read
 
     # ---- where a row may get several tokens at a time (speculate/)
 
@@ -81,3 +107,11 @@ class DecodingBatch:
     def move(self, counts: Sequence[int]) -> None:
         """The rows have got so many tokens."""
         self.sizes += np.array(counts)
+
+
+def rows_before(requests: Sequence[Request], before: DecodingBatch | None) -> NDArray[Any]:
+    """The row that each request has in the batch before, or NEW."""
+    if before is None:
+        return np.full(len(requests), NEW, dtype=np.int64)
+    rows = np.array([before._row_of.get(id(one), NEW) for one in requests], dtype=np.int64)
+    return np.where((rows != NEW) & before._alive[rows], rows, NEW)

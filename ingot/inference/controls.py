@@ -72,6 +72,11 @@ class Controls:
         """Whether the host must know the last tokens, to call `set_masks`, before the next draw."""
         return self._constrained is not None
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether penalties count the tokens of rows, so that the host must know all of them before rows are made anew."""
+        return self._penalties is not None
+
     def set_masks(self, masks: Mapping[int, NDArray[np.uint8]]) -> None:
         """The masks [V] of all rows with a constraint for the coming draw: 1 for each token that may be drawn."""
         if self._constrained is None:

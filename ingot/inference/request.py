@@ -97,6 +97,16 @@ class Request:
         stops = self.sampling.stop_tokens and len(self.tokens) >= self.sampling.min_new_tokens
         return bool(self.allowed.any() or (self.state.complete and stops))
 
+    @property
+    def watched(self) -> bool:
+        """Whether each token must be looked at: it may complete a stop string, and moves a constraint on."""
+        return self.text is not None or self.state is not None
+
+    def even_out(self) -> None:
+        """After an error while a step's tokens were given out: of a token that is not wholly there nothing stays."""
+        count = min(len(self.tokens), len(self.logprobs), len(self.versions))
+        del self.tokens[count:], self.logprobs[count:], self.versions[count:]
+
     def watch(self, tokenizer: Tokenizer | None) -> None:
         """Make ready what watches its text: stop strings and constraint."""
         if self.sampling.stop_strings:
