@@ -6,7 +6,7 @@ Answers are the tasks' worked solutions, some with a wrong end, some cut off, so
 Steps overlap as on a GPU. New weights (tiny ones) come after each batch of groups.
 
     python benchmarks/sampler_host.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 6] [--slots 512]
-        [--right 0.4] [--cut 0.02] [--profile]
+        [--right 0.4] [--cut 0.02]
 
 Only the tokenizer of the checkpoint is used. Printed: tokens a second by the clock and of processor time of this process
 (children that judge answers have their own), milliseconds by part, and what a learner needs to read the messages.
@@ -15,14 +15,12 @@ Only the tokenizer of the checkpoint is used. Printed: tokens a second by the cl
 from __future__ import annotations
 
 import argparse
-import cProfile
 import pickle
-import pstats
 import random
 import sys
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -35,10 +33,14 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as a file
 
 from ingot.checkpoints.checkpoint import open_model
-from ingot.envs.rollout import request_seed
+from ingot.envs.math_problems import MathProblems
+from ingot.envs.orders import OrderPlayer
+from ingot.envs.rollout import Player, request_seed
+from ingot.envs.tasks.reasoning_gym import ReasoningGym
 from ingot.inference import engine as engine_module
 from ingot.inference.controls import Controls
 from ingot.inference.draw import Drawn
+from ingot.inference.engine import Engine
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.mixers.attention import AttentionConfig
@@ -51,26 +53,52 @@ from ingot.recipe.load import load_recipe
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 
-PARTS = (
-    "engine.py:step",
-    "engine.py:_admit_and_read",
-    "engine.py:_form",
-    "engine.py:_launch",
-    "engine.py:_settle",
-    "engine.py:_end",
-    "engine.py:submit",
-    "rollout.py:_begin",
-    "rollout.py:_advance",
-    "play.py:_record",
-    "chat.py:parse",
-    "reasoning_gym.py:score_at_once",
-    "math_problems.py:score_at_once",
-    "beside.py:ended",
-    "task_stream.py:__getitem__",
-    "messages.py:to_plain",
-    "worker.py:_say",
-    "worker.py:_take",
-)
+PARTS: dict[str, tuple[Any, str]] = {
+    "a decoding step": (Engine, "step"),
+    "· joining and prefill": (Engine, "_admit_and_read"),
+    "· making rows anew": (Engine, "_form"),
+    "· pages for rows": (Engine, "_reserve"),
+    "· launch": (Engine, "_launch"),
+    "· giving out tokens": (Engine, "_settle"),
+    "  · of it, ends of requests": (Engine, "_end"),
+    "beginning episodes": (Player, "_begin"),
+    "going on with episodes, begun ones too": (Player, "_advance"),
+    "· requests to the engine": (Engine, "submit"),
+    "· reading a turn": (ChatFormat, "parse"),
+    "· scores, reasoning-gym": (ReasoningGym, "score_at_once"),
+    "· scores, mathematics": (MathProblems, "score_at_once"),
+    "between two steps: messages, beats": (Sampler, "_between"),
+    "· ages of groups in play": (OrderPlayer, "oldest"),
+    "tasks": (TaskStream, "__getitem__"),
+    "sending": (Sampler, "_say"),
+}
+
+
+class Clock:
+    """Processor time of the sampler's thread by part, with all that a part calls; begun anew when the first batch has ended."""
+
+    def __init__(self) -> None:
+        self.seconds, self.calls = Counter[str](), Counter[str]()
+        for name, (owner, method) in PARTS.items():
+            setattr(owner, method, self._timed(name, getattr(owner, method)))
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*given: Any, **options: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return function(*given, **options)
+            finally:
+                self.seconds[name] += time.thread_time() - began
+                self.calls[name] += 1
+
+        return timed
+
+    def show(self, batches: int) -> None:
+        """Milliseconds a batch."""
+        for name in PARTS:
+            seconds, calls = self.seconds[name], self.calls[name]
+            each = seconds / max(1, calls) * 1e6
+            print(f"{name:42} {seconds / batches * 1e3:7.1f} ms, {calls // batches:5} calls of {each:7.0f} us")
 
 
 class Answers:
@@ -94,7 +122,6 @@ class Answers:
         self.table = np.zeros((len(rows), config.max_new_tokens + 2), dtype=np.int64)
         for place, tokens in enumerate(rows):
             self.table[place, : len(tokens)] = tokens
-        self.mean_length = sum(map(len, rows)) / len(rows)
         self._controls: Controls | None = None
         self._rows = np.zeros(0, dtype=np.int64)
 
@@ -119,17 +146,15 @@ class Learner:
     Messages are pickled as a real pipe does. The clock begins when the first batch has ended.
     """
 
-    def __init__(
-        self, config: RlConfig, stream: TaskStream, weights: WeightsBuffer, state: dict[str, Tensor], steps: int
-    ):
-        self.config, self.stream, self.steps = config, stream, steps
+    def __init__(self, config: RlConfig, weights: WeightsBuffer, steps: int, clock: Clock) -> None:
+        self.config, self.steps, self.clock = config, steps, clock
         self.batch = config.prompts_per_step
         assert config.asynchronous is not None
         self.messages: deque[Command] = deque()
         self.ended, self.asked, self.version = 0, 0, 0
-        self.sums = [weights.write(slot, state) for slot in range(2)]
-        self.bytes = self.tokens = self.answers = 0
-        self.reading, self.began, self.processor = 0.0, 0.0, 0.0
+        self.sums = [weights.write(slot, weights.read(slot)) for slot in range(2)]
+        self.heard: list[bytes] = []  # groups that ended after the first batch
+        self.began, self.processor = 0.0, 0.0
         self.capacity = config.asynchronous.staleness * self.batch
 
     def poll(self, timeout: float) -> bool:
@@ -155,18 +180,11 @@ class Learner:
 
     def _end(self, data: bytes) -> None:
         self.ended += 1
-        paused, processor = time.perf_counter(), time.process_time()
-        event: Finished = pickle.loads(data)
-        episodes = [from_plain(each, self.stream[event.number]) for each in event.episodes]
-        took = time.perf_counter() - paused
         if self.ended > self.batch:
-            self.bytes += len(data)
-            self.tokens += sum(each.sampled_count for each in episodes)
-            self.answers += len(episodes)
-            self.reading += took
-            self.began += took  # no part of the sampler's time
-            self.processor += time.process_time() - processor
+            self.heard.append(data)
         if self.ended == self.batch:
+            self.clock.seconds.clear()
+            self.clock.calls.clear()
             self.began, self.processor = time.perf_counter(), time.process_time()
         if self.ended == (self.steps + 1) * self.batch:
             raise Gone
@@ -203,32 +221,33 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=512)
     parser.add_argument("--right", type=float, default=0.4, help="share of right answers")
     parser.add_argument("--cut", type=float, default=0.02, help="share of answers without an end")
-    parser.add_argument("--profile", action="store_true", help="time by part; all of it takes longer")
     arguments = parser.parse_args()
     config = next(each for each in load_recipe(arguments.recipe).stages if each.name == arguments.stage).config
     assert isinstance(config, RlConfig)
     tokenizer = open_model(arguments.checkpoint).tokenizer()
     assert tokenizer is not None
-    sampler, learner, answers = prepare(config, tokenizer, arguments)
-    profile = cProfile.Profile() if arguments.profile else None
+    clock = Clock()
+    sampler, learner = prepare(config, tokenizer, arguments, clock)
     with suppress(Gone):
-        if profile is not None:
-            profile.enable()
         sampler.run()
     seconds, processor = time.perf_counter() - learner.began, time.process_time() - learner.processor
+    parts = Counter(clock.seconds), Counter(clock.calls)
+    began = time.process_time()
+    groups: list[Finished] = [pickle.loads(data) for data in learner.heard]
+    episodes = [from_plain(each, sampler.stream[group.number]) for group in groups for each in group.episodes]
+    reading = time.process_time() - began
+    tokens, answers, steps = sum(each.sampled_count for each in episodes), len(episodes), arguments.steps
     print(
-        f"{learner.tokens / seconds:,.0f} tokens/s by the clock, {learner.tokens / processor:,.0f} of processor time; "
-        f"{seconds / arguments.steps * 1e3:.0f} ms a batch of {learner.answers // arguments.steps} answers "
-        f"(mean {answers.mean_length:.1f} tokens), {learner.bytes / learner.answers:,.0f} bytes an answer, "
-        f"the learner reads a batch in {learner.reading / arguments.steps * 1e3:.0f} ms",
+        f"{tokens / processor:,.0f} tokens/s of processor time, {tokens / seconds:,.0f} by the clock\n"
+        f"a batch of {answers // steps} answers, {tokens / answers:.1f} tokens each: {processor / steps * 1e3:.0f} ms of processor "
+        f"time, {sum(map(len, learner.heard)) / answers:,.0f} bytes an answer; the learner reads it in {reading / steps * 1e3:.0f} ms",
         flush=True,
     )
-    if profile is not None:
-        profile.disable()
-        show(profile, arguments.steps + 1)
+    clock.seconds, clock.calls = parts
+    clock.show(steps)
 
 
-def prepare(config: RlConfig, tokenizer: Tokenizer, arguments: Any) -> tuple[Sampler, Learner, Answers]:
+def prepare(config: RlConfig, tokenizer: Tokenizer, arguments: Any, clock: Clock) -> tuple[Sampler, Learner]:
     """A sampler whose model is not there, its answers, and a learner for it."""
     torch.set_num_threads(1)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -254,7 +273,7 @@ def prepare(config: RlConfig, tokenizer: Tokenizer, arguments: Any) -> tuple[Sam
     assert asynchronous is not None
     count = config.prompts_per_step * (arguments.steps + 2 + asynchronous.staleness)
     answers = Answers(stream, ChatFormat(tokenizer), config, count, arguments.right, arguments.cut)
-    pipe = Learner(config, stream, weights, weights.read(0), arguments.steps)
+    pipe = Learner(config, weights, arguments.steps, clock)
     sampler = Sampler(pipe, made, weights)
     engine = sampler.engine
     engine._overlaps = True  # as on a GPU
@@ -262,21 +281,7 @@ def prepare(config: RlConfig, tokenizer: Tokenizer, arguments: Any) -> tuple[Sam
     vars(engine._decoder)["logits"] = lambda size, reach: nothing[:size]
     vars(engine.model)["hidden"] = lambda *given, **options: nothing
     vars(engine_module)["draw"] = answers.draw
-    return sampler, pipe, answers
-
-
-def show(profile: cProfile.Profile, batches: int) -> None:
-    """Milliseconds a batch by part, with all that a part calls; then the functions that take most by themselves."""
-    table = pstats.Stats(profile)
-    found = vars(table)["stats"]
-    for part in PARTS:
-        file, name = part.split(":")
-        for (path, _, function), (_, calls, own, whole, _) in found.items():
-            if path.endswith(f"/{file}") and function == name and "ingot" in path:
-                print(
-                    f"{part:36} {whole / batches * 1e3:8.1f} ms, itself {own / batches * 1e3:7.1f}, {calls // batches} calls"
-                )
-    table.sort_stats("tottime").print_stats(45)
+    return sampler, pipe
 
 
 if __name__ == "__main__":

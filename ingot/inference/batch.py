@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ingot.inference.controls import Controls
-from ingot.inference.request import Request
+from ingot.inference.request import Histories, Request
 from ingot.inference.rows import NEW
 
 
@@ -34,21 +35,22 @@ class DecodingBatch:
         sources: NDArray[Any],
     ) -> None:
         self.requests, self.controls, self.padded, self._page = list(requests), controls, padded, page
-        counts = np.empty((3, len(requests)), dtype=np.int64)
+        counts, watched, stops = np.empty((3, len(requests)), np.int64), np.zeros(len(requests), bool), set[int]()
         kept = sources != NEW
         if before is not None:
-            counts[:, kept] = before._counts[:, sources[kept]]
+            counts[:, kept], watched[kept] = before._counts[:, sources[kept]], before._watched[sources[kept]]
+            stops |= set(before._stops.tolist())
         for row in np.flatnonzero(~kept).tolist():
             one = self.requests[row]
             counts[:, row] = one.size, len(one.pages) * page, len(one.prompt) + one.limit
-        self._counts = counts
+            watched[row] = one.watched
+            stops.update(one.sampling.stop_tokens)
+        self._counts, self._watched, self._stops = counts, watched, np.array(sorted(stops), dtype=np.int64)
         self.sizes, self._held, self.ends = counts
+        self.dead = 0  # rows that have no request any more
         self._alive = np.ones(len(requests), dtype=bool)
         self._fallen: list[int] = []  # rows that died since the last launch
         self._row_of = {id(request): row for row, request in enumerate(requests)}
-        stops = set[int]().union(*{one.sampling.stop_tokens for one in requests})
-        self._stops = np.array(sorted(stops), dtype=np.int64)
-        self._watched = np.array([one.watched for one in requests], dtype=bool)
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -58,19 +60,15 @@ class DecodingBatch:
         """One more than the largest position that the next step reads."""
         return int(self.sizes.max())
 
-    @property
-    def dead(self) -> int:
-        """How many rows have no request any more."""
-        return len(self) - int(self._alive.sum())
-
     def row(self, request: Request) -> int | None:
         """The request's row, if it is here and alive."""
         row = self._row_of.get(id(request))
         return row if row is not None and self._alive[row] else None
 
-    def kill(self, rows: Sequence[int]) -> None:
-        """These rows have no request any more."""
-        self._alive[list(rows)] = False
+    def kill(self, rows: list[int]) -> None:
+        """These rows, which are alive, have no request any more."""
+        self._alive[rows] = False
+        self.dead += len(rows)
         self._fallen += rows
 
     def take_fallen(self) -> list[int]:
@@ -84,7 +82,8 @@ class DecodingBatch:
 
     def may_end(self, ids: NDArray[Any], sizes: NDArray[Any]) -> list[int]:
         """Rows that may end with the token that they have got; `sizes` are the lengths of the contexts with it."""
-        return np.flatnonzero(self._watched | (sizes >= self.ends) | np.isin(ids, self._stops)).tolist()
+        stops = (ids[:, None] == self._stops).any(axis=1)  # of any request: some of these rows go on
+        return np.flatnonzero(self._watched | (sizes >= self.ends) | stops).tolist()
 
     def short(self) -> list[int]:
         """Rows that have no page for what they read next."""
@@ -115,3 +114,16 @@ def rows_before(requests: Sequence[Request], before: DecodingBatch | None) -> ND
         return np.full(len(requests), NEW, dtype=np.int64)
     rows = np.array([before._row_of.get(id(one), NEW) for one in requests], dtype=np.int64)
     return np.where((rows != NEW) & before._alive[rows], rows, NEW)
+
+
+def follow_controls(
+    requests: Sequence[Request],
+    before: DecodingBatch | None,
+    sources: NDArray[Any],
+    device: torch.device,
+    vocabulary_size: int,
+) -> Controls:
+    """The sampling options of the requests of a batch that follows another."""
+    known = None if before is None else before.controls
+    samplings = [request.sampling for request in requests]
+    return Controls(samplings, device, vocabulary_size, Histories(requests), before=known, sources=sources)

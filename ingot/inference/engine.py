@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from ingot.inference.arrivals import Arrivals
-from ingot.inference.batch import DecodingBatch, rows_before
-from ingot.inference.controls import Controls
+from ingot.inference.batch import DecodingBatch, follow_controls, rows_before
 from ingot.inference.decoder import Decoder
 from ingot.inference.divided.leader import LeadingMemory, LeadingModel, LeadingWeights
 from ingot.inference.draw import draw
@@ -380,8 +379,8 @@ class Engine:
         if self._speculator is not None:
             self._speculator.prepare(padded)
         self._rows.load(requests, sources, padded)
-        samplings, histories = zip(*((one.sampling, (one.prompt, one.tokens)) for one in requests), strict=True)
-        controls, page = Controls(samplings, self._device, self._vocabulary, histories), self._memory.cache_shape.page
+        controls = follow_controls(requests, self._batch, sources, self._device, self._vocabulary)
+        page = self._memory.cache_shape.page
         self._batch, self._changed = DecodingBatch(requests, controls, padded, page, self._batch, sources), False
         return self._batch
 

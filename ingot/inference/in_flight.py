@@ -66,7 +66,7 @@ class InFlight:
                 if alive[row]:
                     self.add_more(row, request)
         count, ended = sum(alive), []
-        for row in self.batch.may_end(np.array(tokens), self.read + 1):
+        for row in self.batch.may_end(self._drawn_2B[0].numpy(), self.read + 1):
             if alive[row]:
                 requests[row].take(tokens[row], logprobs[row], self.version)
                 alive[row] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -164,6 +164,19 @@ class Request:
         """The result of a request that has ended."""
         finish = self.finish or "length"
         return Completion(self.tokens, self.logprobs, self.versions, finish, self.top_logprobs, self.kept)
+
+
+class Histories(Sequence[tuple[list[int], list[int]]]):
+    """Prompt and tokens so far of requests, looked at where they are needed: penalties are rare, and requests many."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._requests[row].prompt, self._requests[row].tokens
 
 
 def check_prompt(prompt: Sequence[int], length: int, vocabulary: int, place: str) -> None:
