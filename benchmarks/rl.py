@@ -278,8 +278,9 @@ def main() -> None:
                         print(f"{mode:14}", line.removeprefix("STEP ").strip(), flush=True)
                     if line.startswith("RESULT "):
                         result = line.removeprefix("RESULT ").strip()
+                        break  # whatever still holds its output open is not waited for
             finally:
-                running.kill()  # if this one was stopped: it would run on beside the next
+                running.kill()  # it would run on beside the next
         print(f"{mode:14}", result or "failed:\n" + "".join(lines)[-4500:], flush=True)
 
 

@@ -237,10 +237,11 @@ def main() -> None:
     episodes = [from_plain(each, sampler.stream[group.number]) for group in groups for each in group.episodes]
     reading = time.process_time() - began
     tokens, answers, steps = sum(each.sampled_count for each in episodes), len(episodes), arguments.steps
+    size = sum(map(len, learner.heard)) / answers
     print(
         f"{tokens / processor:,.0f} tokens/s of processor time, {tokens / seconds:,.0f} by the clock\n"
-        f"a batch of {answers // steps} answers, {tokens / answers:.1f} tokens each: {processor / steps * 1e3:.0f} ms of processor "
-        f"time, {sum(map(len, learner.heard)) / answers:,.0f} bytes an answer; the learner reads it in {reading / steps * 1e3:.0f} ms",
+        f"a batch of {answers // steps} answers, {tokens / answers:.1f} tokens each: {processor / steps * 1e3:.0f} ms of "
+        f"processor time, {size:,.0f} bytes an answer; the learner reads it in {reading / steps * 1e3:.0f} ms",
         flush=True,
     )
     clock.seconds, clock.calls = parts
