@@ -61,7 +61,7 @@ class DecodingRows:
         numbers[3], numbers[4] = self.padding_slot, NEW
         numbers[4, : len(requests)] = sources
         new = [(row, requests[row]) for row in np.flatnonzero(sources == NEW).tolist()]
-        table = np.full((padded, max((len(request.pages) for _, request in new), default=0)), PADDING_PAGE, np.int32)
+        table = np.full((padded, max((len(request.pages) for _, request in new), default=1)), PADDING_PAGE, np.int32)
         for row, request in new:
             assert request.slot is not None
             numbers[:4, row] = request.last, request.size - 1, len(request.tokens), request.slot
