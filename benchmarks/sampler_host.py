@@ -19,7 +19,7 @@ import pickle
 import random
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
@@ -78,7 +78,7 @@ class Clock:
     """Processor time of the sampler's thread by part, with all that a part calls; begun anew when the first batch has ended."""
 
     def __init__(self) -> None:
-        self.seconds, self.calls = Counter[str](), Counter[str]()
+        self.seconds, self.calls = defaultdict[str, float](float), Counter[str]()
         for name, (owner, method) in PARTS.items():
             setattr(owner, method, self._timed(name, getattr(owner, method)))
 
@@ -163,12 +163,12 @@ class Learner:
 
     def recv(self) -> Command:
         """The next message, which has come through a pipe."""
-        message: Command = pickle.loads(bytes(ForkingPickler.dumps(self.messages.popleft())))  # type: ignore[attr-defined]
+        message: Command = pickle.loads(bytes(ForkingPickler.dumps(self.messages.popleft())))
         return message
 
     def send(self, event: Event, /) -> None:
         """What the sampler says."""
-        data = bytes(ForkingPickler.dumps(event))  # type: ignore[attr-defined]
+        data = bytes(ForkingPickler.dumps(event))
         match event:
             case Ready():
                 self._send_weights()
@@ -231,7 +231,7 @@ def main() -> None:
     with suppress(Gone):
         sampler.run()
     seconds, processor = time.perf_counter() - learner.began, time.process_time() - learner.processor
-    parts = Counter(clock.seconds), Counter(clock.calls)
+    parts = clock.seconds.copy(), clock.calls.copy()
     began = time.process_time()
     groups: list[Finished] = [pickle.loads(data) for data in learner.heard]
     episodes = [from_plain(each, sampler.stream[group.number]) for group in groups for each in group.episodes]

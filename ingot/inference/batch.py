@@ -35,7 +35,9 @@ class DecodingBatch:
         sources: NDArray[Any],
     ) -> None:
         self.requests, self.controls, self.padded, self._page = list(requests), controls, padded, page
-        counts, watched, stops = np.empty((3, len(requests)), np.int64), np.zeros(len(requests), bool), set[int]()
+        self._counts: NDArray[Any] = np.empty((3, len(requests)), np.int64)
+        self._watched: NDArray[Any] = np.zeros(len(requests), bool)
+        counts, watched, stops = self._counts, self._watched, set[int]()
         kept = sources != NEW
         if before is not None:
             counts[:, kept], watched[kept] = before._counts[:, sources[kept]], before._watched[sources[kept]]
@@ -45,7 +47,7 @@ class DecodingBatch:
             counts[:, row] = one.size, len(one.pages) * page, len(one.prompt) + one.limit
             watched[row] = one.watched
             stops.update(one.sampling.stop_tokens)
-        self._counts, self._watched, self._stops = counts, watched, np.array(sorted(stops), dtype=np.int64)
+        self._stops: NDArray[Any] = np.array(sorted(stops), dtype=np.int64)
         self.sizes, self._held, self.ends = counts
         self.dead = 0  # rows that have no request any more
         self._alive = np.ones(len(requests), dtype=bool)

@@ -47,7 +47,10 @@ class Controls:
     ) -> None:
         self.samplings, self.device, self.vocabulary_size = tuple(samplings), device, vocabulary_size
         count = len(samplings)
-        integers, reals, special = np.zeros((3, count), np.int64), np.empty((4, count)), np.zeros(count, bool)
+        self._integers: NDArray[np.int64] = np.zeros((3, count), np.int64)
+        self._reals: NDArray[np.float64] = np.empty((4, count))
+        self._special_B: NDArray[np.bool_] = np.zeros(count, bool)
+        integers, reals, special = self._integers, self._reals, self._special_B
         new = np.ones(count, bool)
         if before is not None and sources is not None:
             new, rows = sources == NEW, sources[sources != NEW]
@@ -66,7 +69,6 @@ class Controls:
                 reals[:2, row] = one.top_p, math.log(one.min_p) if one.min_p > 0 else -math.inf
             if one.raw_logprobs:
                 reals[3, row] = 1.0
-        self._integers, self._reals, self._special_B = integers, reals, special
         self._special = np.flatnonzero(special).tolist()
         self.streams_B, self.top_k_B, self.greedy_B = to_device(integers, device).unbind()
         self.top_p_B, self.log_min_p_B, self.scale_B, self.policy_scale_B = to_device(reals, device).unbind()
