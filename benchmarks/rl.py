@@ -9,7 +9,8 @@
 
 All begin from the same checkpoint and have the tasks, rewards, group, prompts a step, temperature, lengths and learning rate of
 the stage `rl` of a recipe. Each runs in a process of its own. Counted are sampled tokens that were learnt from, by the clock,
-over the second half of the steps: compilation and captured graphs are in the first. Memory is that of the whole device.
+over the second half of the steps: compilation and captured graphs are in the first. Memory is that of the whole device. Steps are
+printed as they end, so that a run that is cut off has said what it can. Several samplers share the slots.
 
     python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
         [--samplers 1] [--modes static,continuous,asynchronous,trl]
@@ -48,6 +49,7 @@ from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.recipe.load import load_recipe
 from ingot.train.device import choose_device, choose_sampling_precision
+from ingot.workspace.metrics import MetricsLog
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 
@@ -64,16 +66,38 @@ class StaticSource(RlSource):
         return [each for one in waves for each in super(StaticSource, self).sample(one, *given, **options)]
 
 
+class ToldMetrics(MetricsLog):
+    """Says each step."""
+
+    answers = 0
+
+    def append(self, step: int, values: dict[str, Any]) -> None:
+        seconds, tokens = values["seconds"], values["response_length"] * self.answers
+        idle, sampler = values["learner_idle_share"], values.get("sampler_tokens_per_second", 0.0)
+        told = f"{tokens / seconds:.0f} tokens/s, {seconds:.2f} s, learner idle {idle:.2f}, samplers {sampler:.0f} tokens/s"
+        print(f"STEP {step}: {told}", flush=True)
+        super().append(step, values)
+
+
+class ToldFolder(StageFolder):
+    """A folder whose metrics say each step."""
+
+    @property
+    def metrics(self) -> MetricsLog:
+        return ToldMetrics(self.path / "metrics.jsonl")
+
+
 def run_ours(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:
     """The stage as a recipe runs it."""
     if mode == "static":
         vars(rl)["RlSource"] = StaticSource
     with tempfile.TemporaryDirectory() as folder:
-        stage_folder = StageFolder(Path(folder), seed=0, progress=Progress())
+        stage_folder = ToldFolder(Path(folder), seed=0, progress=Progress())
+        ToldMetrics.answers = config.prompts_per_step * config.group
         rl.run(config, {"checkpoint": checkpoint}, stage_folder)
         lines = stage_folder.metrics.read()
     timed = lines[config.steps // 2 :]
-    answers = config.prompts_per_step * config.group
+    answers = ToldMetrics.answers
     tokens, seconds = sum(line["response_length"] * answers for line in timed), sum(line["seconds"] for line in timed)
     idle = sum(line["learner_idle_share"] * line["seconds"] for line in timed) / seconds
     told = {"learner_idle": round(idle, 3), "reward": round(sum(line["reward"] for line in timed) / len(timed), 3)}
@@ -222,7 +246,9 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, default=Path("recipes/smollm2-rl.yaml"))
     parser.add_argument("--stage", default="rl")
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--slots", type=int, default=128, help="answers at once, in our modes")
+    parser.add_argument(
+        "--slots", type=int, default=128, help="answers at once, in our modes; of all samplers together"
+    )
     parser.add_argument("--samplers", type=int, help="processes that sample beside training (default: the recipe's)")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--one", choices=MODES, help=argparse.SUPPRESS)
@@ -248,12 +274,13 @@ def main() -> None:
             try:
                 for line in running.stdout:
                     lines.append(line)
-                    if line.startswith("STEP "):  # as it goes: a slow peer may not be waited for
+                    if line.startswith("STEP "):  # as it goes: not every mode may be waited for
                         print(f"{mode:14}", line.removeprefix("STEP ").strip(), flush=True)
                     if line.startswith("RESULT "):
                         result = line.removeprefix("RESULT ").strip()
+                        break  # whatever still holds its output open is not waited for
             finally:
-                running.kill()  # if this one was stopped: it would run on beside the next
+                running.kill()  # it would run on beside the next
         print(f"{mode:14}", result or "failed:\n" + "".join(lines)[-4500:], flush=True)
 
 

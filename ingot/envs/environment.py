@@ -142,6 +142,11 @@ class Environment(Kind):
         """The state of an episode: `episode.state` in every hook, and the parameter `state` of tools."""
         return None
 
+    @property
+    def stateful(self) -> bool:
+        """Whether `setup` is called: where there is nothing to set up, no episode waits for another thread to say so."""
+        return type(self).setup is not Environment.setup
+
     def teardown(self, state: Any) -> Any:
         """Called with the state when the episode has ended, however it did."""
 

@@ -61,22 +61,25 @@ class MathProblems(FileEnvironment):
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         answer = self._answer(messages)
-        return self._scored(task, messages, answer is not None and same_answer(answer, task.answer))
+        return self._scored(task, messages, answer, answer is not None and same_answer(answer, task.answer))
 
     def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
         if type(self).score is not MathProblems.score or self.rewards():
             return super().score_at_once(task, messages)
         answer = self._answer(messages)
         correct = False if answer is None else same_at_once(answer, task.answer)
-        return None if correct is None else self._scored(task, messages, correct)
+        return None if correct is None else self._scored(task, messages, answer, correct)
 
     def _answer(self, messages: Sequence[Message]) -> str | None:
         return extract_answer(final_content(messages), last_number=self.last_number)
 
-    def _scored(self, task: Task, messages: Sequence[Message], correct: bool) -> Score:
-        answer = self._answer(messages)
+    def _scored(self, task: Task, messages: Sequence[Message], answer: str | None, correct: bool) -> Score:
         well_formed = format_ok(messages, task.thinking)
         return Score(float(correct and well_formed), correct, well_formed, {"answered": float(answer is not None)})
+
+    @property
+    def stateful(self) -> bool:
+        return self.python
 
     def setup(self, task: Task) -> Any:
         return open_session(unsafe=self.unsafe) if self.python else None

@@ -32,6 +32,7 @@ class OrderPlayer:
     ) -> None:
         self.group, self.at_once = group, at_once
         self.player = Player(policy, chat, environments, PLAIN, USUAL, tools, between)
+        self.known: dict[int, int] = {}  # what `oldest` said last
 
     def play(self, orders: Iterable[Order | None]) -> Generator[tuple[Order, list[Episode] | None], None, None]:
         """Every order with its episodes, as soon as all of them have ended, or with None if it was cancelled.
@@ -46,6 +47,7 @@ class OrderPlayer:
         for runs in self.player.play_groups(entries, self.at_once, self.group):
             order = runs[0].entry.order
             assert order is not None
+            self.known.pop(order.number, None)  # it may come again
             if order.number in self.player.cancelled:
                 self.player.cancelled.remove(order.number)
                 yield order, None
@@ -58,10 +60,14 @@ class OrderPlayer:
 
     def oldest(self) -> dict[int, int]:
         """The version of the oldest token of every group in play that has one."""
-        found: dict[int, int] = {}
         ended = (run for members in self.player.members.values() for run in members)
+        found: dict[int, int] = {}
         for run in (*self.player.open, *ended):
-            version = run.first_version
+            group = run.entry.group
+            version = self.known.get(group)
+            if version is None:
+                version = run.first_version
             if version is not None:
-                found[run.entry.group] = min(version, found.get(run.entry.group, version))
+                found[group] = min(version, found.get(group, version))
+        self.known = dict(found)  # versions only rise: what is drawn later is not older
         return found

@@ -93,7 +93,7 @@ class Game:
         """The episode, until it is scored and its state is torn down."""
         episode = self.episode
         try:
-            if self._has("setup"):
+            if self.environment.stateful:
                 self.setting_up = True
                 self.take_state((yield self._hook("setup", episode.task)))
             episode.ended = yield from self._turns()

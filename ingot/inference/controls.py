@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ingot.inference.modify import Allowed, Bias, Constrained, History, Minimum, Modifier, Penalties, to_device
+from ingot.inference.rows import NEW
 from ingot.inference.sampling import Sampling
 from ingot.workspace.errors import IngotError
 
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 
 class Controls:
-    """Row i is a request with `samplings[i]`; `histories[i]` has its tokens so far, for rows with penalties."""
+    """Row i is a request with `samplings[i]`; `histories[i]` has its tokens so far, for rows with penalties.
+
+    With the controls `before` of other rows only those requests are looked at whose row there (`sources`) is NEW: of hundreds
+    most stay.
+    """
 
     def __init__(
         self,
@@ -36,27 +41,39 @@ class Controls:
         device: torch.device,
         vocabulary_size: int,
         histories: Sequence[History] | None = None,
+        *,
+        before: Controls | None = None,
+        sources: NDArray[np.int64] | None = None,
     ) -> None:
         self.samplings, self.device, self.vocabulary_size = tuple(samplings), device, vocabulary_size
-        self._special = [row for row, one in enumerate(samplings) if not one.plain]
-        temperature_B = np.array([one.temperature for one in samplings])
-        greedy_B = temperature_B == 0
-        integers = np.zeros((3, len(samplings)), dtype=np.int64)
-        integers[0], integers[2] = [one.stream for one in samplings], greedy_B
-        reals = np.empty((4, len(samplings)))
-        reals[0], reals[1], reals[2:] = 1.0, -math.inf, 1.0 / np.where(greedy_B, 1.0, temperature_B)
-        for row in self._special:
+        count = len(samplings)
+        self._integers: NDArray[np.int64] = np.zeros((3, count), np.int64)
+        self._reals: NDArray[np.float64] = np.empty((4, count))
+        self._special_B: NDArray[np.bool_] = np.zeros(count, bool)
+        integers, reals, special = self._integers, self._reals, self._special_B
+        new = np.ones(count, bool)
+        if before is not None and sources is not None:
+            new, rows = sources == NEW, sources[sources != NEW]
+            integers[:, ~new], reals[:, ~new] = before._integers[:, rows], before._reals[:, rows]
+            special[~new] = before._special_B[rows]
+        looked_at = [samplings[row] for row in np.flatnonzero(new).tolist()]
+        temperatures = np.array([one.temperature for one in looked_at])
+        greedy = temperatures == 0
+        integers[0, new], integers[2, new] = [one.stream for one in looked_at], greedy
+        reals[0, new], reals[1, new], reals[2:, new] = 1.0, -math.inf, 1.0 / np.where(greedy, 1.0, temperatures)
+        special[new] = [not one.plain for one in looked_at]
+        for row in np.flatnonzero(new & special).tolist():
             one = samplings[row]
             if one.truncates:  # what switches a truncation off is 0, 1 and −∞
                 integers[1, row] = one.top_k if one.top_k < vocabulary_size else 0
                 reals[:2, row] = one.top_p, math.log(one.min_p) if one.min_p > 0 else -math.inf
             if one.raw_logprobs:
                 reals[3, row] = 1.0
-
+        self._special = np.flatnonzero(special).tolist()
         self.streams_B, self.top_k_B, self.greedy_B = to_device(integers, device).unbind()
         self.top_p_B, self.log_min_p_B, self.scale_B, self.policy_scale_B = to_device(reals, device).unbind()
         self.largest_top_k, self.any_top_p = int(integers[1].max(initial=0)), bool((reals[0] < 1).any())
-        self.any_greedy, self.all_greedy = bool(greedy_B.any()), bool(greedy_B.all())
+        self.any_greedy, self.all_greedy = bool(integers[2].any()), bool(integers[2].all())
         self.any_scaled = bool((reals[2] != 1).any())
         self.any_raw = bool((reals[2] != reals[3]).any())  # log-probabilities at another temperature than the draw's
         self.truncated_T = self._rows_that(lambda one: one.truncates)
@@ -71,6 +88,11 @@ class Controls:
     def needs_host(self) -> bool:
         """Whether the host must know the last tokens, to call `set_masks`, before the next draw."""
         return self._constrained is not None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether penalties count the tokens of rows, so that the host must know all of them before rows are made anew."""
+        return self._penalties is not None
 
     def set_masks(self, masks: Mapping[int, NDArray[np.uint8]]) -> None:
         """The masks [V] of all rows with a constraint for the coming draw: 1 for each token that may be drawn."""

@@ -51,10 +51,10 @@ class Decoder:
         return min(size, len(self.rows.tokens_B))
 
     def prepare(self, size: int) -> None:
-        """Make sure that there is a graph for this many rows. What the rows hold is lost."""
+        """Make sure that there is a graph for this many rows."""
         if self.uses_graphs and size not in self._graphs:
-            self.rows.clear(size)
-            self._graphs[size] = self.capture(partial(self._run, size, self.cache_shape.length))
+            with self.rows.set_aside(size):
+                self._graphs[size] = self.capture(partial(self._run, size, self.cache_shape.length))
 
     def logits(self, size: int, reach: int) -> Tensor:
         """Logits [B, V] of the first `size` rows; every position is below `reach`. Valid until the next call."""

@@ -14,23 +14,23 @@ matrix products of different batch sizes). Every token is stamped with the versi
 nothing that was computed with older weights is shared with a new request; running requests keep the keys and
 values they have, or compute them again if asked to. Weights that changed without `update` are an error.
 
-On a GPU a step is launched before the host reads the tokens of the one before, so both work at the same time. An engine belongs
-to one thread. The model is shared, not copied: it is the module that training uses.
+On a GPU a step is launched before the host reads the tokens of the one before, so both work at the same time; also where requests
+join or leave between the two, the device does not wait for the host. An engine belongs to one thread. The model is shared, not
+copied: it is the module that training uses.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 
-from ingot.inference.batch import DecodingBatch
-from ingot.inference.controls import Controls
+from ingot.inference.arrivals import Arrivals
+from ingot.inference.batch import DecodingBatch, follow_controls, rows_before
 from ingot.inference.decoder import Decoder
 from ingot.inference.divided.leader import LeadingMemory, LeadingModel, LeadingWeights
 from ingot.inference.draw import draw
@@ -103,10 +103,11 @@ class Engine:
         if self._decoder.uses_graphs and graphs_pay(model) and not drafts:
             self._prompt_graphs = PromptGraphs(model, self._memory, self._decoder.capture)
         self._overlaps = on_gpu and speculate is None  # drafts are made of tokens that the host has seen
-        self._waiting: deque[Request] = deque()
+        self._waiting = Arrivals()
         self._reading: list[Request] = []
         self._active: list[Request] = []  # in the order of arrival
-        self._batch: DecodingBatch | None = None  # None: it must be made anew
+        self._batch: DecodingBatch | None = None  # what the device's rows are
+        self._changed = True  # it must be made anew
         self._flight: InFlight | None = None
         self._timed = 0  # requests with a deadline
         self._numbers = 0
@@ -208,7 +209,7 @@ class Engine:
         if deadline is not None:
             request.deadline = time.monotonic() + deadline
             self._timed += 1
-        self._queue(request)
+        self._waiting.add(request)
         return request
 
     def submit_scoring(self, tokens: Sequence[int], first: int, lasts: Sequence[int] | None = None) -> Request:
@@ -226,7 +227,7 @@ class Engine:
             self._weights.check(self.version)
         request = Request(list(tokens), SCORING, 0, scoring=Scoring(first, lasts), number=self._numbers)
         self._numbers += 1
-        self._queue(request)
+        self._waiting.add(request)
         return request
 
     def cancel(self, request: Request) -> None:
@@ -281,11 +282,6 @@ class Engine:
 
     # ---- joining
 
-    def _queue(self, request: Request) -> None:
-        """Queue the request in the order of arrival; before others of its number, since it was here before."""
-        index = bisect_left(self._waiting, request.number, key=lambda other: other.number)
-        self._waiting.insert(index, request)
-
     def _admit_and_read(self) -> bool:
         """Whether a request waits for what another one has just read."""
         coming = self._admit()
@@ -295,31 +291,15 @@ class Engine:
         """Admit waiting requests in the order of their arrival; returns whether one of them waits for what another reads.
 
         While the engine is nearly full it waits until an eighth of the slots is free: a pass over one short prompt costs nearly
-        as much as a step of the whole batch, and a row that stays empty for a while costs nothing. A request whose prefix
-        another is reading waits for that, and does not hold up those behind it.
+        as much as a step of the whole batch, and a row that stays empty for a while costs nothing.
         """
-        memory = self._memory
         present = len(self._active) + len(self._reading)
-        if not self._waiting or (present and memory.free_slots < max(1, self.slots // 8)):
+        if not self._waiting or (present and self._memory.free_slots < max(1, self.slots // 8)):
             return False
-        stay, coming = list[Request](), False
-        try:
-            while self._waiting and memory.free_slots:
-                request = self._waiting.popleft()
-                stay.append(request)
-                entry = memory.enter(request, spare=len(self._active))
-                coming |= entry == "coming"
-                if entry == "full":
-                    break
-                if entry == "in":
-                    self._reading.append(stay.pop())
-                    if not request.entered:
-                        request.entered = True
-                        self._stats.prompt_tokens += len(request.prompt)
-                        self._stats.shared_tokens += request.shared_tokens
-        finally:  # also after Ctrl-C
-            self._waiting.extendleft(reversed(stay))
-        memory.flush()
+        before = len(self._reading)
+        coming = self._waiting.admit(self._memory, len(self._active), self._reading)
+        self._stats.note_prompts(self._reading[before:])
+        self._memory.flush()
         return coming
 
     def _read(self) -> bool:
@@ -345,8 +325,8 @@ class Engine:
             decoded = [request for request in through if request.scoring is None]
             self._reading = [request for request in self._reading if request.done < request.size - 1]
             if decoded:
-                self._active = sorted([*self._active, *decoded], key=lambda request: request.number)
-                self._batch = None
+                self._active = sorted([*self._active, *decoded], key=attrgetter("number"))
+                self._changed = True
         return bool(through)
 
     def _end_scored(self, requests: Sequence[Request]) -> None:
@@ -361,19 +341,18 @@ class Engine:
 
     def _decode(self) -> None:
         """Launch a step of all active requests, then look at the tokens of the one before; or at once, where nothing overlaps."""
-        if self._batch is None or self._batch.controls.needs_host:
+        controls = None if self._batch is None else self._batch.controls
+        if controls is not None and (controls.needs_host or (self._changed and controls.counts_tokens)):
             self._land()
-        if not self._active:
-            self._land()
-            return
-        batch = self._form() if self._batch is None else self._batch
-        while not self._reserve(batch):
+        batch = self._form()
+        while batch is not None and not self._reserve(batch):
             self._land()  # what ends there may leave pages
             if not self._reserve(batch):
                 self._preempt()
-            if not self._active:
-                return
-            batch = self._form() if self._batch is None else self._batch
+            batch = self._form()
+        if batch is None:
+            self._land()
+            return
         if self._speculator is not None:
             self._speculate(self._speculator, batch)
             return
@@ -384,20 +363,25 @@ class Engine:
         if not self._overlaps:
             self._land()
 
-    def _form(self) -> DecodingBatch:
-        """Make the batch anew out of the active requests."""
-        requests, padded = list(self._active), self._decoder.padded(len(self._active))
+    def _form(self) -> DecodingBatch | None:
+        """The batch of the active requests, made anew if they have changed; None if there is nothing to decode.
+
+        Rows that stay are moved on the device. Those whose last token is in flight leave, and are settled with that step.
+        """
+        if not self._changed:
+            return self._batch if self._active else None
+        leaving = set[int]() if self._flight is None else self._flight.leaving()
+        requests = [request for request in self._active if id(request) not in leaving]
+        if not requests:
+            return None
+        padded, sources = self._decoder.padded(len(requests)), rows_before(requests, self._batch)
         self._decoder.prepare(padded)
         if self._speculator is not None:
             self._speculator.prepare(padded)
-        self._rows.load(requests, padded)
-        controls = Controls(
-            [request.sampling for request in requests],
-            self._device,
-            self._vocabulary,
-            [(request.prompt, request.tokens) for request in requests],
-        )
-        self._batch = DecodingBatch(requests, controls, padded, self._memory.cache_shape.page)
+        self._rows.load(requests, sources, padded)
+        controls = follow_controls(requests, self._batch, sources, self._device, self._vocabulary)
+        page = self._memory.cache_shape.page
+        self._batch, self._changed = DecodingBatch(requests, controls, padded, page, self._batch, sources), False
         return self._batch
 
     def _reserve(self, batch: DecodingBatch) -> bool:
@@ -416,11 +400,12 @@ class Engine:
 
     def _preempt(self) -> None:
         """The request that came last gives back all it has."""
-        last = max([*self._active, *self._reading], key=lambda request: request.number)
+        last = max([*self._active, *self._reading], key=attrgetter("number"))
         (self._active if last in self._active else self._reading).remove(last)
+        self._drop(last)
         self._memory.leave(last)
-        self._queue(last)
-        self._batch = None
+        self._waiting.add(last)
+        self._changed = True
         self._stats.preemptions += 1
 
     def _launch(self, batch: DecodingBatch) -> InFlight:
@@ -434,7 +419,9 @@ class Engine:
         logits_BV = self._decoder.logits(batch.padded, min(batch.reach, self.length))
         drawn = draw(logits_BV[: len(batch)], batch.controls, self._rows.steps_B[: len(batch)])
         self._rows.advance(drawn.ids_B)
-        return InFlight(batch.requests, drawn, batch.advance(), self.version)
+        flight = InFlight(batch, drawn, self.version)
+        batch.advance()
+        return flight
 
     def _land(self) -> None:
         """Look at the tokens of the step that is in flight, if there is one."""
@@ -444,20 +431,8 @@ class Engine:
 
     def _settle(self, flight: InFlight) -> None:
         """Give every request of the step its token."""
-        tokens, logprobs = flight.wait()
-        check_finite(logprobs, flight.version, self._memory)
-        ended, page = [], self._memory.cache_shape.page
-        alive = [(row, request) for row, request in enumerate(flight.requests) if request.finish is None]
-        for row, request in alive:
-            token, read = tokens[row], flight.read[row]
-            if read % page == 0:
-                self._memory.filled(request, read)
-            if flight.has_more:
-                flight.add_more(row, request)
-            request.take(token, logprobs[row], flight.version)
-            if request.finish is not None:
-                ended.append(request)
-        self._stats.generated_tokens += len(alive)
+        given, ended = flight.give(self._memory)
+        self._stats.generated_tokens += given
         for request in ended:
             self._end(request)
 
@@ -491,31 +466,33 @@ class Engine:
                 # the step in flight reads the last token, too, where it was not known to be the last
                 reads_last = self._flight is not None and len(request.tokens) < request.limit
                 self._memory.snapshot(request, request.size - 1 + reads_last)
-            self._drop(None if self._batch is None else self._batch.row(request))
+            self._drop(request)
         finally:
             inside.remove(request)
             self._memory.leave(request)
 
-    def _drop(self, row: int | None) -> None:
-        """A row has no request: computing on is cheap for a while where the host would have to wait for the device."""
+    def _drop(self, request: Request) -> None:
+        """Its row has no request: computing on is cheap for a while where the host would have to wait for the device."""
         batch = self._batch
+        row = None if batch is None else batch.row(request)
         if batch is None or row is None:
             return
         batch.kill([row])
         if not self._overlaps or 4 * batch.dead > len(batch):
-            self._batch = None
+            self._changed = True
 
     def _start_over(self) -> None:
         """Send the requests back to the queue; they are read again with the tokens they have. Those at their end leave."""
-        inside = sorted([*self._active, *self._reading], key=lambda request: request.number)
+        inside = sorted([*self._active, *self._reading], key=attrgetter("number"))
         for request in (*inside, *self._waiting):  # one that was about to enter may hold something, too
             self._memory.leave(request)
         self._memory.drop_copies()
         self._timed -= sum(request.deadline is not None for request in inside if request.finish is not None)
-        self._active, self._reading, self._batch = [], [], None
+        self._active, self._reading, self._batch, self._changed = [], [], None, True
         for request in reversed(inside):
+            request.even_out()
             if request.finish is None:
-                self._queue(request)
+                self._waiting.add(request)
 
     def _check(self, prompt: Sequence[int], sampling: Sampling, place: str) -> None:
         check_prompt(prompt, self.length, self._vocabulary, place)

@@ -1,4 +1,7 @@
-"""A decoding step that has been launched: its tokens are copied to the host while the device goes on.
+"""A decoding step that has been launched: its tokens are copied to the host while the device goes on, then given to the requests.
+
+Nearly all rows of a step go on, and of these the token, its log-probability and its version are noted, all rows at once. Only
+rows that may end with their token (batch.py) are looked at one by one.
 
 Shapes: B rows, N likeliest tokens, W bytes of packed bits.
 """
@@ -6,11 +9,16 @@ Shapes: B rows, N likeliest tokens, W bytes of packed bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import compress, repeat
+from operator import attrgetter
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ingot.inference.batch import DecodingBatch
 from ingot.inference.draw import Drawn, unpack_kept
 from ingot.inference.memory import Memory
 from ingot.inference.request import Request
@@ -18,10 +26,10 @@ from ingot.workspace.errors import CheckFailed
 
 
 class InFlight:
-    """The requests of the step, row by row, how many tokens of each have been `read` with it, and what was drawn for them."""
+    """A step of `batch`, what was drawn in it, and how many tokens of each context have been `read` with it."""
 
-    def __init__(self, requests: Sequence[Request], drawn: Drawn, read: Sequence[int], version: int) -> None:
-        self.requests, self.read, self.version = requests, read, version
+    def __init__(self, batch: DecodingBatch, drawn: Drawn, version: int) -> None:
+        self.batch, self.read, self.version = batch, batch.sizes.copy(), version
         self.has_more = drawn.kept_BW is not None or drawn.top_ids_BN is not None
         self._drawn_2B = _to_host(torch.stack((drawn.ids_B.double(), drawn.logprobs_B)))  # ids are exact in float64
         self._kept_BW, self._top_ids_BN, self._top_logprobs_BN = (
@@ -37,8 +45,38 @@ class InFlight:
         """Ids and log-probabilities, once they have been copied."""
         if self._event is not None:
             self._event.synchronize()
-        ids, logprobs = self._drawn_2B.tolist()
-        return [int(token) for token in ids], logprobs
+        return self._drawn_2B[0].long().tolist(), self._drawn_2B[1].tolist()
+
+    def leaving(self) -> set[int]:
+        """The identities of requests that get their last token with this step, as far as that is known before."""
+        rows = np.flatnonzero(self.read + 1 >= self.batch.ends).tolist()
+        return {id(self.batch.requests[row]) for row in rows}
+
+    def give(self, memory: Memory) -> tuple[int, list[Request]]:
+        """Give every request its token, once the step is there; how many got one, and those that have ended with it."""
+        tokens, logprobs = self.wait()
+        check_finite(logprobs, self.version, memory)
+        requests, page = self.batch.requests, memory.cache_shape.page
+        alive = [request.finish is None for request in requests]
+        for row in np.flatnonzero(self.read % page == 0).tolist():
+            if alive[row]:
+                memory.filled(requests[row], int(self.read[row]))
+        if self.has_more:
+            for row, request in enumerate(requests):
+                if alive[row]:
+                    self.add_more(row, request)
+        count, ended = sum(alive), []
+        for row in self.batch.may_end(self._drawn_2B[0].numpy(), self.read + 1):
+            if alive[row]:
+                requests[row].take(tokens[row], logprobs[row], self.version)
+                alive[row] = False
+                if requests[row].finish is not None:
+                    ended.append(requests[row])
+        going_on = list(compress(requests, alive))
+        _append("tokens", going_on, compress(tokens, alive))
+        _append("logprobs", going_on, compress(logprobs, alive))
+        _append("versions", going_on, repeat(self.version))
+        return count, ended
 
     def add_more(self, row: int, request: Request) -> None:
         """Give the request what else it asked for, once the step is there."""
@@ -48,6 +86,11 @@ class InFlight:
             request.top_logprobs.append(list(zip(ids, logprobs, strict=True)))
         if request.sampling.keep_set and self._kept_BW is not None:
             request.kept.append(unpack_kept(self._kept_BW[row]))
+
+
+def _append(name: str, requests: Sequence[Request], values: Iterable[float]) -> None:
+    """A value to the list of this name of each request, by loops of the interpreter's own."""
+    deque(map(list.append, map(attrgetter(name), requests), values), maxlen=0)
 
 
 def check_finite(logprobs: Sequence[float], version: int, memory: Memory) -> None:

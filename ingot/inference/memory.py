@@ -104,7 +104,8 @@ class Memory:
         return pages[0]
 
     def _take(self, count: int, spare: int) -> list[int] | None:
-        if self.pool.available + self.snapshots.pages < count + spare:
+        short = self.pool.available < count + spare
+        if short and self.pool.available + self.snapshots.pages < count + spare:
             return None  # giving up snapshots would not help
         while self.pool.available < count + spare:
             self.flush()  # pending copies from a snapshot must be made before it is dropped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -97,6 +97,16 @@ class Request:
         stops = self.sampling.stop_tokens and len(self.tokens) >= self.sampling.min_new_tokens
         return bool(self.allowed.any() or (self.state.complete and stops))
 
+    @property
+    def watched(self) -> bool:
+        """Whether each token must be looked at: it may complete a stop string, and moves a constraint on."""
+        return self.text is not None or self.state is not None
+
+    def even_out(self) -> None:
+        """After an error while a step's tokens were given out: of a token that is not wholly there nothing stays."""
+        count = min(len(self.tokens), len(self.logprobs), len(self.versions))
+        del self.tokens[count:], self.logprobs[count:], self.versions[count:]
+
     def watch(self, tokenizer: Tokenizer | None) -> None:
         """Make ready what watches its text: stop strings and constraint."""
         if self.sampling.stop_strings:
@@ -154,6 +164,19 @@ class Request:
         """The result of a request that has ended."""
         finish = self.finish or "length"
         return Completion(self.tokens, self.logprobs, self.versions, finish, self.top_logprobs, self.kept)
+
+
+class Histories(Sequence[tuple[list[int], list[int]]]):
+    """Prompt and tokens so far of requests, looked at where they are needed: penalties are rare, and requests many."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._requests[row].prompt, self._requests[row].tokens
 
 
 def check_prompt(prompt: Sequence[int], length: int, vocabulary: int, place: str) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ingot.inference.request import Request
 
 
 @dataclass
@@ -20,3 +25,11 @@ class Stats:
     drafted_tokens: int = 0  # with speculation: read ahead of being drawn,
     accepted_tokens: int = 0  # and of these, that were drawn
     steps: int = 0
+
+    def note_prompts(self, requests: Sequence[Request]) -> None:
+        """These requests have entered; one that was preempted enters again, and is counted once."""
+        for request in requests:
+            if not request.entered:
+                request.entered = True
+                self.prompt_tokens += len(request.prompt)
+                self.shared_tokens += request.shared_tokens

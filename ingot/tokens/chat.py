@@ -41,6 +41,10 @@ from ingot.tokens.turn import TurnReader
 from ingot.workspace.errors import ArtifactError, DataError
 
 ANSWER = re.compile(r"\s*<answer>(.*)</answer>\s*", re.DOTALL)
+SHORT, KNOWN = (
+    256,
+    1024,
+)  # texts of so many characters, so many: what a template prints between turns is in every prompt
 PROBE_CALL = ToolCall("probe", {"probe": PROBE})
 
 
@@ -59,6 +63,7 @@ class ChatFormat:
         self._answer_tags = bool(template_options(tokenizer.chat_template).get("answer_tags"))
         self._format = Format(ChatTemplate(tokenizer.chat_template), self.syntax, self._names, tokenizer.names)
         self._structure = re.compile("|".join(map(re.escape, self._names)) or "(?!)")
+        self._known: dict[str, list[int]] = {}  # tokens of texts that were encoded before
         self._check_encoding()
 
     def prompt(
@@ -155,13 +160,14 @@ class ChatFormat:
         """Whether the prompt ends inside a trace: some templates open it for the model."""
         if self.syntax.think is None:
             return False
+        if set(self.syntax.think) <= set(
+            self.tokenizer.special
+        ):  # by ids, from the end: what decides is in the last few
+            opening, closing = (self.tokenizer.special[tag] for tag in self.syntax.think)
+            decisive = {opening, closing, *self.turn_ends}
+            return next((id == opening for id in reversed(prompt) if id in decisive), False)
         last = max((index for index, id in enumerate(prompt) if id in self.turn_ends), default=-1)
-        names = {id: name for name, id in self.tokenizer.special.items()}
-        tail, position = "", last + 1
-        if not set(self.syntax.think) <= set(self.tokenizer.special):
-            tail = self.tokenizer.decode(prompt[position:])
-        else:
-            tail = "".join(names.get(id, "") for id in prompt[position:])
+        tail = self.tokenizer.decode(prompt[last + 1 :])
         start, end = (tail.rfind(tag) for tag in self.syntax.think)
         return start > end
 
@@ -173,12 +179,11 @@ class ChatFormat:
         The tokens are those after the generation prompt, the end of the turn included. Marks that are special tokens are
         read from their ids only, so that text that merely looks like a tag is content.
         """
-        name = self.tokenizer.piece(self.turn_end)
-        message = Message("assistant")
-        end = next((index for index, token in enumerate(tokens) if token in self.turn_ends), None)
+        message, ends = Message("assistant"), self.turn_ends
+        end = next((index for index, token in enumerate(tokens) if token in ends), None)
         stopped = end is None and any(stop in self.tokenizer.decode(tokens) for stop in stops)
         if end is None and not stopped:
-            message.problems.append(f"no {name}: the turn is cut off")
+            message.problems.append(f"no {self.tokenizer.piece(self.turn_end)}: the turn is cut off")
         elif end is not None and end + 1 < len(tokens):
             message.problems.append(f"{len(tokens) - end - 1} tokens after {self.tokenizer.piece(tokens[end])}")
         reader = TurnReader(self.tokenizer, self.syntax, in_thinking=in_thinking)
@@ -279,7 +284,12 @@ class ChatFormat:
     def _encode_plain(self, text: str, strip_left: bool, strip_right: bool) -> list[int]:
         text = text.lstrip() if strip_left else text
         text = text.rstrip() if strip_right else text
-        return self.tokenizer.encode(text) if text else []
+        tokens = self._known.get(text)
+        if tokens is None:
+            tokens = self.tokenizer.encode(text) if text else []
+            if len(text) <= SHORT and len(self._known) < KNOWN:
+                self._known[text] = tokens
+        return tokens
 
     def _check_encoding(self) -> None:
         """Refuse a tokenizer that encodes a text after a special token differently from the same text alone."""

@@ -12,6 +12,7 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from ingot.tokens.tokenizer import Tokenizer
@@ -42,14 +43,20 @@ class Broken:
 Event = Text | Mark | Broken
 
 
+@lru_cache(maxsize=64)
+def _pattern_of(spelt: tuple[str, ...]) -> re.Pattern[str]:
+    """Finds any of these marks; made once, because RL reads hundreds of turns a second."""
+    return re.compile("|".join(map(re.escape, spelt)) or "(?!)")
+
+
 class Scanner:
     """One turn. `marks` are looked for in the text if they are no special tokens."""
 
     def __init__(self, tokenizer: Tokenizer, marks: Sequence[str]) -> None:
         self._tokenizer = tokenizer
-        self._names = {id: name for name, id in tokenizer.special.items()}
-        self._spelt = [mark for mark in marks if mark not in tokenizer.special]
-        self._pattern = re.compile("|".join(map(re.escape, self._spelt)) or "(?!)")
+        self._names = tokenizer.name_of_special
+        self._spelt = tuple(mark for mark in marks if mark not in tokenizer.special)
+        self._pattern = _pattern_of(self._spelt)
         self._longest = max(map(len, self._spelt), default=1)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._run = bytearray()  # since the last special token
@@ -80,7 +87,8 @@ class Scanner:
                 for token in run:
                     yield from self.push(token)
             else:
-                data = b"".join(self._tokenizer.bytes_of_id.get(token, NO_TEXT) for token in run)
+                spelled = self._tokenizer.bytes_of_id
+                data = b"".join([spelled.get(token, NO_TEXT) for token in run])
                 self._run += data
                 yield from self._take(self._decoder.decode(data), final=False)
 

@@ -267,6 +267,11 @@ class Tokenizer:
         return self.decode((id,))
 
     @cached_property
+    def name_of_special(self) -> dict[int, str]:
+        """The names of the special tokens, by id."""
+        return {id: name for name, id in self.special.items()}
+
+    @cached_property
     def _special_ids(self) -> frozenset[int]:
         return frozenset(self.special.values())
 

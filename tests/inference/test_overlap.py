@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ingot.inference import in_flight
 from ingot.inference.engine import Engine
+from ingot.inference.in_flight import InFlight
 from ingot.inference.request import Request
 from ingot.inference.runner import EngineRunner
 from ingot.inference.sampling import Sampling
@@ -123,6 +127,64 @@ def test_rows_that_ended_long_ago_disturb_nobody() -> None:
     for request in requests:
         alone = Engine(model, slots=1, length=64).complete([request.prompt], [request.sampling])[0]
         assert request.tokens == alone.tokens
+
+
+def test_requests_join_and_leave_while_a_step_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step waits for the tokens of the one before, though rows are made anew: those that stay move on the device."""
+    model = tiny_model()
+    engine = make_engine(model, slots=8)
+    launched, looked, seen = 0, 0, list[int]()
+    logits, wait = engine._decoder.logits, InFlight.wait
+
+    def launch(*given: int) -> Tensor:
+        nonlocal launched
+        launched += 1
+        return logits(*given)
+
+    def look(flight: InFlight) -> tuple[list[int], list[float]]:
+        nonlocal looked
+        looked += 1
+        seen.append(launched - looked)  # steps after the one that is looked at
+        return wait(flight)
+
+    monkeypatch.setattr(engine._decoder, "logits", launch)
+    monkeypatch.setattr(InFlight, "wait", look)
+    requests = [
+        engine.submit([3, 1, 4], Sampling(max_new_tokens=30, seed=1)),
+        engine.submit([1, 5], Sampling(max_new_tokens=4)),
+    ]
+    for number in range(8):  # one joins at nearly every step, while others get their last tokens
+        engine.step()
+        requests.append(engine.submit([number, 9], Sampling(max_new_tokens=2 + number % 3, seed=number)))
+    finish(engine, requests)
+    monkeypatch.undo()
+    assert seen[:-1] == [1] * (len(seen) - 1) and launched - looked <= 1
+    for request in requests:
+        alone = Engine(model, slots=1, length=64).complete([request.prompt], [request.sampling])[0]
+        assert request.tokens == alone.tokens and request.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+
+
+def test_an_interrupt_while_tokens_are_given_out_leaves_whole_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may come between the tokens of a step and their log-probabilities."""
+    model = tiny_model()
+    engine = make_engine(model, slots=8)
+    requests = [engine.submit([1 + row], Sampling(max_new_tokens=9, seed=row)) for row in range(3)]
+    for _ in range(4):
+        engine.step()
+
+    def interrupted(name: str, *given: Any) -> None:
+        append(name, *given)
+        raise KeyboardInterrupt
+
+    append = in_flight._append
+    with monkeypatch.context() as patch:
+        patch.setattr(in_flight, "_append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+    finish(engine, requests)
+    for request in requests:
+        alone = Engine(model, slots=1, length=64).complete([request.prompt], [request.sampling])[0]
+        assert request.tokens == alone.tokens and len(request.logprobs) == len(request.versions) == 9
 
 
 @both_ways

@@ -11,7 +11,9 @@ for parts of the answer, and floors for nothing; here the reward is 1 if their s
 - where the scorer evaluates the answer as Python, it may only have numbers, operators and known names (EXPRESSIONS), or
   nothing with which a list could call something (LISTS).
 
-Scorers run in a child process with a deadline (verifiers/children.py).
+Scorers run in a child process with a deadline (verifiers/children.py), except where they are known to take no time: the default
+of reasoning-gym gives 1 to the very answer and to nothing else, and those of a few families (QUICK) compare two short texts. RL
+judges hundreds of answers a second, most of them wrong, and asking a child from another thread costs the sampling more than that.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ EXPRESSIONS = frozenset(
     {"countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication"}
 )
 LISTS = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
+QUICK = frozenset({"chain_sum", "products", "spell_backward"})  # read the answer only, as a number or in lower case
 NAMES = frozenset({"sin", "cos", "tan", "exp", "log", "ln", "sqrt", "pi", "asin", "acos", "atan", "Abs"})
 JUNK = "qzxv"
 LENGTH_LIMIT = 10_000
@@ -139,7 +142,8 @@ class ReasoningGym(Environment):
     def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
         if type(self).score is not ReasoningGym.score or self.rewards():
             return super().score_at_once(task, messages)
-        plain = self._plainly(task, final_content(messages).strip())
+        content = final_content(messages).strip()
+        plain = self._correct(task, content) if self.family in QUICK else self._plainly(task, content)
         return None if plain is None else self._scored(task, messages, plain)
 
     def _scored(self, task: Task, messages: Sequence[Message], correct: bool) -> Score:
@@ -150,7 +154,16 @@ class ReasoningGym(Environment):
         """Whether an answer is right, where no scorer must be asked."""
         if not content or len(content) > LENGTH_LIMIT or not self._is_safe(content):
             return False
-        return True if content == task.answer.strip() else None
+        if content == task.answer.strip():
+            return True
+        return False if self._wants_the_text else None
+
+    @cached_property
+    def _wants_the_text(self) -> bool:
+        """Whether the scorer is the default one, whose score is the share of the answer in the text: 1 where nothing is added."""
+        from reasoning_gym.dataset import ProceduralDataset
+
+        return self.family not in EXACT and type(self._dataset).score_answer is ProceduralDataset.score_answer
 
     def _correct(self, task: Task, content: str) -> bool:
         plain = self._plainly(task, content)
@@ -176,6 +189,8 @@ class ReasoningGym(Environment):
         return self.family not in LISTS or not re.search(r"[(){}=:@\\]", content)
 
     def _score(self, task: Task, content: str) -> float:
+        if self.family in QUICK:
+            return float(self._dataset.score_answer(content, {"answer": task.answer}))
         family = {"family": self.family, "settings": self.settings, "reseeds": self._reseeds}
         return float(CHILDREN.ask(family | {"seed": task.asked[0], "answer": content}, DEADLINE)["score"])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 LENGTH_LIMIT = 300  # characters
 DEPTH_LIMIT = 20  # of brackets
@@ -50,8 +51,9 @@ FACTORIAL = re.compile(r"(\d*)[\s)}]*!")
 FACTORIALS = re.compile(r"![\s)}]*!")  # (9!)!
 
 
+@lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """The one spelling of an answer."""
+    """The one spelling of an answer; it is asked for again and again, and the answers to one problem have one reference."""
     for sign, latex in UNICODE.items():
         text = text.replace(sign, latex)
     text = text.replace(r"\$", "").replace(r"\%", "%")

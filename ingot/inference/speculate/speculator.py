@@ -71,7 +71,7 @@ class Verified:
     def give(self) -> list[int]:
         """Give every request its tokens up to one that ends it. How many each has got."""
         accepted = []
-        for row, request in enumerate(self.flight.requests):
+        for row, request in enumerate(self.flight.batch.requests):
             for position, (token, logprob) in enumerate(self.drawn[row]):
                 if self.flight.has_more:
                     self.flight.add_more(row * self.ids_BT.shape[1] + position, request)
@@ -104,7 +104,7 @@ class Speculator:
     # ---- before the pass
 
     def prepare(self, size: int) -> None:
-        """There will be passes of so many rows. What the rows hold is lost."""
+        """There will be passes of so many rows."""
         self._verifier.prepare(size)
 
     def propose(self, batch: DecodingBatch) -> list[list[int]]:
@@ -156,7 +156,7 @@ class Speculator:
                 {row * length + position: mask for row, mask in masks.items() for position in range(length)}
             )
         drawn = draw_positions(self._model.head(states_BTD), batch.controls, rows.steps_B[:count])
-        flight = InFlight(batch.requests, drawn, (), version)
+        flight = InFlight(batch, drawn, version)
         return Verified(drafts, flight, drawn.ids_B.view(count, length), tokens_BT, positions_BT, states_BTD, reach)
 
     # ---- after it

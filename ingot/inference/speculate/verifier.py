@@ -30,11 +30,11 @@ class Verifier:
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
 
     def prepare(self, size: int) -> None:
-        """Make sure that there is a graph for this many rows. What the rows hold is lost."""
+        """Make sure that there is a graph for this many rows."""
         if self._uses_graphs and size not in self._graphs:
-            self._decoder.rows.clear(size)
             run = partial(self._run, size, self._length, self._decoder.cache_shape.length)
-            self._graphs[size] = self._decoder.capture(run)
+            with self._decoder.rows.set_aside(size):
+                self._graphs[size] = self._decoder.capture(run)
 
     def load(self, last: Sequence[int], drafts: Sequence[Sequence[int]]) -> Tensor:
         """The next pass reads these tokens [B, T]."""

@@ -113,10 +113,10 @@ def to_plain(episode: Episode) -> dict[str, Any]:
     """An episode without its task and state."""
     return {
         "segments": [
-            [{**vars(node), "messages": [asdict(each) for each in node.messages]} for node in segment.nodes]
+            [{**vars(node), "messages": [_plain_message(each) for each in node.messages]} for node in segment.nodes]
             for segment in episode.segments
         ],
-        "messages": [asdict(message) for message in episode.messages],
+        "messages": [_plain_message(message) for message in episode.messages],
         "score": {**vars(episode.score), "detail": dict(episode.score.detail), "rewards": dict(episode.score.rewards)},
         "ended": episode.ended,
         "seconds": dict(episode.seconds),
@@ -131,6 +131,12 @@ def from_plain(plain: Mapping[str, Any], task: Task) -> Episode:
     ]
     messages = [_message(each) for each in plain["messages"]]
     return Episode(task, segments, messages, Score(**plain["score"]), plain["ended"], dict(plain["seconds"]))
+
+
+def _plain_message(message: Message) -> dict[str, Any]:
+    """`asdict`, whose deep copies of texts take longer than to send them."""
+    calls = [asdict(call) for call in message.tool_calls]
+    return {**vars(message), "tool_calls": calls, "problems": list(message.problems)}
 
 
 def _message(plain: Mapping[str, Any]) -> Message:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import reasoning_gym
 
-from ingot.envs.tasks.reasoning_gym import ReasoningGym, is_calculation
+from ingot.envs.tasks.reasoning_gym import CHILDREN, ReasoningGym, is_calculation
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError
 
@@ -103,6 +103,44 @@ def test_partial_scores_and_answers_in_longer_texts_earn_nothing() -> None:
     task = kind.draw(random.Random(1))
     assert 0 < kind._score(task, f"It is {task.answer}") < 1
     assert not kind.score(task, reply(f"It is {task.answer}")).correct
+
+
+@pytest.mark.parametrize("family", ["gcd", "letter_counting", "chain_sum", "products", "spell_backward"])
+def test_scores_that_are_known_at_once_are_those_of_the_scorer(family: str) -> None:
+    """The child is asked for the same answers, right, wrong and odd; in place none is left to it."""
+    kind = ReasoningGym(family=family)
+    for seed in range(3):
+        task = kind.draw(random.Random(seed))
+        right = task.answer
+        odd = (
+            f"+{right}",
+            f"0{right}",
+            f"{right}.0",
+            f"{right}.",
+            f"{right},000",
+            right.upper(),
+            right[::-1],
+            f"-{right}",
+        )
+        for content in (right, f" {right}\n", *odd, right * 2, "NaN", "sNaN", "1e999999999", "9" * 9000, "İ", "x", ""):
+            at_once = kind.score_at_once(task, reply(content))
+            request = {
+                "family": family,
+                "settings": {},
+                "reseeds": True,
+                "seed": task.asked[0],
+                "answer": content.strip(),
+            }
+            theirs = bool(content.strip()) and CHILDREN.ask(request, 60.0)["score"] == 1.0
+            assert at_once is not None and at_once.correct == theirs, content
+            assert kind.score(task, reply(content)) == at_once
+
+
+def test_other_scorers_are_left_to_the_child() -> None:
+    kind = ReasoningGym(family="countdown")
+    task = kind.draw(random.Random(0))
+    assert kind.score_at_once(task, reply("1 + 1")) is None
+    assert kind.score_at_once(task, reply(task.answer)) is not None
 
 
 @pytest.mark.parametrize(
