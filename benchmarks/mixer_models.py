@@ -2,8 +2,8 @@
 
     python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h] [--lengths 4,32] [--steps 12]
 
-The mixers and layer patterns are those of Qwen3-Next, Kimi Linear and Nemotron-H, with dense feed-forwards; width and vocabulary are
-those of the 1.24B of benchmarks/train.py, so that the mixers make the difference.
+The mixers and layer patterns are those of Qwen3-Next, Kimi Linear and Nemotron-H, with dense feed-forwards; width and vocabulary
+are those of the 1.24B of benchmarks/train.py, so that the mixers make the difference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """flash-linear-attention as a peer in benchmarks/mixers.py: it tunes itself, and everything is compiled beforehand.
 
-Triton compiles a kernel when it is first launched, a tuned one in all its configurations, one after the other: minutes for KDA. Here
-programs of their own, one for each processor, go through the same calls, compile a share of the kernels into Triton's cache on disk
-and launch nothing. Threads would wait for each other: half of the compiler is Python.
+Triton compiles a kernel when it is first launched, a tuned one in all its configurations, one after the other: minutes for KDA.
+Here programs of their own, one for each processor, go through the same calls, compile a share of the kernels into Triton's cache on
+disk and launch nothing. Threads would wait for each other: half of the compiler is Python.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def as_published() -> Iterator[None]:
         kernel.prune_configs = partial(compile_together, kernel)
         kernel.do_bench = partial(do_bench, warmup=5, rep=30)  # milliseconds a configuration; 125 unless told
     unchecked = patch.object(chunk_o, "IS_NVIDIA_HOPPER", False)
-    unfixed = patch.object(delta_rule_kernel, "fix_configurations", lambda *_: None)
+    unfixed = patch.object(delta_rule_kernel, "fix_configurations", lambda *_, **__: None)
     try:
         with unchecked, unfixed:
             yield
@@ -100,7 +100,7 @@ def compile_beforehand(arguments: list[str]) -> None:
 
 @contextmanager
 def only_compiling(number: int = 0, count: int = 1) -> Iterator[None]:
-    """Triton launches nothing, and compiles every `count`-th kernel that it is asked for, in every configuration of a tuned one."""
+    """Triton launches nothing, and compiles every `count`-th kernel that it is asked for, a tuned one in all configurations."""
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 

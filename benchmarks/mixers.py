@@ -8,13 +8,13 @@
 The first prints errors of values and gradients against the definition in float64 (a small case with packed documents), then
 milliseconds and memory of a forward and of a forward and backward pass of the recurrence alone: bfloat16, 16 heads of 128, 8 rows
 of 4k tokens, one of 32k and of 128k; then a step of decoding in a captured graph. `host` is how long the launches take the host.
-The peer is flash-linear-attention's public function; its refusal to go backwards on Hopper with Triton 3.4 to 3.7.0 (its issue 640)
-is switched off, so its gradients may be wrong there. The peer tunes itself among all its configurations, which are compiled
+The peer is flash-linear-attention's public function; its refusal to go backwards on Hopper with Triton 3.4 to 3.7.0 (its issue
+640) is switched off, so its gradients may be wrong there. The peer tunes itself among all its configurations, which are compiled
 beforehand (mixer_peer.py); ours has one of each kernel (kernels/fla_tuning.py).
 
-`--quick` leaves out the definition, the peer's errors and decoding: two kinds at two lengths take about two minutes. `--tuned` tunes
-our calls too, and says what was chosen. `--alone` leaves the peer out. `--compiled` adds the definition under torch.compile at 4k.
-`--profile` says how long each kernel takes. Each line is printed when it is known.
+`--quick` leaves out the definition, the peer's errors and decoding: two kinds at two lengths take about two minutes. `--tuned`
+tunes our calls too, and says what was chosen. `--alone` leaves the peer out. `--compiled` adds the definition under torch.compile
+at 4k. `--profile` says how long each kernel takes. Each line is printed when it is known.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def both_passes(case: Case, run: Callable[[], Tensor]) -> None:
 
 
 def measure(case: Case, run: Callable[[], Tensor]) -> dict[str, float]:
-    """Milliseconds forward (without gradients) and forward and backward, of the device and of the host, and GiB above the inputs."""
+    """Milliseconds forward (without gradients) and of both passes, of the device and of the host, and GiB above the inputs."""
 
     def forward() -> None:
         with torch.no_grad():

@@ -8,9 +8,9 @@ it, D_ij = 2^{G_i − G_j} for j ≤ i, e the chunk's last token:
     dG = q·dq − k·dk, and for the last token besides 2^{G_e} ⟨S, dS⟩ + Σ_i k_i·(2^{G_e − G_i} v_i dSᵀ)
     dW = −dU Sᵀ                   for the delta rule, whose values V are the errors U
 
-A program has a chunk, a head and some channels of the keys, and takes the products one after the other: with all sums of a group of
-heads in registers at once, hundreds of bytes a thread were spilled to memory (tests/kernels/compile_for_hopper.py). What is shared by
-a group is added up afterwards. Everything is loaded first, so that memory is waited for once.
+A program has a chunk, a head and some channels of the keys, and makes one product after the other: with all sums of a group of
+heads in registers at once, hundreds of bytes a thread were spilled to memory (tests/kernels/compile_for_hopper.py). What a group
+shares is added up afterwards. Everything is loaded first, so that memory is waited for once.
 
 Eᵀ is where Triton 3.4 to 3.7.0 goes wrong on Hopper: a product's result that is transposed in registers and becomes the left side
 of the next product is misread for some tiles (github.com/fla-org/flash-linear-attention/issues/640). So it is computed by a

@@ -34,6 +34,7 @@ from ingot.kernels import (
     cross_entropy_kernel,
     decayed_attention_kernel,
     index_divergence_kernel,
+    key_gradients_kernel,
     recurrent_step_kernel,
     rms_norm_kernel,
     select_keys_kernel,
@@ -104,6 +105,17 @@ def recurrence() -> None:
         recurrent_step_kernel.launch(states, slots, slots, query, query, value, decay, rate)
 
 
+def delta_rule() -> None:
+    """Our stage of the delta rule's backward pass: heads of 128 channels in groups of two, and of 256."""
+    for heads, groups, width in ((4, 2, 128), (2, 2, 256)):
+        case = make_recurrence("head", (512, 512), groups, heads, width, width, dtype=torch.bfloat16)
+        query, key, value = (x.detach() for x in case.inputs[:3])
+        states = random(len(case.sequences.chunks), heads, width, width)
+        given = (query, key, value, case.gradient, case.inputs[3].detach(), states, states)
+        at = (case.sequences.starts, case.sequences.chunks)
+        key_gradients_kernel.run_key_gradients(*given, *at, error_gradient_THV=case.gradient)
+
+
 def pages() -> None:
     """Attention over pages for one and for 64 new tokens: 32 query and 8 key heads, and latent attention with 128 heads."""
     table = torch.zeros(2, 64, dtype=torch.int32)
@@ -136,6 +148,7 @@ CASES: dict[str, Callable[[], None]] = {
     "sparse pages": sparse_pages,
     "choice": choice,
     "recurrence": recurrence,
+    "delta rule": delta_rule,
     "pages": pages,
     "rows": rows,
 }
