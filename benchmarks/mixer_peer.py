@@ -1,8 +1,8 @@
-"""flash-linear-attention as a peer in benchmarks/mixers.py: it tunes itself, and everything is compiled beforehand.
+"""flash-linear-attention as a peer in benchmarks/mixers.py: it tunes itself, and its kernels are compiled beforehand.
 
 Triton compiles a kernel when it is first launched, a tuned one in all its configurations, one after the other: minutes for KDA.
-Here programs of their own, one for each processor, go through the same calls, compile a share of the kernels into Triton's cache on
-disk and launch nothing. Threads would wait for each other: half of the compiler is Python.
+Here programs of their own, one for each processor, go through the same calls, compile a share of the kernels into Triton's cache
+on disk and launch nothing. Threads would wait for each other: half of the compiler is Python.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def as_published() -> Iterator[None]:
     kernels = fla_tuning.tuned_kernels(MODULES)
     before = {name: kernel.configs for name, kernel in kernels.items()}
     for name, kernel in kernels.items():
-        kernel.configs = given.get(name, kernel.configs)
+        kernel.configs = [config for config in given.get(name, kernel.configs) if fits_registers(config)]
         kernel.prune_configs = partial(compile_together, kernel)
         kernel.do_bench = partial(do_bench, warmup=5, rep=30)  # milliseconds a configuration; 125 unless told
     unchecked = patch.object(chunk_o, "IS_NVIDIA_HOPPER", False)
@@ -51,6 +51,15 @@ def as_published() -> Iterator[None]:
         for name, kernel in kernels.items():
             kernel.configs = before[name]
             del kernel.prune_configs, kernel.do_bench
+
+
+def fits_registers(config: Any) -> bool:
+    """Whether a tile of sums takes at most half of its warps' registers (32 KB a warp).
+
+    The library offers 128 × 128 sums to a single warp, too: that takes a minute to compile, and most of it is spilled.
+    """
+    sums = 4 * config.kwargs.get("BK", 1) * config.kwargs.get("BV", 1)
+    return bool(sums <= config.num_warps * 2**14)
 
 
 def tuning(name: str, tuned: bool) -> AbstractContextManager[None]:

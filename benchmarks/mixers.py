@@ -126,7 +126,7 @@ def profile(case: Case, run: Callable[[], Tensor]) -> None:
         for _ in range(3):
             both_passes(case, run)
         torch.cuda.synchronize()
-    rows = [(row.device_time_total / 3e3, row.count // 3, row.key) for row in watched.key_averages()]
+    rows = [(row.self_device_time_total / 3e3, row.count // 3, row.key) for row in watched.key_averages()]
     for took, count, name in sorted(rows, reverse=True)[:16]:
         print(f"    {took:7.3f} ms  {count:2} x  {name[:110]}", flush=True)
 

@@ -8,8 +8,8 @@ channels), or the one next to the usual (4 warps, 3 stages, blocks of 64). Keys 
 because the others do not fit when they are compiled for Hopper.
 
 The loop over states has as many programs as there are sequences, heads and blocks of values. In four stages each takes 181 KB of
-shared memory, so one runs on a multiprocessor; where there are more programs than multiprocessors they would run in two waves, and
-two stages (99 KB, two at a time) are taken. The stages change when memory is read, not what is added up.
+shared memory, so one runs on a multiprocessor. Where there are more programs than multiprocessors they would run in two waves:
+there two stages are taken (99 KB, two at a time). The stages change when memory is read, not what is added up.
 """
 
 from __future__ import annotations
