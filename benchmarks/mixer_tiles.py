@@ -39,7 +39,7 @@ GRADIENTS = [  # one head a program spills nothing; with more, sums over a group
     GradientTile(64, 1, warps=4, stages=1),
     GradientTile(32, 1, warps=4, stages=1),
     GradientTile(128, 1, warps=8, stages=1),
-    GradientTile(64, 8, warps=4, stages=1),
+    GradientTile(32, 8, warps=4, stages=2),
     GradientTile(64, 8, warps=4, stages=2),
 ]
 STAGES: dict[str, list[Any]] = {
@@ -89,7 +89,9 @@ def try_tiles(stage: str) -> list[dict[str, Any]]:
     kernel = key_gradients_kernel if stage in ("key_gradients", "slope_gradients") else decayed_attention_kernel
     case = make_case("gated_delta" if stage == "slope_gradients" else "mamba2", 1, sum(DOCUMENTS), DOCUMENTS)
     exact, run = exact_gradients(case), stage_run(stage)
-    names = {"states_few": ("STATES", "STATES_FEW"), "states": ("STATES", "STATES_FEW")}.get(stage, (stage.upper(),))
+    several = {name: ("STATES", "STATES_FEW") for name in ("states", "states_few")}
+    several["key_gradients"] = ("GROUP_GRADIENTS", "KEY_GRADIENTS")
+    names = several.get(stage, (stage.upper(),))
     before = {name: getattr(kernel, name) for name in names}
     candidates = list(dict.fromkeys([*before.values(), *STAGES[stage]]))
 

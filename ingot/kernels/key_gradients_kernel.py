@@ -8,9 +8,10 @@ it, D_ij = 2^{G_i − G_j} for j ≤ i, e the chunk's last token:
     dG = q·dq − k·dk, and for the last token besides 2^{G_e} ⟨S, dS⟩ + Σ_i k_i·(2^{G_e − G_i} v_i dSᵀ)
     dW = −dU Sᵀ                   for the delta rule, whose values V are the errors U
 
-A program has a chunk, a head and some channels of the keys, and makes one product after the other: with all sums of a group of
-heads in registers at once, hundreds of bytes a thread were spilled to memory (tests/kernels/compile_for_hopper.py). What a group
-shares is added up afterwards. Everything is loaded first, so that memory is waited for once.
+A program has a chunk, some channels of the keys and one head of a group, or several, and makes one product after the other: with
+all sums in registers at once, hundreds of bytes a thread were spilled to memory (tests/kernels/compile_for_hopper.py). What the
+heads of a group share is added up in registers where they fit, and afterwards for the rest. A head is loaded at once, so that
+memory is waited for once.
 
 Eᵀ is where Triton 3.4 to 3.7.0 goes wrong on Hopper: a product's result that is transposed in registers and becomes the left side
 of the next product is misread for some tiles (github.com/fla-org/flash-linear-attention/issues/640). So it is computed by a
@@ -43,7 +44,10 @@ class GradientTile(NamedTuple):
 
 
 KEY_GRADIENTS = GradientTile(64, 1, warps=4, stages=1)
-SLOPE_GRADIENTS = GradientTile(64, 1, warps=4, stages=1)  # key_gradients with dW, for the delta rule
+GROUP_GRADIENTS = GradientTile(
+    32, 8, warps=4, stages=2
+)  # where a group has several heads: Mamba-2's have eight and more
+SLOPE_GRADIENTS = GradientTile(64, 1, warps=4, stages=1)  # with dW, for the delta rule
 WIDE_VALUES = GradientTile(
     32, 1, warps=4, stages=1
 )  # values of more than 128 channels, all of which are loaded at once
@@ -177,7 +181,8 @@ def run_key_gradients(
     """dQ and dK [T, G, K], dW [T, H, K] if the errors' gradient is given, dG [T, H] if wanted."""
     (tokens, groups, key_width), (_, heads, value_width) = key_TGK.shape, value_THV.shape
     if tile is None:
-        tile = KEY_GRADIENTS if error_gradient_THV is None else SLOPE_GRADIENTS
+        tile = KEY_GRADIENTS if heads == groups else GROUP_GRADIENTS
+        tile = tile if error_gradient_THV is None else SLOPE_GRADIENTS
         tile = WIDE_VALUES if value_width > 128 else tile
     block, together = min(tile.keys, power_of_two(key_width)), math.gcd(tile.heads, heads // groups)
     blocks, shares = triton.cdiv(key_width, block), heads // together

@@ -97,8 +97,9 @@ def choice() -> None:
 
 def recurrence() -> None:
     """Linear attention with decays, as of lightning and Mamba-2, and a step of decoding of each recurrence."""
-    case = make_recurrence("decayed", (512, 512), 4, 4, 128, 128, dtype=torch.bfloat16)
-    by_operator(case, decayed_attention_kernel.forward)
+    for groups, heads, value_width in ((4, 4, 128), (1, 8, 64)):
+        case = make_recurrence("decayed", (512, 512), groups, heads, 128, value_width, dtype=torch.bfloat16)
+        by_operator(case, decayed_attention_kernel.forward)
     states, slots = torch.zeros(3, 4, 128, 128), torch.arange(2)
     query, value, beta = torch.zeros(2, 4, 128), torch.zeros(2, 4, 128), torch.zeros(2, 4)
     for decay, rate in ((beta, None), (beta, beta), (query, beta)):

@@ -23,7 +23,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TILES = {
     "delta rule": kernel.SLOPE_GRADIENTS,
     "values wider than 128": kernel.WIDE_VALUES,
-    "heads added up in registers": kernel.GradientTile(64, 8, warps=4, stages=2),
+    "heads added up in registers": kernel.GROUP_GRADIENTS,
     "blocks of the keys": kernel.GradientTile(16, 2, warps=4, stages=1),
 }
 
