@@ -89,7 +89,7 @@ def try_tiles(stage: str) -> list[dict[str, Any]]:
     kernel = key_gradients_kernel if stage in ("key_gradients", "slope_gradients") else decayed_attention_kernel
     case = make_case("gated_delta" if stage == "slope_gradients" else "mamba2", 1, sum(DOCUMENTS), DOCUMENTS)
     exact, run = exact_gradients(case), stage_run(stage)
-    several = {name: ("STATES", "STATES_FEW") for name in ("states", "states_few")}
+    several = dict.fromkeys(("states", "states_few"), ("STATES", "STATES_FEW"))
     several["key_gradients"] = ("GROUP_GRADIENTS", "KEY_GRADIENTS")
     names = several.get(stage, (stage.upper(),))
     before = {name: getattr(kernel, name) for name in names}
