@@ -5,10 +5,11 @@ fused attention over whole rows, absorbed and by the kernel over pages in decodi
 keys, attention to them, the indexer's loss) and together. Projections before and after attention are the same in both and left
 out of training's numbers; a decoding step is the whole layer, captured in a CUDA graph.
 
-    python benchmarks/sparse.py [--device cpu|cuda] [--heads N] [--lengths N …] [--tune] [--check]
+    python benchmarks/sparse.py [--device cpu|cuda] [--heads N] [--lengths N …] [--tune [PART …]] [--check] [--training]
 
---tune tries other tiles for each kernel and prints them, fastest first. --check compares the kernels with the definition in
-float32 on a short row before anything is timed. A case that fails prints why, and the rest goes on.
+--tune tries other tiles for each kernel (forward, backward, choice) and prints them as they come, the one in use first; a tile
+takes 5 to 10 s to compile. --training leaves out decoding. --check compares the kernels with the definition in float32 on a short
+row before anything is timed. A case that fails prints why, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -265,56 +266,29 @@ def decoding_step(layer: Mla, batch: int, past: int, device: str) -> float:
 # ---- other tiles
 
 
-def tune(device: str, heads: int, length: int) -> None:
-    """Times every kernel with a few tiles on one row."""
+TILES: dict[str, tuple[tuple[int, int, int, int], ...]] = {  # heads or queries, entries or keys, warps, stages
+    "forward": ((64, 64, 8, 3), (64, 32, 8, 5), (64, 64, 8, 2), (32, 64, 8, 5), (32, 32, 8, 5)),
+    "backward": ((32, 32, 8, 2), (32, 32, 8, 1), (32, 64, 8, 1), (16, 64, 8, 1)),
+    "choice": ((128, 128, 8, 3), (128, 128, 8, 4), (64, 256, 8, 3)),
+}
+
+
+def tune(device: str, heads: int, length: int, parts: Iterable[str]) -> None:
+    """Times kernels with a few tiles on one row."""
     from ingot.kernels import select_keys_kernel
     from ingot.kernels.select_keys_kernel import ScoreTile
 
     sparse = make_layer(device, heads, sparse=True)
-    inputs = Inputs(sparse, length, device)
-    cases = training_cases(sparse, sparse, inputs)
-    block = min(64, heads)
-    forward = [
-        SparseTile(min(block, h), n, warps=w, stages=s)
-        for h, n, w, s in (
-            (64, 32, 8, 5),
-            (64, 64, 8, 2),
-            (64, 64, 8, 3),
-            (64, 32, 4, 3),
-            (32, 64, 4, 3),
-            (32, 32, 4, 4),
-            (16, 64, 4, 3),
-            (16, 32, 2, 4),
-        )
-    ]
-    backward = [
-        SparseTile(min(block, h), n, warps=w, stages=s)
-        for h, n, w, s in (
-            (32, 32, 8, 2),
-            (32, 32, 8, 1),
-            (32, 32, 4, 2),
-            (32, 16, 4, 2),
-            (32, 64, 8, 1),
-            (64, 32, 8, 1),
-            (64, 16, 8, 2),
-            (16, 64, 8, 1),
-        )
-    ]
-    scores = [
-        ScoreTile(t, s, warps=w, stages=p)
-        for t, s, w, p in (
-            (128, 128, 8, 3),
-            (128, 128, 8, 4),
-            (128, 128, 4, 3),
-            (64, 128, 4, 3),
-            (64, 256, 8, 3),
-            (128, 64, 4, 3),
-        )
-    ]
-    forward_run, backward_run = cases["attention, forward"][0], cases["attention, forward and backward"][0]
-    try_tiles("attention, forward", sparse_attention, "choose_forward_tile", forward, forward_run, device)
-    try_tiles("forward and backward", sparse_attention, "choose_backward_tile", backward, backward_run, device, True)
-    try_tiles("choice", select_keys_kernel, "choose_score_tile", scores, cases["choice"][0], device)
+    cases = training_cases(sparse, sparse, Inputs(sparse, length, device))
+    for part in parts:
+        if part == "choice":
+            scores = [ScoreTile(*tile) for tile in TILES[part]]
+            try_tiles(part, select_keys_kernel, "choose_score_tile", scores, cases["choice"][0], device)
+            continue
+        tiles = [SparseTile(min(tile[0], heads), *tile[1:]) for tile in TILES[part]]
+        backward = part == "backward"
+        run = cases["attention, forward and backward" if backward else "attention, forward"][0]
+        try_tiles(part, sparse_attention, f"choose_{part}_tile", tiles, run, device, backward)
 
 
 def try_tiles(
@@ -326,18 +300,16 @@ def try_tiles(
     device: str,
     needs_gradients: bool = False,
 ) -> None:
-    original, found = getattr(module, chooser), []
+    original = getattr(module, chooser)
     for tile in dict.fromkeys(tiles):
         setattr(module, chooser, lambda *given, tile=tile: tile)
         try:
             with torch.set_grad_enabled(needs_gradients):
-                found.append((milliseconds(run, device, 3), tile))
+                print(f"tune {title}: {milliseconds(run, device, 3):9.2f} ms  {tile}", flush=True)
         except FAILURES as error:
             print(f"tune {title}: {tuple(tile)}: {type(error).__name__}: {str(error)[:160]}", flush=True)
         finally:
             setattr(module, chooser, original)
-    for value, tile in sorted(found):
-        print(f"tune {title}: {value:9.2f} ms  {tile}", flush=True)
 
 
 def check(device: str, heads: int) -> None:
@@ -379,20 +351,21 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=None, help="attention heads (32; 4 on a CPU)")
     parser.add_argument("--lengths", type=int, nargs="*", default=None, help="tokens of a row")
     parser.add_argument(
-        "--tune", action="store_true", help="try other tiles, on a row of 16,384 tokens, and nothing else"
+        "--tune", nargs="*", choices=list(TILES), default=None, help="only other tiles, on a row of 16,384 tokens"
     )
+    parser.add_argument("--training", action="store_true", help="without decoding")
     parser.add_argument("--check", action="store_true", help="compare with the definition first")
     options = parser.parse_args()
     device, heads = options.device, options.heads or (32 if options.device == "cuda" else 4)
     print(f"{SHAPES[device]}, {heads} heads, {device}")
     if options.check:
         check(device, heads)
-    if options.tune:
-        tune(device, heads, 16384)
+    if options.tune is not None:
+        tune(device, heads, 16384 if device == "cuda" else 256, options.tune or TILES)
         return
     lengths = options.lengths if options.lengths is not None else LENGTHS[device]
     training = time_training(device, heads, lengths)
-    decoding = time_decoding(device, heads, PASTS[device], BATCHES[device])
+    decoding = [] if options.training else time_decoding(device, heads, PASTS[device], BATCHES[device])
     print(
         json.dumps(
             {"benchmark": "sparse", "device": device, "heads": heads, "training": training, "decoding": decoding}

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ingot.kernels.chunk_kernel import totals
 from ingot.kernels.chunks import CHUNK
-from ingot.kernels.fla_tuning import fix_configurations
+from ingot.kernels.fla_tuning import fix_configurations, is_crowded
 from ingot.kernels.key_gradients_kernel import run_key_gradients
 from ingot.kernels.launch import on_device_of
 
@@ -45,7 +45,7 @@ def head_forward(
     from fla.ops.common.chunk_o import chunk_fwd_o
     from fla.ops.gated_delta_rule.chunk_fwd import chunk_gated_delta_rule_fwd_intra
 
-    fix_configurations("head", key_TGK.shape[-1])
+    fix_configurations("head", key_TGK.shape[-1], crowded=is_crowded(starts.shape[0] - 1, value_THV))
     query, key, value, beta = _one_row(query_TGK, key_TGK, value_THV, beta_TH)
     at = {"cu_seqlens": starts, "chunk_indices": chunks}
     with on_device_of(query):
@@ -103,7 +103,7 @@ def head_backward(
     from fla.ops.common.chunk_o import chunk_bwd_dv_local
     from fla.ops.gated_delta_rule.wy_fast import prepare_wy_repr_bwd, recompute_w_u_fwd
 
-    fix_configurations("head", key_TGK.shape[-1])
+    fix_configurations("head", key_TGK.shape[-1], crowded=is_crowded(starts.shape[0] - 1, value_THV))
     query, key, value, beta, gradient, inverse, summed = _one_row(
         query_TGK, key_TGK, value_THV, beta_TH, gradient_THV, inverse_THC, totals_TH
     )
@@ -200,7 +200,7 @@ def channel_forward(
     """A decay per channel: o [T, H, V], the states after the sequences (empty if not wanted), P and (I + A)⁻¹ [T, H, C]."""
     from fla.ops.kda.chunk_fwd import chunk_kda_fwd
 
-    fix_configurations("channel", key_TGK.shape[-1])
+    fix_configurations("channel", key_TGK.shape[-1], crowded=is_crowded(starts.shape[0] - 1, value_THV))
     query, key, value, decay, beta = _one_row(query_TGK, key_TGK, value_THV, decay_THK, beta_TH)
     with on_device_of(query):
         out, last, _, scores, inverse, *_ = chunk_kda_fwd(
@@ -257,7 +257,7 @@ def channel_backward(
     from fla.ops.utils import chunk_local_cumsum
     from fla.ops.utils.constant import RCP_LN2
 
-    fix_configurations("channel", key_TGK.shape[-1])
+    fix_configurations("channel", key_TGK.shape[-1], crowded=is_crowded(starts.shape[0] - 1, value_THV))
     query, key, value, decay, beta, scores, inverse, gradient = _one_row(
         query_TGK, key_TGK, value_THV, decay_THK, beta_TH, scores_THC, inverse_THC, gradient_THV
     )

@@ -6,6 +6,10 @@ KDA was not through after three minutes. And the clock decides: another run, or 
 another order. Here each has the configuration that its own tuner found there (`benchmarks/mixers.py --tuned`, 16 heads of 128
 channels), or the one next to the usual (4 warps, 3 stages, blocks of 64). Keys of more than 128 channels have smaller blocks,
 because the others do not fit when they are compiled for Hopper.
+
+The loop over states has as many programs as there are sequences, heads and blocks of values. In four stages each takes 181 KB of
+shared memory, so one runs on a multiprocessor. Where there are more programs than multiprocessors they would run in two waves:
+there two stages are taken (99 KB, two at a time). The stages change when memory is read, not what is added up.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ import math
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
 
 
 class Settings(NamedTuple):
@@ -55,6 +62,7 @@ FOUND: dict[Rule, dict[str, Settings]] = {
         "chunk_local_cumsum_vector_kernel": Settings(64, 2, 3),
     },
 }
+CROWDED = {STATES: Settings(64, 4, 2)}
 WIDE_KEYS = {STATES: Settings(32, 4, 2), STATES_BACK: Settings(32, 4, 2), "chunk_gla_fwd_kernel_o": USUAL}
 MODULES = (  # whose functions we call
     "common.chunk_delta_h",
@@ -70,16 +78,27 @@ MODULES = (  # whose functions we call
 )
 
 
-def fix_configurations(rule: Rule, key_width: int) -> None:
-    """For the calls that follow, until the next call of this."""
-    for kernel, configs in _choices(rule, key_width > 128):
+def fix_configurations(rule: Rule, key_width: int, *, crowded: bool = False) -> None:
+    """For the calls that follow, until the next call of this. `crowded`: the loop over states has more programs than fit."""
+    for kernel, configs in _choices(rule, key_width > 128, crowded):
         kernel.configs = configs
 
 
+def is_crowded(sequences: int, value_THV: Tensor) -> bool:
+    """Whether the loop over states, in blocks of 64 values, has more programs than the device has multiprocessors."""
+    programs = sequences * value_THV.shape[1] * -(-value_THV.shape[2] // 64)
+    return programs > (_multiprocessors(value_THV.device) if value_THV.is_cuda else programs)
+
+
 @cache
-def _choices(rule: Rule, wide: bool) -> list[tuple[Any, list[Any]]]:
+def _multiprocessors(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@cache
+def _choices(rule: Rule, wide: bool, crowded: bool) -> list[tuple[Any, list[Any]]]:
     """Each kernel with its configuration, in a list as its tuner wants it."""
-    settings = {**FOUND[rule], **(WIDE_KEYS if wide else {})}
+    settings = {**FOUND[rule], **(CROWDED if crowded else {}), **(WIDE_KEYS if wide else {})}
     given = all_configurations()
     return [
         (kernel, [min(given[name], key=settings.get(kernel.base_fn.__name__, USUAL).distance)])

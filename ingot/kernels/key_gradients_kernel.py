@@ -8,7 +8,10 @@ it, D_ij = 2^{G_i − G_j} for j ≤ i, e the chunk's last token:
     dG = q·dq − k·dk, and for the last token besides 2^{G_e} ⟨S, dS⟩ + Σ_i k_i·(2^{G_e − G_i} v_i dSᵀ)
     dW = −dU Sᵀ                   for the delta rule, whose values V are the errors U
 
-A program goes through all heads of a group, so the gradients of what they share are added in registers.
+A program has a chunk, some channels of the keys and one head of a group, or several, and makes one product after the other: with
+all sums in registers at once, hundreds of bytes a thread were spilled to memory (tests/kernels/compile_for_hopper.py). What the
+heads of a group share is added up in registers where they fit, and afterwards for the rest. A head is loaded at once, so that
+memory is waited for once.
 
 Eᵀ is where Triton 3.4 to 3.7.0 goes wrong on Hopper: a product's result that is transposed in registers and becomes the left side
 of the next product is misread for some tiles (github.com/fla-org/flash-linear-attention/issues/640). So it is computed by a
@@ -19,20 +22,38 @@ Shapes: T tokens of the flattened batch, H heads in G groups, K key width, V val
 
 from __future__ import annotations
 
-import torch
+import math
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ingot.kernels.chunk_kernel import Tile, find_chunk
+from ingot.kernels.chunk_kernel import find_chunk
 from ingot.kernels.chunks import CHUNK
-from ingot.kernels.launch import on_device_of
-
-KEY_GRADIENTS = Tile(64, 64, warps=4, stages=2)
-SLOPE_GRADIENTS = Tile(64, 64, warps=4, stages=2)  # key_gradients with dW, for the delta rule
+from ingot.kernels.launch import on_device_of, power_of_two
 
 
-@triton.jit
+class GradientTile(NamedTuple):
+    """The share of a program."""
+
+    keys: int  # channels of the keys
+    heads: int  # of a group, whose gradients of queries and keys are added up in registers
+    warps: int
+    stages: int  # of the pipeline over heads
+
+
+KEY_GRADIENTS = GradientTile(64, 1, warps=4, stages=1)
+GROUP_GRADIENTS = GradientTile(
+    32, 8, warps=4, stages=2
+)  # where a group has several heads: Mamba-2's have eight and more
+SLOPE_GRADIENTS = GradientTile(64, 1, warps=4, stages=1)  # with dW, for the delta rule
+WIDE_VALUES = GradientTile(
+    32, 1, warps=4, stages=1
+)  # values of more than 128 channels, all of which are loaded at once
+
+
+@triton.jit(do_not_specialize=["tokens"])
 def _key_gradients(
     query,
     key,
@@ -42,10 +63,10 @@ def _key_gradients(
     totals,
     states,
     state_gradients,
-    of_query,
+    of_query,  # [T, H / HEADS, K], as of_key
     of_key,
     of_slope,
-    of_total,
+    of_total,  # [BLOCKS, T, H]
     starts,
     chunks,
     tokens,
@@ -55,73 +76,91 @@ def _key_gradients(
     V: tl.constexpr,
     C: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr,
+    BLOCK_V: tl.constexpr,  # holds V
+    BLOCKS: tl.constexpr,  # of the keys' channels
+    HEADS: tl.constexpr,
     HAS_SLOPE: tl.constexpr,
     HAS_TOTAL: tl.constexpr,
 ):
-    number, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    channel = tl.program_id(2) * BLOCK_K + tl.arange(0, BLOCK_K)
+    # programs of a chunk follow each other: they read the same tokens, the second time out of the cache
+    program = tl.program_id(0).to(tl.int64)
+    part, share, number = program % BLOCKS, program // BLOCKS % (H // HEADS), program // (BLOCKS * (H // HEADS))
+    first = share * HEADS
     begin, length, place = find_chunk(starts, chunks, number)
-    token = place * C + tl.arange(0, C)
-    inside = token < length
-    ends = tl.minimum(place * C + C, length) - 1
-    sees = (token[:, None] >= token[None, :]) & inside[:, None] & inside[None, :]
-    seen = (token[:, None] <= token[None, :]) & inside[:, None] & inside[None, :]
-    shared = (begin + token)[:, None] * (G * K) + group * K + channel[None, :]
-    there = inside[:, None] & (channel < K)[None, :]
-    q = tl.load(query + shared, mask=there, other=0.0)
-    k = tl.load(key + shared, mask=there, other=0.0)
+    begin += place * C
+    count = tl.minimum(length - place * C, C).to(tl.int32)
+    row, channel, column = tl.arange(0, C), tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_V)
+    inside, narrow = row < count, part.to(tl.int32) * BLOCK_K + channel < K
+    there = inside[:, None] & narrow[None, :]
+    fits = inside[:, None] & (column < V)[None, :]
+    whole = narrow[:, None] & (column < V)[None, :]
+
+    # one address a tensor in 64 bits, and distances from it in 32
+    shared = (begin * G + first // (H // G)) * K + part * BLOCK_K
+    query += shared
+    key += shared
+    value += (begin * H + first) * V
+    gradient += (begin * H + first) * V
+    totals += begin * H + first
+    states += ((number * H + first) * K + part * BLOCK_K) * V
+    state_gradients += ((number * H + first) * K + part * BLOCK_K) * V
+    if HAS_SLOPE:
+        error_gradient += (begin * H + first) * V
+        of_slope += (begin * H + first) * K + part * BLOCK_K
+    if HAS_TOTAL:
+        of_total += (part * tokens + begin) * H + first
+    shared = row[:, None] * (G * K) + channel[None, :]
+    at = row[:, None] * (H * V) + column[None, :]
+    corner = channel[:, None] * V + column[None, :]
+
     all_q = tl.zeros([C, BLOCK_K], dtype=tl.float32)
     all_k = tl.zeros([C, BLOCK_K], dtype=tl.float32)
-    for member in range(H // G):
-        head = group * (H // G) + member
-        dq = tl.zeros([C, BLOCK_K], dtype=tl.float32)
-        dk = tl.zeros([C, BLOCK_K], dtype=tl.float32)
-        dw = tl.zeros([C, BLOCK_K], dtype=tl.float32)
-        weights = tl.zeros([C, C], dtype=tl.float32)
-        weights_t = tl.zeros([C, C], dtype=tl.float32)
-        through = tl.zeros([BLOCK_K], dtype=tl.float32)
-        for block in range(0, V, BLOCK_V):
-            column = block + tl.arange(0, BLOCK_V)
-            at = ((begin + token) * H + head)[:, None] * V + column[None, :]
-            fits = inside[:, None] & (column < V)[None, :]
-            v = tl.load(value + at, mask=fits, other=0.0)
-            given = tl.load(gradient + at, mask=fits, other=0.0)
-            corner = (number * H + head) * (K * V) + channel[:, None] * V + column[None, :]
-            whole = (channel < K)[:, None] & (column < V)[None, :]
-            state = tl.load(states + corner, mask=whole, other=0.0)
-            after = tl.load(state_gradients + corner, mask=whole, other=0.0)
-            if HAS_TOTAL:
-                through += tl.sum(state.to(tl.float32) * after.to(tl.float32), axis=1)
-            weights = tl.dot(given, tl.trans(v), weights, input_precision="ieee")
-            weights_t = tl.dot(v, tl.trans(given), weights_t, input_precision="ieee")
-            dq = tl.dot(given, tl.trans(state), dq, input_precision="ieee")
-            dk = tl.dot(v, tl.trans(after), dk, input_precision="ieee")
-            if HAS_SLOPE:
-                error = tl.load(error_gradient + at, mask=fits, other=0.0)
-                dw = tl.dot(error, tl.trans(state), dw, input_precision="ieee")
+    for member in range(HEADS):
+        state = tl.load(states + member * (K * V) + corner, mask=whole, other=0.0)
+        after = tl.load(state_gradients + member * (K * V) + corner, mask=whole, other=0.0)
+        v = tl.load(value + member * V + at, mask=fits, other=0.0)
+        given = tl.load(gradient + member * V + at, mask=fits, other=0.0)
         if HAS_SLOPE:
-            own = ((begin + token) * H + head)[:, None] * K + channel[None, :]
-            tl.store(of_slope + own, (-dw).to(of_slope.dtype.element_ty), mask=there)
-        total = tl.load(totals + (begin + token) * H + head, mask=inside, other=0.0)
-        end = tl.load(totals + (begin + ends) * H + head)
-        dq *= tl.exp2(total)[:, None]
+            error = tl.load(error_gradient + member * V + at, mask=fits, other=0.0)
+        k = tl.load(key + shared, mask=there, other=0.0)
+        q = tl.load(query + shared, mask=there, other=0.0)
+        total = tl.load(totals + member + row * H, mask=inside, other=0.0)
+        end = tl.load(totals + member + (count - 1) * H, mask=count > 0, other=0.0)
+        if HAS_TOTAL:
+            through = tl.sum(tl.sum(state.to(tl.float32) * after.to(tl.float32), axis=1), axis=0) * tl.exp2(end)
+        if HAS_SLOPE:
+            dw = tl.dot(error, tl.trans(state), input_precision="ieee")
+            own = row[:, None] * (H * K) + channel[None, :]
+            tl.store(of_slope + member * K + own, (-dw).to(of_slope.dtype.element_ty), mask=there)
+
+        dk = tl.dot(v, tl.trans(after), input_precision="ieee")
         dk *= tl.where(inside, tl.exp2(end - total), 0.0)[:, None]
         if HAS_TOTAL:
-            at_end = tl.sum(through, axis=0) * tl.exp2(end) + tl.sum(tl.sum(dk * k, axis=1), axis=0)
-        weights = tl.where(sees, weights * tl.exp2(total[:, None] - total[None, :]), 0.0).to(k.dtype)
-        dq = tl.dot(weights, k, dq, input_precision="ieee")
-        weights_t = tl.where(seen, weights_t * tl.exp2(total[None, :] - total[:, None]), 0.0).to(q.dtype)
-        dk = tl.dot(weights_t, q, dk, input_precision="ieee")
+            at_end = through + tl.sum(tl.sum(dk * k, axis=1), axis=0)
+        weights = tl.dot(v, tl.trans(given), input_precision="ieee")
+        seen = (row[:, None] <= row[None, :]) & inside[None, :]
+        weights = tl.where(seen, weights * tl.exp2(total[None, :] - total[:, None]), 0.0)
+        dk = tl.dot(weights.to(q.dtype), q, dk, input_precision="ieee")
         if HAS_TOTAL:
-            found = tl.sum(dq * q, axis=1) - tl.sum(dk * k, axis=1)
-            found = tl.where(token == ends, found + at_end, found)
-            part = tl.program_id(2).to(tl.int64) * tokens
-            tl.store(of_total + (part + begin + token) * H + head, found, mask=inside)
-        all_q += dq
+            found = -tl.sum(dk * k, axis=1)
         all_k += dk
-    tl.store(of_query + shared, all_q.to(of_query.dtype.element_ty), mask=there)
-    tl.store(of_key + shared, all_k.to(of_key.dtype.element_ty), mask=there)
+
+        dq = tl.dot(given, tl.trans(state), input_precision="ieee")
+        dq *= tl.exp2(total)[:, None]
+        weights = tl.dot(given, tl.trans(v), input_precision="ieee")
+        sees = (row[:, None] >= row[None, :]) & inside[:, None]
+        weights = tl.where(sees, weights * tl.exp2(total[:, None] - total[None, :]), 0.0)
+        dq = tl.dot(weights.to(k.dtype), k, dq, input_precision="ieee")
+        if HAS_TOTAL:
+            found += tl.sum(dq * q, axis=1)
+            found = tl.where(row == count - 1, found + at_end, found)
+            tl.store(of_total + member + row * H, found, mask=inside)
+        all_q += dq
+
+    mine = (begin * (H // HEADS) + share) * K + part * BLOCK_K
+    to = row[:, None] * (H // HEADS * K) + channel[None, :]
+    tl.store(of_query + mine + to, all_q.to(of_query.dtype.element_ty), mask=there)
+    tl.store(of_key + mine + to, all_k.to(of_key.dtype.element_ty), mask=there)
 
 
 def run_key_gradients(
@@ -137,18 +176,21 @@ def run_key_gradients(
     *,
     error_gradient_THV: Tensor | None = None,
     wants_total: bool = True,
-    tile: Tile | None = None,
+    tile: GradientTile | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """dQ and dK [T, G, K], dW [T, H, K] if the errors' gradient is given, dG [T, H] if wanted."""
     (tokens, groups, key_width), (_, heads, value_width) = key_TGK.shape, value_THV.shape
-    tile = tile or (KEY_GRADIENTS if error_gradient_THV is None else SLOPE_GRADIENTS)
-    tile = tile.fit(key_width, value_width)
-    blocks = triton.cdiv(key_width, tile.keys)
-    of_query, of_key = torch.empty_like(query_TGK), torch.empty_like(key_TGK)
+    if tile is None:
+        tile = KEY_GRADIENTS if heads == groups else GROUP_GRADIENTS
+        tile = tile if error_gradient_THV is None else SLOPE_GRADIENTS
+        tile = WIDE_VALUES if value_width > 128 else tile
+    block, together = min(tile.keys, power_of_two(key_width)), math.gcd(tile.heads, heads // groups)
+    blocks, shares = triton.cdiv(key_width, block), heads // together
+    of_query, of_key = (key_TGK.new_empty(tokens, shares, key_width) for _ in range(2))
     of_slope = None if error_gradient_THV is None else key_TGK.new_empty(tokens, heads, key_width)
     of_total = totals_TH.new_empty(blocks, tokens, heads) if wants_total else None
     with on_device_of(of_query):
-        _key_gradients[(len(chunks), groups, blocks)](
+        _key_gradients[(len(chunks) * shares * blocks,)](
             query_TGK,
             key_TGK,
             value_THV,
@@ -169,11 +211,17 @@ def run_key_gradients(
             K=key_width,
             V=value_width,
             C=CHUNK,
-            BLOCK_K=tile.keys,
-            BLOCK_V=tile.values,
+            BLOCK_K=block,
+            BLOCK_V=power_of_two(value_width),
+            BLOCKS=blocks,
+            HEADS=together,
             HAS_SLOPE=of_slope is not None,
             HAS_TOTAL=wants_total,
             num_warps=tile.warps,
             num_stages=tile.stages,
         )
-    return of_query, of_key, of_slope, None if of_total is None else of_total.sum(dim=0)
+    if shares > groups:
+        of_query, of_key = (x.unflatten(1, (groups, -1)).sum(dim=2) for x in (of_query, of_key))
+    if of_total is not None:
+        of_total = of_total[0] if blocks == 1 else of_total.sum(dim=0)
+    return of_query, of_key, of_slope, of_total

@@ -115,16 +115,21 @@ class SparseTile(NamedTuple):
 def choose_forward_tile(heads: int, bytes_per_number: int) -> SparseTile:
     """For entries of 512 + 64 numbers on a multiprocessor with 227 KB of shared memory and 256 KB of registers.
 
-    In 16 bits a head's query takes 1.1 KB of shared memory, an entry 1.1 KB for each of about three that are on their way, and a
-    head's mixture 2 KB of registers: 64 heads and 32 entries are 72 + 108 KB and 128 KB.
+    In 16 bits a head's query takes 1.1 KB of shared memory, an entry 1.1 KB in each of two buffers, and a head's mixture 2 KB of
+    registers: 64 heads and 64 entries are 72 + 144 KB and 128 KB. For the scores every warp (group) reads the queries from shared
+    memory once a tile, which takes longer than the products: tiles of 64 entries read them half as often as tiles of 32.
     """
     if bytes_per_number == 4:
         return SparseTile(16, 16, warps=4, stages=2)
     if heads <= 16:
         return SparseTile(16, 32, warps=4, stages=5)
-    if heads <= 32:
-        return SparseTile(32, 32, warps=8, stages=5)
-    return SparseTile(64, 32, warps=8, stages=5)
+    return SparseTile(32, 64, warps=8, stages=5) if heads <= 32 else SparseTile(64, 64, warps=8, stages=3)
+
+
+def choose_page_tile(heads: int, bytes_per_number: int) -> SparseTile:
+    """For decoding, where programs share a query's entries: shorter tiles divide them more evenly."""
+    tile = choose_forward_tile(heads, bytes_per_number)
+    return tile._replace(block_n=32, stages=5) if tile.block_n > 32 else tile
 
 
 def choose_backward_tile(heads: int, bytes_per_number: int) -> SparseTile:

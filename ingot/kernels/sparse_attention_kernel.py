@@ -26,6 +26,7 @@ from ingot.kernels.attend_paged import choose_splits, combine, precision, split_
 from ingot.kernels.attend_paged_kernel import NOTHING, _softmax_step, _store, _tile
 from ingot.kernels.launch import dependent_launch, on_device_of, power_of_two
 from ingot.kernels.launch_kernel import launch_dependents, wait
+from ingot.kernels.sparse_attention import SparseTile
 
 
 @triton.jit
@@ -224,10 +225,10 @@ def _forward(
     latent_width: int,
     scale: float,
     splits: int,
+    tile: SparseTile,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The splits' mixtures and sums, and the tensor for the whole mixtures, which a single split has written."""
     rows, tokens, heads, _ = query_BTHE.shape
-    tile = sparse_attention.choose_forward_tile(heads, query_BTHE.element_size())
     out_BTHL = query_BTHE.new_empty(rows, tokens, heads, latent_width)
     parts, sums = split_buffers(out_BTHL, splits)
     if splits == 1:
@@ -273,11 +274,11 @@ def launch_pages(
 ) -> Tensor:
     """Mixtures [B, T, H, L] of the entries at the chosen positions."""
     rows, tokens, heads, _ = query_BTHE.shape
-    tile = sparse_attention.choose_forward_tile(heads, query_BTHE.element_size())
+    tile = sparse_attention.choose_page_tile(heads, query_BTHE.element_size())
     programs = rows * tokens * triton.cdiv(heads, tile.block_h)
     splits = choose_splits(programs, selected_BTK.shape[-1], 1)
     given = (query_BTHE, entries_N1PE, table_BR, selected_BTK.contiguous(), latent_width, scale)
-    parts, sums, out_BTHL = _forward(*given, splits)
+    parts, sums, out_BTHL = _forward(*given, splits, tile)
     with on_device_of(out_BTHL):
         combine(parts, sums, out_BTHL)
     return out_BTHL
@@ -289,7 +290,8 @@ def sparse_attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Mixtures [B, T, H, L], and log₂ of the softmaxes' sums [B, T, H]."""
     given = (query, entry.contiguous(), None, selected.contiguous(), latent_width, scale)
-    out, sums, _ = _forward(*given, 1)
+    tile = sparse_attention.choose_forward_tile(query.shape[2], query.element_size())
+    out, sums, _ = _forward(*given, 1, tile)
     return out, sums
 
 

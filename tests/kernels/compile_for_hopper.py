@@ -34,6 +34,7 @@ from ingot.kernels import (
     cross_entropy_kernel,
     decayed_attention_kernel,
     index_divergence_kernel,
+    key_gradients_kernel,
     recurrent_step_kernel,
     rms_norm_kernel,
     select_keys_kernel,
@@ -96,12 +97,24 @@ def choice() -> None:
 
 def recurrence() -> None:
     """Linear attention with decays, as of lightning and Mamba-2, and a step of decoding of each recurrence."""
-    case = make_recurrence("decayed", (512, 512), 4, 4, 128, 128, dtype=torch.bfloat16)
-    by_operator(case, decayed_attention_kernel.forward)
+    for groups, heads, value_width in ((4, 4, 128), (1, 8, 64)):
+        case = make_recurrence("decayed", (512, 512), groups, heads, 128, value_width, dtype=torch.bfloat16)
+        by_operator(case, decayed_attention_kernel.forward)
     states, slots = torch.zeros(3, 4, 128, 128), torch.arange(2)
     query, value, beta = torch.zeros(2, 4, 128), torch.zeros(2, 4, 128), torch.zeros(2, 4)
     for decay, rate in ((beta, None), (beta, beta), (query, beta)):
         recurrent_step_kernel.launch(states, slots, slots, query, query, value, decay, rate)
+
+
+def delta_rule() -> None:
+    """Our stage of the delta rule's backward pass: heads of 128 channels in groups of two, and of 256."""
+    for heads, groups, width in ((4, 2, 128), (2, 2, 256)):
+        case = make_recurrence("head", (512, 512), groups, heads, width, width, dtype=torch.bfloat16)
+        query, key, value = (x.detach() for x in case.inputs[:3])
+        states = random(len(case.sequences.chunks), heads, width, width)
+        given = (query, key, value, case.gradient, case.inputs[3].detach(), states, states)
+        at = (case.sequences.starts, case.sequences.chunks)
+        key_gradients_kernel.run_key_gradients(*given, *at, error_gradient_THV=case.gradient)
 
 
 def pages() -> None:
@@ -136,6 +149,7 @@ CASES: dict[str, Callable[[], None]] = {
     "sparse pages": sparse_pages,
     "choice": choice,
     "recurrence": recurrence,
+    "delta rule": delta_rule,
     "pages": pages,
     "rows": rows,
 }

@@ -11,13 +11,17 @@ import sys
 import pytest
 
 SCRIPT = """
-from ingot.kernels.fla_tuning import FOUND, MODULES, WIDE_KEYS, all_configurations, fix_configurations, tuned_kernels
+from ingot.kernels.fla_tuning import (
+    CROWDED, FOUND, MODULES, WIDE_KEYS, all_configurations, fix_configurations, tuned_kernels
+)
 given = all_configurations()
 assert max(map(len, given.values())) > 30 and sum(map(len, given.values())) > 200
 names = {name.rpartition(".")[2] for name in given}
-for rule, width in (("head", 128), ("channel", 64), ("head", 256), ("channel", 256), ("head", 128)):
-    fix_configurations(rule, width)
-    asked = {**FOUND[rule], **(WIDE_KEYS if width > 128 else {})}
+for rule, width, crowded in (
+    ("head", 128, False), ("channel", 64, True), ("head", 256, True), ("channel", 256, False), ("head", 128, True)
+):
+    fix_configurations(rule, width, crowded=crowded)
+    asked = {**FOUND[rule], **(CROWDED if crowded else {}), **(WIDE_KEYS if width > 128 else {})}
     assert asked.keys() <= names, asked.keys() - names
     for name, kernel in tuned_kernels(MODULES).items():
         (config,) = kernel.configs
