@@ -24,7 +24,7 @@ from typing import Any
 from ingot.evals.identity import digest, unique
 from ingot.evals.request import Conversation, Generation, Likelihood, Likely, Passage, Question, Request, Written
 from ingot.tokens.chat import Message
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.nearest import suggestion
 
 SEED, FEW_SHOT_SEED = 0, 1234  # of the harness: Python's generator; few-shot sampling, numpy and torch
@@ -46,7 +46,7 @@ def load_tasks(name: str, include_path: str | None, shots: int | None) -> Loaded
     try:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
-        raise RecipeError("lm-eval is not installed", fix="pip install 'ingot[evals]'") from error
+        raise RecipeError(cannot_import("lm-eval", error, "lm_eval"), fix="pip install 'ingot[evals]'") from error
     file = task_file(name, include_path)
     with harness_seeds():
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from ingot.evals.identity import unique
 from ingot.evals.request import Conversation, Generation, Question, Written
 from ingot.tokens.chat import Message
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.outside import load_outside
 
 ROLES = ("system", "user", "assistant")
@@ -48,7 +48,7 @@ def load_task(spec: str, arguments: Mapping[str, Any]) -> Any:
     try:
         from inspect_ai import Task
     except ImportError as error:
-        raise RecipeError("Inspect is not installed", fix="pip install 'ingot[inspect]'") from error
+        raise RecipeError(cannot_import("Inspect", error, "inspect_ai"), fix="pip install 'ingot[inspect]'") from error
     task = load_outside(spec)(**arguments)
     if not isinstance(task, Task):
         raise RecipeError(f"{spec} makes no Task of Inspect", fix="name a function that is marked with @task")

@@ -48,3 +48,9 @@ def listed(names: Sequence[str], most: int = 10, separator: str = ", ") -> str:
     """The first `most` names for a message, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return separator.join(names[:most]) + more
+
+
+def cannot_import(name: str, error: ImportError, module: str) -> str:
+    """What to say of a package that cannot be imported: it is not installed, or something in it fails, and what that was."""
+    absent = isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == module
+    return f"{name} is not installed" if absent else f"{name} cannot be imported: {error}"

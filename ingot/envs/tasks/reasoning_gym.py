@@ -35,7 +35,7 @@ from ingot.envs.verifiers.answer_text import too_costly
 from ingot.envs.verifiers.children import Children
 from ingot.envs.verify import final_content, format_ok, parse_number
 from ingot.tokens.chat import Message
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.nearest import suggestion
 
 EXACT = frozenset({"coin_flip", "game_of_life_halting"})
@@ -76,7 +76,9 @@ class ReasoningGym(Environment):
             import reasoning_gym
             from reasoning_gym.factory import DATASETS
         except ImportError as error:
-            raise RecipeError("reasoning-gym is not installed", fix="pip install 'ingot[envs]'") from error
+            raise RecipeError(
+                cannot_import("reasoning-gym", error, "reasoning_gym"), fix="pip install 'ingot[envs]'"
+            ) from error
         if self.family not in DATASETS:
             fix = suggestion(self.family, sorted(DATASETS), "families")
             raise RecipeError(f"reasoning-gym has no family {self.family}", fix=fix)
