@@ -79,6 +79,13 @@ def test_what_was_answered_is_not_asked_a_second_time(tmp_path: Path) -> None:
     assert first == again
 
 
+def test_a_writer_that_does_not_think_teaches_no_thinking(tmp_path: Path) -> None:
+    """Asked to think, as makers do by default, it answers at once: learnt as thinking, a model would think of nothing."""
+    with serving(lambda body, _: completion("yes")) as url:
+        _, rows, _ = make(tmp_path, url, {"task": "answers"}, SUMS[:2], samples=1)
+    assert [row["thinking"] for row in rows] == [False, False]
+
+
 def test_questions_to_given_answers(tmp_path: Path) -> None:
     """The given texts are the answers, letter by letter; a question that gives the answer away is dropped by a filter."""
     texts = [f"{city} lies on the river {river}." for city, river in (("Paris", "Seine"), ("Vienna", "Danube"))]

@@ -57,9 +57,10 @@ class Maker(FileEnvironment):
         return self.ask(asked.messages, thinking=self.thinking, data=origin(row, place))
 
     def conversation(self, episode: Episode) -> Conversation:
-        """What is learnt of an attempt: the prompt and what followed."""
-        messages = [*episode.task.messages, *traced(episode.messages)]
-        thinking = episode.task.thinking
+        """What is learnt of an attempt: the prompt and what followed; as one without thinking where the writer did not think."""
+        written = traced(episode.messages)
+        thinking = episode.task.thinking and any(message.thinking for message in written)
+        messages = [*episode.task.messages, *written]
         return Conversation(messages, list(episode.task.schemas), thinking, row=episode.task.data.get("row", {}))
 
     @reward()
