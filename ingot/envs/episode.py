@@ -130,6 +130,11 @@ class Episode:
         return [node for segment in self.segments for node in segment.nodes]
 
     @property
+    def context(self) -> list[Message]:
+        """The messages that the policy goes on from: those of the last segment."""
+        return [message for node in self.segments[-1].nodes for message in node.messages]
+
+    @property
     def length(self) -> int:
         """The tokens of all segments, prompts included."""
         return sum(segment.length for segment in self.segments)
