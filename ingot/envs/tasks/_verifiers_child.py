@@ -33,6 +33,7 @@ MARK = "INGOT_VERIFIERS_CHILD"
 WRITE_SECONDS = 30.0  # for the process to take a line
 CLOSE_SECONDS = 20.0  # for the process to end what it has started
 CANCEL_SECONDS = 10.0  # for an episode to end when nobody waits for it any more
+LOOK_SECONDS = 0.5  # between two looks whether the process lives, while it says nothing
 TAIL = 2000  # bytes of what the process complained about that a message shows
 
 Line = dict[str, Any]
@@ -104,7 +105,7 @@ class Child:
             fix = "python3 -m venv .venv-verifiers && .venv-verifiers/bin/pip install verifiers==0.4.0"
             raise RecipeError(f"this Python cannot be started: {error.strerror}", place=python, fix=fix) from error
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout
+        self._in, self._out, self._rest = self._process.stdin.fileno(), self._process.stdout.fileno(), b""
         os.set_blocking(self._in, False)
 
     @property
@@ -164,17 +165,9 @@ class Child:
 
     def _listen(self) -> None:
         """Hand on what the process says, until no talk is open or it has died."""
-        while True:
-            try:
-                data = self._out.readline()
-                line = json.loads(data) if data else None
-            except (OSError, ValueError):  # closed by us, or something that is no line of ours
-                line = None
+        while (data := self._read_line()) is not None:
+            line = json.loads(data)
             with self._lock:
-                if line is None:
-                    lost, self._talks = list(self._talks.values()), {}
-                    self._listener = None
-                    break
                 talk = self._talks.get(line["talk"])
                 if talk is not None and "end" in line:
                     del self._talks[talk.number]
@@ -186,9 +179,25 @@ class Child:
             if done:
                 return
         self.kill()
+        with self._lock:
+            lost, self._talks = list(self._talks.values()), {}
+            self._listener = None
         error = EnvironmentFailed(f"the process of the environment has ended{self._complaint()}")
         for talk in lost:
             talk.lose(error)
+
+    def _read_line(self) -> bytes | None:
+        """The next line; None when the process has died, even if something that it has started holds its pipe."""
+        while b"\n" not in self._rest:
+            if select.select([self._out], [], [], LOOK_SECONDS)[0]:
+                part = os.read(self._out, 65_536)
+                if not part:
+                    return None
+                self._rest += part
+            elif not self.alive:
+                return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
     def _complaint(self) -> str:
         """How it ended, and what it said last."""
@@ -208,13 +217,15 @@ class Child:
                 if f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
 
-    def close(self) -> None:
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let it end what it has started; then kill what is left."""
         assert self._process.stdin is not None
         self._process.stdin.close()  # which it reads as the end
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_SECONDS)
+            self._process.wait(seconds)
         self.kill()
+        if (listener := self._listener) is not None:
+            listener.join(CLOSE_SECONDS)
         with self._process, self._errors:  # closes the pipes
             pass
 
@@ -237,7 +248,7 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
         try:
             child.load(load, seconds)
         except BaseException:
-            child.close()
+            child.close(seconds=0.0)
             raise
         _children[key] = child
         return child

@@ -142,7 +142,7 @@ def test_what_the_process_started_ends_with_it(python: str) -> None:
     assert settled(lambda: not marked(mark))
     (child,) = children()
     _verifiers_child.close_children()
-    assert not child.alive and not marked(f"{_verifiers_child.MARK}={child._mark}")
+    assert not child.alive and settled(lambda: not marked(f"{_verifiers_child.MARK}={child._mark}"))
 
 
 def test_it_ends_when_our_process_is_killed(python: str) -> None:
