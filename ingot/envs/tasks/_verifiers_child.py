@@ -34,7 +34,7 @@ WRITE_SECONDS = 30.0  # for the process to take a line
 CLOSE_SECONDS = 20.0  # for the process to end what it has started
 CANCEL_SECONDS = 10.0  # for an episode to end when nobody waits for it any more
 LOOK_SECONDS = 0.5  # between two looks whether the process lives, while it says nothing
-TAIL = 2000  # bytes of what the process complained about that a message shows
+TAIL = 600  # bytes of what the process complained about that a message shows
 
 Line = dict[str, Any]
 

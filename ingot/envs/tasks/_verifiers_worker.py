@@ -48,7 +48,7 @@ class Lines:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        for line in sys.stdin.buffer:
+        for line in open(0, "rb", closefd=False):  # not sys.stdin, whose lock would be held when Python ends
             self.loop.call_soon_threadsafe(self._take, json.loads(line))
         self.loop.call_soon_threadsafe(self.first.put_nowait, None)
 
@@ -92,7 +92,7 @@ async def main():
     except Bad as error:
         problem, fix = error.args
         return lines.write({"talk": loading["talk"], "end": {"error": problem, "fix": fix}})
-    except Exception as error:  # noqa: BLE001 - code of the environment's author may raise anything when it is loaded
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of the environment's author may raise anything
         problem = f"the environment cannot be loaded: {type(error).__name__}: {error}"
         fix = f"look at {at(error)}" if at(error) else "check `environment` and `options`"
         return lines.write({"talk": loading["talk"], "end": {"error": problem, "fix": fix}})
@@ -126,33 +126,34 @@ def load(environment, options, most, unsafe):
     except ImportError as error:
         raise Bad(f"verifiers 0.4 cannot be imported: {error}", INSTALL) from error
     from pydantic import ValidationError
-    from verifiers.v1.configs.env import _declared_agent_configs
-    from verifiers.v1.utils.loaders import default_harness_id, import_taskset, load_environment, resolve_env_config
+    from verifiers.v1.utils import loaders
 
     logging.disable(logging.INFO)
     try:
-        import_taskset(environment)
+        loaders.import_taskset(environment)
     except ModuleNotFoundError as error:
         fix = "give the name of a package that this Python has installed, or the path of a file or package"
         raise Bad(f"there is no environment {environment}: {error}", fix) from error
     data = {**options, "taskset": {**options.get("taskset", {}), "id": environment}}
     try:
-        config = resolve_env_config(json.loads(json.dumps(data)))
-        agents = _declared_agent_configs(config)
-        if default_harness_id(environment) == "bash":  # a model that asks for no shell gets none
-            for name, agent in agents.items():
-                if agent.harness is None:
-                    data[name] = {**data.get(name, {}), "harness": {"id": "null"}}
-            config = resolve_env_config(data)
+        config = loaders.resolve_env_config(json.loads(json.dumps(data)))  # it writes into what it is given
+        shell = loaders.default_harness_id(environment) == "bash"
+        for name in config.agent_harnesses():
+            given, agent = data.setdefault(name, {}), getattr(config, name)
+            if agent.harness is None and shell:
+                given["harness"] = {"id": "null"}  # an agent that asks for no shell gets none
+            if "runtime" not in agent.model_fields_set:
+                given["runtime"] = {"type": "subprocess"}  # and none of the containers of a cloud
+        config = loaders.resolve_env_config(data)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise Bad(f"its options do not fit: {wrong}", "write `options` as the [env] block of verifiers") from error
-    env = load_environment(config)
-    for name, agent in _declared_agent_configs(config).items():
-        if env._harnesses[name].EXECUTES_CODE and agent.runtime.type == "subprocess" and not unsafe:
-            program = env._harnesses[name].config.id
+    for name, harness in config.agent_harnesses().items():
+        runs_code = loaders.harness_class(harness.id).EXECUTES_CODE
+        if runs_code and getattr(config, name).runtime.type == "subprocess" and not unsafe:
             fix = f"give it a container (options: {name}: runtime: type: docker), or allow it: unsafe: true"
-            raise Bad(f"the agent {name} ({program}) runs the model's commands on this machine, unfenced", fix)
+            raise Bad(f"the agent {name} ({harness.id}) runs the model's commands on this machine, unfenced", fix)
+    env = loaders.load_environment(config)
     played = Played(vf, env, list(itertools.islice(env.taskset, most)))
     chat_here()
     return played

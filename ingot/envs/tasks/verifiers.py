@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,21 +87,24 @@ class Verifiers(LedEnvironment):
     @cached_property
     def _splits(self) -> dict[Split, list[Task]]:
         if self.held_out is None:
-            tasks = self._tasks("train", self.options, None)
+            tasks = self._tasks("train", None)
             return {split: [task for task in tasks if task.split == split] for split in ("train", "test")}
-        test = self._tasks("test", self.held_out, "test")
-        held_out = {task.id for task in test}
-        train = self._tasks("train", self.options, "train")
-        return {"train": [task for task in train if task.id not in held_out], "test": test}
+        test = self._tasks("test", "test")
+        held_out = {_text(task.messages) for task in test}
+        train = self._tasks("train", "train")
+        return {"train": [task for task in train if _text(task.messages) not in held_out], "test": test}
 
-    def _tasks(self, which: Split, options: Mapping[str, Any], split: Split | None) -> list[Task]:
+    def _tasks(self, which: Split, split: Split | None) -> list[Task]:
+        """The tasks of a process, each once: two that ask the same may differ in what is asked for."""
         listed: dict[str, Task] = {}
         for number, row in enumerate(self._child(which).tasks):
-            messages = [_message(each) for each in row["messages"]]
-            messages = messages or [Message("user", json.dumps(row["data"], sort_keys=True))]  # a user opens the talk
-            data = {**row["data"], "number": number, "hash": row["hash"], "which": which}
-            task = self.ask(messages, split=split, data=data, thinking=self.thinking, answer=_answer(row["data"]))
-            listed.setdefault(task.id, task)
+            messages, data = [_message(each) for each in row["messages"]], row["data"]
+            if not any(message.role == "user" for message in messages):  # a user of the environment's opens the talk
+                messages.append(Message("user", json.dumps(data, sort_keys=True)))
+            kept = {**data, "number": number, "hash": row["hash"], "which": which}
+            task = self.ask(messages, str(data.get("answer", "")), split=split, data=kept, thinking=self.thinking)
+            content = sha256(f"{task.id}/{json.dumps(data, sort_keys=True)}".encode()).hexdigest()
+            listed.setdefault(content, replace(task, id=f"{self.kind}-{content[:12]}"))
         if not listed:
             raise DataError("the environment has no tasks", place=self.environment, fix="check its taskset's options")
         return list(listed.values())
@@ -156,7 +160,7 @@ class Verifiers(LedEnvironment):
         """The environment's own score."""
         well_formed = not any(message.problems for message in episode.messages)
         score: Score = episode.state.score
-        return Score(score.reward, score.correct, well_formed, score.detail, score.rewards)
+        return replace(score, format_ok=well_formed)
 
     def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
         """The score comes with the end of the episode."""
@@ -209,6 +213,6 @@ def _arguments(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"arguments": text}
 
 
-def _answer(data: Mapping[str, Any]) -> str:
-    """The reference, where the task's data has one under the usual name: for tables and for leaks into prompts."""
-    return str(data.get("answer", ""))
+def _text(messages: Sequence[Message]) -> str:
+    """What a task asks."""
+    return "\n".join(f"{each.role}: {each.content}" for each in messages)
