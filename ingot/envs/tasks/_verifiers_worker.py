@@ -48,8 +48,9 @@ class Lines:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        for line in open(0, "rb", closefd=False):  # not sys.stdin, whose lock would be held when Python ends
-            self.loop.call_soon_threadsafe(self._take, json.loads(line))
+        with open(0, "rb", closefd=False) as lines:  # not sys.stdin, whose lock would be held when Python ends
+            for line in lines:
+                self.loop.call_soon_threadsafe(self._take, json.loads(line))
         self.loop.call_soon_threadsafe(self.first.put_nowait, None)
 
     def _take(self, line):
