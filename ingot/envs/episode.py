@@ -71,9 +71,10 @@ class Node:
 
 @dataclass
 class Segment:
-    """One token sequence: a prompt and what followed it."""
+    """One token sequence: a prompt and what followed it. `tools` are those that the prompt offers, if not the task's."""
 
     nodes: list[Node]
+    tools: tuple[dict[str, Any], ...] | None = None
 
     @property
     def length(self) -> int:

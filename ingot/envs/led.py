@@ -172,7 +172,7 @@ class LedGame(Game):
         prompt = self._prompt(asked.messages, self.task.thinking)
         if len(prompt.tokens) >= limits.max_tokens:
             return "tokens"
-        segment = Segment([prompt])
+        segment = Segment([prompt], asked.tools)
         if not self.contexts:
             episode.segments.clear()  # the prompt as it was asked for, and not as the task says it
         else:

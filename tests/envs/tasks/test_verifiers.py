@@ -27,6 +27,9 @@ from ingot.envs.rollout import rollout, rollouts
 from ingot.envs.scripts import Scripted
 from ingot.envs.tasks import _verifiers_child
 from ingot.envs.tasks.verifiers import Verifiers
+from ingot.post.pairs.model_pairs import prompts
+from ingot.post.prefer_config import PreferConfig
+from ingot.post.synthesize_config import EnvironmentConfig
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, IngotError, RecipeError
 from tests.envs.tasks import stand_in
@@ -235,6 +238,14 @@ def test_splits_are_by_question_or_by_options_of_their_own(python: str, tmp_path
     before = Verifiers(environment=str(file)).outside()
     file.write_text("one = 2")
     assert before and Verifiers(environment=str(file)).outside() != before
+
+
+def test_stages_that_would_write_its_episodes_as_plain_conversations_refuse_it(python: str) -> None:
+    with pytest.raises(ValidationError, match="verifiers leads its episodes"):
+        EnvironmentConfig(environment=kind(python, "none"))
+    tasks = TaskMixConfig.model_validate({"weights": {"verifiers": 1}, "verifiers": kind(python, *["none"] * 9)})
+    with pytest.raises(RecipeError, match="verifiers leads its episodes"):
+        prompts(PreferConfig(tasks=tasks, prompts=2, steps=1, sequence_length=64), seed=0)
 
 
 def test_a_recipe_names_it_as_any_other_kind(python: str) -> None:
