@@ -77,6 +77,11 @@ class LedEnvironment(Environment):
     def lead_seconds(self) -> float:
         """How long it may take between two turns, and to score at the end."""
 
+    @property
+    def most_turns(self) -> int | None:
+        """Turns of an episode at most, if that is not for the stage to say."""
+        return None
+
     @abstractmethod
     async def lead(self, state: Any, answer: Answered | Refused | None) -> Asked | Finished:
         """What it asks next, after this answer to what it asked last; None: the episode begins."""
@@ -97,6 +102,7 @@ class _Context:
         added = asked.messages[count:]
         goes_on = (
             (asked.agent, asked.tools) == (self.agent, self.tools)
+            and self.messages[-1].role == "assistant"
             and all(map(_same, self.messages, asked.messages))
             and all(message.role in ("user", "tool") for message in added)
         )
@@ -153,7 +159,7 @@ class LedGame(Game):
     def _place(self, asked: Asked) -> EndedBy:
         """Let the last segment be the one in which the turn is written; or the limit that leaves no room for it."""
         episode, limits = self.episode, self.limits
-        if episode.turns >= limits.max_turns:
+        if episode.turns >= (self.environment.most_turns or limits.max_turns):
             return "turns"
         if self.seconds_left <= 0:
             return "time"

@@ -30,9 +30,15 @@ Steps = list[Callable[[list[Message]], Asked | Finished]]
 class Led(LedEnvironment):
     """Asks what its steps say; each of them sees what was said so far."""
 
+    turns: int | None = None
+
     @property
     def lead_seconds(self) -> float:
         return 5.0
+
+    @property
+    def most_turns(self) -> int | None:
+        return self.turns
 
     def setup(self, task: Task) -> dict[str, Any]:
         return {"steps": iter(STEPS), "said": []}
@@ -144,6 +150,7 @@ def test_an_edited_history_begins_a_new_segment() -> None:
             "agent",
         ),
         Asked((START,), TOOLS, "agent"),  # the same again
+        Asked((START, Message("user", "Well?")), TOOLS, "agent"),  # as if nothing had been written
     ],
 )
 def test_what_does_not_go_on_is_not_put_behind_what_was_written(request_: Asked) -> None:
@@ -192,6 +199,10 @@ def test_at_a_limit_the_environment_is_told_and_scores_what_there_is() -> None:
     episode = played(policy, goes_on(), goes_on(Message("tool", "blue")), end, max_turns=1)
     assert isinstance(ANSWERS[-1], Refused) and ANSWERS[-1].limit == "turns"
     assert (episode.ended, episode.turns, episode.score) == ("turns", 1, SCORE)
+
+    STEPS[:] = [goes_on(), goes_on(Message("tool", "blue")), end]
+    (episode,) = rollout([TASK], Says(CALL, CALL), CHAT, {"led": Led(turns=2)}, limits=Limits(max_turns=1))
+    assert (episode.ended, episode.turns) == ("answer", 2), "the environment's own limit"
 
     long = Message("tool", "blue " * 300)
     episode = played(Says(CALL, CALL), goes_on(), goes_on(long), end, max_tokens=200)

@@ -60,6 +60,7 @@ class Verifiers(LedEnvironment):
         description="options of the test tasks instead; null: tasks are split by a hash of the question, four to one",
     )
     tasks: int = Field(10_000, gt=0, description="tasks that are read at most; those of an endless taskset")
+    max_turns: int | None = Field(None, gt=0, description="turns of an episode at most; null: the stage's limit")
     thinking: bool = Field(True, description="whether the model may think before it answers")
     seconds: float = Field(300.0, gt=0, description="deadline for what happens between two turns, and for scoring")
     load_seconds: float = Field(300.0, gt=0, description="deadline for loading the environment")
@@ -129,6 +130,11 @@ class Verifiers(LedEnvironment):
     def lead_seconds(self) -> float:
         """The deadline between two turns."""
         return self.seconds
+
+    @property
+    def most_turns(self) -> int | None:
+        """Those of the option."""
+        return self.max_turns
 
     def setup(self, task: Task) -> Playing:
         """A talk with the process; one that has died is started anew."""
