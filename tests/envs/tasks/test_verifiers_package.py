@@ -11,30 +11,32 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, request_seed, rollout, rollouts
+from ingot.envs.scripts import Scripted
 from ingot.envs.tasks import _verifiers_child
 from ingot.envs.tasks.verifiers import Verifiers
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
+from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
 from ingot.post import rl
 from ingot.post.sampling_config import RlConfig
-from ingot.tokens.chat import ChatFormat, Message
+from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.serve.openai.harness import serving
-from tests.serve.speaker import trained_speaker
+from tests.serve.speaker import speaker_config, trained_speaker
 
 PYTHON = os.environ.get("INGOT_VERIFIERS_PYTHON", "")
 FOLDER = Path(__file__).with_name("verifiers_environments")
@@ -79,16 +81,18 @@ def play(
     return rollout(tasks, engine, chat, {"verifiers": environment}, drawing=drawing, limits=LIMITS)
 
 
-def check_exact(episode: Episode, speaker: Transformer, chat: ChatFormat, temperature: float, sample: int = 0) -> None:
+def check_exact(
+    episode: Episode, model: Transformer, chat: ChatFormat, temperature: float, limits: Limits = LIMITS
+) -> None:
     """The engine, asked again with the tokens before each turn and its seed, writes the turn with the same probabilities."""
-    engine = Engine(speaker, slots=1, length=256)
+    engine = Engine(model, slots=1, length=limits.max_tokens)
     turn = 0
     for segment in episode.segments:
         before: list[int] = []
         for node in segment.nodes:
             if node.sampled:
-                room = min(TOKENS, LIMITS.max_tokens - len(before))
-                seed = request_seed(SEED, episode.task.id, sample, turn)
+                room = min(limits.max_new_tokens, limits.max_tokens - len(before))
+                seed = request_seed(SEED, episode.task.id, 0, turn)
                 sampling = Sampling(room, temperature, stop_tokens=chat.stop_tokens, seed=seed)
                 (again,) = engine.complete([before], [sampling])
                 assert node.tokens == list(again.tokens)
@@ -100,8 +104,9 @@ def check_exact(episode: Episode, speaker: Transformer, chat: ChatFormat, temper
 
 
 def test_single_turns_are_exact_and_earn_what_verifiers_says(speaker: Transformer, chat: ChatFormat) -> None:
-    environment = kind("greetings", {"count": 8})
-    for episode in play(environment, speaker, chat):
+    """By its own rollout and client too, for the same texts."""
+    done = play(kind("greetings", {"count": 8}), speaker, chat)
+    for episode in done:
         assert not episode.failed and episode.turns == 1
         check_exact(episode, speaker, chat, 1.0)
         assert episode.nodes[0].tokens == chat.prompt([Message("user", episode.task.question)], thinking=True)
@@ -111,15 +116,15 @@ def test_single_turns_are_exact_and_earn_what_verifiers_says(speaker: Transforme
         assert episode.score.reward == pytest.approx(0.5 * len(text) + 2 * vowels)
         assert dict(episode.score.detail) == {"words": len(text.split())}
 
-    greedy = {each.task.question: each for each in play(environment, speaker, chat, temperature=0.0)}
-    with serving(Engine(speaker, slots=4, length=256)) as server:
-        command = [PYTHON, str(FOLDER / "own_rewards.py"), server.url, str(TOKENS)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-3000:]
-    own = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(own) == len(greedy) == 8
-    for row in own:
-        score = greedy[row["question"]].score
+    said = {each.task.question: each for each in done}
+    texts = json.dumps({question: each.messages[-1].content for question, each in said.items()})
+    command = [PYTHON, str(FOLDER / "own_rewards.py")]
+    own = subprocess.run(command, input=texts, capture_output=True, text=True, timeout=180)
+    assert own.returncode == 0, own.stderr[-3000:]
+    rows = [json.loads(line) for line in own.stdout.splitlines() if line.startswith("{")]
+    assert len(rows) == len(said) == 8
+    for row in rows:
+        score = said[row["question"]].score
         assert (score.reward, dict(score.rewards)) == (row["reward"], row["rewards"])
         assert dict(score.detail) == row["metrics"]
 
@@ -135,15 +140,50 @@ def test_several_turns_stay_one_exact_segment(speaker: Transformer, chat: ChatFo
     check_exact(episode, speaker, chat, 1.0)
 
 
-def test_a_tool_of_verifiers_answers_the_policy(speaker: Transformer, chat: ChatFormat) -> None:
-    (episode,) = play(kind("multiplies"), speaker, chat, temperature=0.0)
+def caller(chat: ChatFormat, tools: Sequence[dict[str, Any]]) -> Transformer:
+    """A model that has learnt one conversation with these tools by heart: it calls, and answers with the result."""
+    messages = [
+        Message("user", "What is 12*34?"),
+        Message("assistant", "", thinking="call it", tool_calls=[ToolCall("times", {"a": 12, "b": 34})]),
+        Message("tool", "408"),
+        Message("assistant", "It is 408.", thinking="done"),
+    ]
+    ids, mask = chat.conversation(messages, list(tools), thinking=True)
+    tokens, learnt = torch.tensor([ids]), torch.tensor(mask[1:], dtype=torch.bool)
+    model = Transformer(speaker_config(chat.tokenizer, context=1024))
+    initialise(model, seed=0)
+    model.tokenizer = chat.tokenizer
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.8, 0.9), weight_decay=0.0)
+    for _ in range(200):
+        loss = cross_entropy(model(tokens[:, :-1])[0, learnt], tokens[0, 1:][learnt])
+        if loss.item() < 0.01:
+            return model
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    raise AssertionError("the conversation was not learnt")
+
+
+def test_a_tool_of_verifiers_answers_the_policy(chat: ChatFormat) -> None:
+    environment = kind("multiplies")
+    tasks, limits = [*environment.rows("train"), *environment.rows("test")], Limits(160, 1024, max_turns=4)
+    silent = Scripted(lambda _: Message("assistant", "no", thinking=""), chat)
+    (asked,) = rollout(tasks, silent, chat, {"verifiers": environment}, limits=limits)
+    (offered,) = asked.segments[0].tools or ()
+    assert (offered["name"], offered["description"]) == ("times", "Multiply two whole numbers.")
+    assert asked.score.rewards == {"correct": 0.0, "called": 0.0} and not asked.failed
+
+    model = caller(chat, [offered])
+    engine = Engine(model, slots=2, length=1024)
+    engine.version = 3
+    drawing = Drawing(0.7, seed=SEED)
+    (episode,) = rollout(tasks, engine, chat, {"verifiers": environment}, drawing=drawing, limits=limits)
     assert not episode.failed, episode.score.error
-    offered = episode.nodes[0].tokens
-    assert "Multiply two whole numbers." in chat.tokenizer.decode(offered)
-    check_exact(episode, speaker, chat, 0.0)
     assert [node.role for node in episode.nodes] == ["prompt", "assistant", "tool", "assistant"]
+    assert "Multiply two whole numbers." in chat.tokenizer.decode(episode.nodes[0].tokens)
     assert [message.content for message in episode.messages if message.role == "tool"] == ["408"]
     assert episode.score.rewards == {"correct": 1.0, "called": 1.0} and episode.score.reward == 1.25
+    check_exact(episode, model, chat, 0.7, limits=limits)
 
 
 def test_limits_end_an_episode_that_is_scored_as_it_stands(speaker: Transformer, chat: ChatFormat) -> None:

@@ -1,6 +1,6 @@
-"""What verifiers itself says greedy answers of a server earn: its rollout, its client, its rewards.
+"""What verifiers itself says given answers earn: its rollout, its client, its rewards, and a server that gives these answers.
 
-python own_rewards.py URL [OPTIONS]
+python own_rewards.py < ANSWERS_BY_QUESTION.json
 """
 # mypy: ignore-errors
 
@@ -10,6 +10,8 @@ import sys
 
 import httpx
 import verifiers.v1 as vf
+from aiohttp import web
+from greetings import Greetings, GreetingsConfig
 from verifiers.v1.configs.harness import HarnessConfig
 from verifiers.v1.runtimes import ProgramResult, SubprocessConfig
 
@@ -26,25 +28,37 @@ class OneTurn(vf.Harness[HarnessConfig]):
         return ProgramResult(0, "", "")
 
 
-async def main(url, tokens):
-    from greetings import Greetings, GreetingsConfig
+async def main(answers):
+    async def answer(request):
+        body = await request.json()
+        message = {"role": "assistant", "content": answers[body["messages"][-1]["content"]]}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        row = {"id": "0", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+        return web.json_response(row)
 
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]
     config = vf.AgentConfig(
-        model="speaker",
-        client=vf.EvalClientConfig(base_url=f"{url}/v1"),
-        sampling={"temperature": 0.0, "max_tokens": int(tokens)},
+        model="given",
+        client=vf.EvalClientConfig(base_url=f"http://127.0.0.1:{port}/v1"),
         harness=HarnessConfig(id="null"),
         runtime=SubprocessConfig(),
     )
     agent = vf.Agent(config)
     agent.harness = OneTurn(HarnessConfig(id="null"))
     async with agent:
-        for task in Greetings(GreetingsConfig(id="greetings", count=8)):
+        for task in Greetings(GreetingsConfig(id="greetings", count=len(answers))):
             trace = await agent.run(task)
             rewards = {name: reward.score for name, reward in trace.rewards.items()}
             row = {"question": task.data.prompt, "reward": trace.reward, "rewards": rewards, "metrics": trace.metrics}
             sys.stdout.write(json.dumps(row) + "\n")
+    await runner.cleanup()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(json.load(sys.stdin)))
