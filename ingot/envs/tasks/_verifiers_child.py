@@ -217,10 +217,14 @@ class Child:
                 if f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
 
+    def hang_up(self) -> None:
+        """Close its pipe, which it reads as the end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let it end what it has started; then kill what is left."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # which it reads as the end
+        self.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         self.kill()
@@ -257,6 +261,8 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
 @atexit.register
 def close_children() -> None:
     """End all processes."""
+    for child in list(_children.values()):
+        child.hang_up()  # all at the same time: each takes seconds to end what it has started
     while _children:
         _children.popitem()[1].close()
 
