@@ -186,7 +186,7 @@ def test_a_trace_that_the_program_leaves_out_stays_in_the_tokens() -> None:
 
 def test_a_turn_that_is_cut_gets_the_end_that_it_lacks() -> None:
     policy = Says(Message("assistant", "It is blue."), Message("assistant", "Yes."), cut=3)
-    steps = [goes_on(), lambda said: Asked((START, said[0], Message("user", "What?")), TOOLS, "agent"), end]
+    steps: Steps = [goes_on(), lambda said: Asked((START, said[0], Message("user", "What?")), TOOLS, "agent"), end]
     episode = played(policy, *steps)
     (_, _, between, _) = episode.nodes
     assert between.tokens[0] == CHAT.turn_end and not between.sampled
