@@ -64,7 +64,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --no-deps bfcl-eval  # for its services alone: it requires clients of a dozen providers, and an old numpy
 	touch $@ $(VENV)/.run
 
-$(VERIFIERS)/.done:  # verifiers wants other versions of openai and mcp than ours: tests/serve/openai/test_verifiers.py
+$(VERIFIERS)/.done:  # verifiers wants other versions of openai and mcp than ours: tests/envs/tasks/test_verifiers_package.py
 	$(PYTHON) -m venv $(VERIFIERS)
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check verifiers==0.4.0
 	touch $@

@@ -52,10 +52,15 @@ def list_command(as_json: JsonOption = False) -> None:
 def _facts(name: str, kind: type[Environment]) -> dict[str, Any]:
     from ingot.envs.environment import Environment
     from ingot.envs.files import FileEnvironment
+    from ingot.envs.led import LedEnvironment
 
     return {
         "name": name,
-        "tasks": "files" if issubclass(kind, FileEnvironment) else "generated",
+        "tasks": "files"
+        if issubclass(kind, FileEnvironment)
+        else "its own"
+        if issubclass(kind, LedEnvironment)
+        else "generated",
         "solutions": kind.solution is not Environment.solution,
         "about": (kind.__doc__ or "").strip().split("\n")[0],
     }

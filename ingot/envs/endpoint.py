@@ -58,7 +58,7 @@ class EndpointPolicy:
         """Ask for the next turn."""
         body: dict[str, Any] = {
             "model": self.endpoint.config.model,
-            "messages": to_openai([*episode.task.messages, *episode.messages]),
+            "messages": to_openai(episode.context),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_new_tokens,

@@ -71,9 +71,10 @@ class Node:
 
 @dataclass
 class Segment:
-    """One token sequence: a prompt and what followed it."""
+    """One token sequence: a prompt and what followed it. `tools` are those that the prompt offers, if not the task's."""
 
     nodes: list[Node]
+    tools: tuple[dict[str, Any], ...] | None = None
 
     @property
     def length(self) -> int:
@@ -128,6 +129,11 @@ class Episode:
     def nodes(self) -> list[Node]:
         """The nodes of all segments."""
         return [node for segment in self.segments for node in segment.nodes]
+
+    @property
+    def context(self) -> list[Message]:
+        """The messages that the policy goes on from: those of the last segment."""
+        return [message for node in self.segments[-1].nodes for message in node.messages]
 
     @property
     def length(self) -> int:

@@ -85,6 +85,11 @@ class Game:
         """Until the deadline of the episode."""
         return self.began + self.limits.episode_seconds - time.monotonic()
 
+    @property
+    def offered(self) -> list[dict[str, Any]]:
+        """What the policy reads about the tools."""
+        return schemas(self.tools.values())
+
     def take_state(self, state: Any) -> None:
         """The state is there; from now on it must be torn down."""
         self.episode.state, self.setting_up, self.has_state = state, False, True
@@ -209,8 +214,7 @@ class Game:
         return True
 
     def _prompt(self, messages: Sequence[Message], thinking: bool) -> Node:
-        offered = schemas(self.tools.values()) or None
-        tokens = self.chat.prompt(messages, tools=offered, thinking=thinking)
+        tokens = self.chat.prompt(messages, tools=self.offered or None, thinking=thinking)
         return Node("prompt", tokens, False, messages=tuple(messages))
 
     def _tear_down(self) -> Play[None]:

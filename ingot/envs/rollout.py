@@ -29,10 +29,11 @@ from ingot.envs.beside import Beside, call
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
+from ingot.envs.led import LedEnvironment, LedGame
 from ingot.envs.play import Aside, Game, Limits, Play
 from ingot.envs.policy import Policy, Speaker, Writing
 from ingot.envs.task import Task
-from ingot.envs.tools.tool import Tool, schemas
+from ingot.envs.tools.tool import Tool
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat
 
@@ -228,7 +229,9 @@ class Player:
         if kind not in self.environments:
             self.environments[kind] = TASKS.find(kind)()
         limits = self.limits if entry.order is None else entry.order.limits
-        self.last = game = Game(entry.task, self.environments[kind], self.chat, limits, self.tools, self.last)
+        environment = self.environments[kind]
+        rules = LedGame if isinstance(environment, LedEnvironment) else Game
+        self.last = game = rules(entry.task, environment, self.chat, limits, self.tools, self.last)
         run = Run(entry, game, game.play())
         self.open.add(run)
         if entry.group in self.cancelled:
@@ -238,7 +241,7 @@ class Player:
 
     def _advance(self, run: Run, value: Any, failure: EnvironmentFailed | None = None) -> None:
         """Hand an answer to the episode, and begin what it asks for next."""
-        segments = len(run.game.episode.segments)
+        segment = run.game.episode.segments[-1]
         try:
             request = run.play.send(value) if failure is None else run.play.throw(failure)
         except StopIteration:
@@ -259,7 +262,7 @@ class Player:
             stop_strings=run.game.limits.stops,
             seed=request_seed(own.seed, episode.task.id, run.entry.sample, episode.turns),
         )
-        follows = len(episode.segments) == segments  # a new context has no history
+        follows = episode.segments[-1] is segment  # a new context has no history
         run.writing = self.submit(run, sampling, run.writing if follows else None)
         self.writing[run.writing] = run
 
@@ -268,9 +271,7 @@ class Player:
         """How a turn is asked for; decided once, because the check of a protocol is slow."""
         if isinstance(policy, Speaker):
             speaker = policy
-            return lambda run, sampling, _: speaker.submit_episode(
-                run.game.episode, schemas(run.game.tools.values()), sampling
-            )
+            return lambda run, sampling, _: speaker.submit_episode(run.game.episode, run.game.offered, sampling)
         engine = policy
         return lambda run, sampling, before: engine.submit(
             run.game.episode.segments[-1].tokens(), sampling, follows=before

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from ingot.data.synthesize.config import DocumentsConfig, SynthesisTask
 from ingot.envs.environment import Environment
+from ingot.envs.led import LedEnvironment
 from ingot.post.synthesis.maker import ENVIRONMENTS
 from ingot.workspace.config import Config
 
@@ -37,6 +38,13 @@ class EnvironmentConfig(Config):
     )
     max_turns: int = Field(8, ge=1, description="turns of the writer in an attempt at most")
     max_length: int = Field(4096, ge=2, description="tokens of a checkpoint's attempt with its prompt at most")
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if isinstance(self.environment, LedEnvironment):  # its prompts and tools are not the task's
+            problem = f"the task kind {self.environment.kind} leads its episodes: they do not follow the task's prompt"
+            raise ValueError(f"{problem}; train on it by rl or distill")
+        return self
 
 
 class SynthesizeConfig(DocumentsConfig):

@@ -16,6 +16,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.endpoint import EndpointPolicy
 from ingot.envs.environment import Environment
 from ingot.envs.episode import UNSCORED, Episode, Score
+from ingot.envs.led import LedEnvironment
 from ingot.envs.mix import TaskMix
 from ingot.envs.play import Limits
 from ingot.envs.policy import Policy, Speaker
@@ -39,7 +40,7 @@ from ingot.post.resumable import Resumable
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.config import content_hash
-from ingot.workspace.errors import DataError
+from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.files import write_jsonl
 from ingot.workspace.stage import StageFolder
 
@@ -85,6 +86,9 @@ def prompts(config: PreferConfig, seed: int) -> tuple[list[Task], dict[str, Envi
     """What both models answer: the prompts of the files, or `prompts` different tasks."""
     if not config.pairs.prompt_files:
         mix = TaskMix(config.tasks)
+        if led := [name for name, kind in mix.kinds.items() if isinstance(kind, LedEnvironment)]:
+            problem = f"the task kind {led[0]} leads its episodes: what one model was asked in it, another one was not"
+            raise RecipeError(problem, fix="pair answers of the model itself, or leave this kind out")
         tasks = {task.id: task for task in mix.generate(seed, config.prompts, "train")}
         return list(tasks.values()), mix.kinds
     environment, found = Prompts(), []

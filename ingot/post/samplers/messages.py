@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import repeat
 from typing import Any
 
 from ingot.envs.episode import Episode, Node, Score, Segment
@@ -116,6 +117,7 @@ def to_plain(episode: Episode) -> dict[str, Any]:
             [{**vars(node), "messages": [_plain_message(each) for each in node.messages]} for node in segment.nodes]
             for segment in episode.segments
         ],
+        "tools": [segment.tools for segment in episode.segments],
         "messages": [_plain_message(message) for message in episode.messages],
         "score": {**vars(episode.score), "detail": dict(episode.score.detail), "rewards": dict(episode.score.rewards)},
         "ended": episode.ended,
@@ -126,8 +128,11 @@ def to_plain(episode: Episode) -> dict[str, Any]:
 def from_plain(plain: Mapping[str, Any], task: Task) -> Episode:
     """The inverse of `to_plain`."""
     segments = [
-        Segment([Node(**{**node, "messages": tuple(map(_message, node["messages"]))}) for node in nodes])
-        for nodes in plain["segments"]
+        Segment(
+            [Node(**{**node, "messages": tuple(map(_message, node["messages"]))}) for node in nodes],
+            None if tools is None else tuple(tools),
+        )
+        for nodes, tools in zip(plain["segments"], plain.get("tools") or repeat(None), strict=False)
     ]
     messages = [_message(each) for each in plain["messages"]]
     return Episode(task, segments, messages, Score(**plain["score"]), plain["ended"], dict(plain["seconds"]))

@@ -66,7 +66,8 @@ def episode_dialogues(episode: Episode, more_tools: Mapping[str, Tool]) -> list[
                 answers.append(Answer(start, stop, list(said)))
             said += node.messages
             start = stop
-        made.append(Dialogue(segment.tokens(), answers, tools, episode.task.thinking))
+        offered = tools if segment.tools is None else segment.tools
+        made.append(Dialogue(segment.tokens(), answers, offered, episode.task.thinking))
     return made
 
 

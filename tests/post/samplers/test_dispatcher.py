@@ -228,7 +228,7 @@ def test_episodes_come_back_from_json() -> None:
         Node("assistant", [3], True, [-0.5], [4], ended="stop", rewards={"neat": 1.0}, messages=(messages[0],)),
     ]
     score = Score(0.5, True, False, {"d": 1.0}, {"e": 2.0}, "failed")
-    made = Episode(task, [Segment(nodes), Segment(nodes[:1])], messages, score, "error", {"all": 1.5})
+    made = Episode(task, [Segment(nodes), Segment(nodes[:1], ({"name": "f"},))], messages, score, "error", {"all": 1.5})
     back = from_plain(json.loads(json.dumps(to_plain(made))), task)
     assert back == made
     assert back.segments[0].nodes[1].messages == (messages[0],)  # which do not count when nodes are compared
