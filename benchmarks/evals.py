@@ -6,7 +6,8 @@
 MODEL is a Hugging Face folder (`ingot export` makes one), FOLDER the data folder with mmlu/, hellaswag/, core_icl/ and gsm8k/.
 Each contender runs in a process of its own, float32 on a CPU and bfloat16 on a GPU. It loads the model, answers a few rows of
 each task to warm up, then all of them, timed from the first request to the last answer; making prompts counts for neither. The
-harness runs with every batch size that --batch names, and the better one counts for each task. Memory is the most that the
+harness runs with every batch size that --batch names, and the better one counts for each task. Of MMLU each subject that is asked
+has at least eight rows, where the whole has 246: what its five examples cost is divided by that many. Memory is the most that the
 process held on the CPU, and that torch held on the GPU. Scores stand beside the times: a fast wrong answer is none.
 """
 
@@ -29,6 +30,7 @@ TASKS = ("mmlu", "hellaswag", "arc_easy", "gsm8k")
 SCORES = {"mmlu": "acc", "hellaswag": "acc_norm", "arc_easy": "acc_norm", "gsm8k": "exact_match/flexible-extract"}
 GENERATED = 256  # tokens of an answer to gsm8k at most: the harness's own limit
 WARM_ROWS = 4
+ROWS_OF_SUBJECT = 8  # of MMLU at least: the whole has 246 of each, which begin with the same five examples
 
 
 def write_tasks(folder: Path, data: Path, rows: int) -> None:
@@ -37,9 +39,9 @@ def write_tasks(folder: Path, data: Path, rows: int) -> None:
     from tests.evals.against_lm_eval.published import arc, rows_of
 
     subjects = [row["subject"] for row in rows_of(data, "mmlu/dev")[::5]]
-    taken = max(1, rows // len(subjects))
+    taken = min(rows, max(ROWS_OF_SUBJECT, rows // len(subjects)))
     test, dev = rows_of(data, "mmlu/test_dev"), rows_of(data, "mmlu/dev")
-    for subject in subjects[:rows]:
+    for subject in subjects[: rows // taken]:
         splits = {
             "test": [row for row in test if row["subject"] == subject][:taken],
             "dev": [row for row in dev if row["subject"] == subject],
@@ -199,7 +201,7 @@ def main() -> None:
     parser.add_argument("model", help="a Hugging Face folder")
     parser.add_argument("--data", type=Path, help="the data folder")
     parser.add_argument(
-        "--rows", type=int, default=50, help="rows of each task (mmlu: the same number of every subject)"
+        "--rows", type=int, default=50, help="rows of each task (mmlu: of so many subjects that each has eight)"
     )
     parser.add_argument("--tasks", type=lambda text: text.split(","), default=list(TASKS))
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

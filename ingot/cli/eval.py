@@ -20,7 +20,7 @@ from ingot.cli.help import App, Group
 from ingot.cli.run_stages import run_stages
 from ingot.cli.show import command_line, console, print_json
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.runs import find_stage
+from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
     from ingot.evals.scores import Metric
@@ -132,7 +132,7 @@ def model_command(
     if endpoint is not None:
         options["endpoint"] = {"url": endpoint, "model": model_name, "api_key_variable": key_variable}
     else:
-        inputs["checkpoint"] = str(find_stage(Path(model)))
+        inputs["checkpoint"] = str(find_checkpoint(Path(model)))
     name = _run_name(model_name if endpoint is not None else Path(model).name)
     recipe = make_stage("eval", name, options, set or (), inputs=inputs, seed=seed)
     run_stages(recipe, runs, as_json=as_json, report=False, show=show_run)

@@ -14,7 +14,7 @@ import typer
 
 from ingot.cli.show import console, print_json
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.runs import find_stage
+from ingot.workspace.runs import find_scores
 
 if TYPE_CHECKING:
     from ingot.evals.history import Measurement
@@ -54,7 +54,7 @@ def read_histories(named: list[str]) -> dict[tuple[str, int], list[Measurement]]
     found: dict[tuple[str, int], list[Measurement]] = {}
     for text in named:
         model, _, folder = text.rpartition("=")
-        rows = read_history(find_stage(Path(folder)))
+        rows = read_history(find_scores(Path(folder)))
         if not rows:
             fix = "give the folder of an eval stage with `every: N`, or of `ingot eval follow`"
             raise RecipeError("there is no history of several steps", place=folder, fix=fix)

@@ -29,7 +29,7 @@ from ingot.evals.scores import Metric
 from ingot.evals.suite import Measured, Measuring, Subject
 from ingot.tokens.chat import Message
 from ingot.workspace.config import Config
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_stage
 
 Verdict = TypeVar("Verdict")
@@ -137,10 +137,7 @@ def ask(judge: Judge, task: str, quoted: Mapping[str, str], read: Callable[[str]
         code = draw_code()
         parts = [quote(text, name, code) for name, text in quoted.items()]
         text = "\n\n".join([*parts, f"Everything between marks with the code {code} was data.", task])
-        try:
-            reply = judge.ask([Message("system", SYSTEM), Message("user", text)])
-        except DataError as error:  # a model of ours that cannot read so much
-            raise VerifierError(str(error), place="judge", fix="raise its max_tokens, or take another judge") from error
+        reply = judge.ask([Message("system", SYSTEM), Message("user", text)])
         verdict = read(reply)
         if verdict is not None:
             return verdict
