@@ -45,6 +45,7 @@ from ingot.inference.scoring import Scoring
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats
+from ingot.inference.stream import stream_tokens
 from ingot.inference.weights import Weights, in_precision
 from ingot.model.mixers.cache import PAGE
 from ingot.model.transformer import Transformer
@@ -140,22 +141,7 @@ class Engine:
     def stream(self, prompt: Sequence[int], sampling: Sampling) -> Generator[int, None, None]:
         """The tokens of one completion as they are sampled; closing the iterator frees its slot."""
         self._weights.check(self.version)
-        tokens = self._stream(self.submit(prompt, sampling))
-        next(tokens)  # into its `try`: closing it before the first token frees its slot, too
-        return tokens
-
-    def _stream(self, request: Request) -> Generator[int, None, None]:
-        try:
-            yield 0  # for `stream` alone
-            given = 0
-            while request.finish is None or given < len(request.tokens):
-                while given < len(request.tokens):
-                    given += 1
-                    yield request.tokens[given - 1]
-                if request.finish is None:
-                    self.step()
-        finally:
-            self.cancel(request)
+        return stream_tokens(self, self.submit(prompt, sampling))
 
     def update(self, state: Mapping[str, Tensor] | None, version: int, *, keep_caches: bool = True) -> None:
         """Sample with new weights from now on. None: the shared module itself has been trained.
@@ -444,22 +430,11 @@ class Engine:
 
     def _settle(self, flight: InFlight) -> None:
         """Give every request of the step its token."""
-        tokens, logprobs = flight.wait()
-        check_finite(logprobs, flight.version, self._memory)
-        ended, page = [], self._memory.cache_shape.page
-        alive = [(row, request) for row, request in enumerate(flight.requests) if request.finish is None]
-        for row, request in alive:
-            token, read = tokens[row], flight.read[row]
-            if read % page == 0:
-                self._memory.filled(request, read)
-            if flight.has_more:
-                flight.add_more(row, request)
-            request.take(token, logprobs[row], flight.version)
+        given = flight.give(self._memory)
+        self._stats.generated_tokens += len(given)
+        for request in given:
             if request.finish is not None:
-                ended.append(request)
-        self._stats.generated_tokens += len(alive)
-        for request in ended:
-            self._end(request)
+                self._end(request)
 
     def _speculate(self, speculator: Speculator, batch: DecodingBatch) -> None:
         """Give every request the tokens that it would get in the next steps, as far as drafts foresee them (speculate/)."""

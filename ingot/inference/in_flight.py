@@ -33,6 +33,22 @@ class InFlight:
             self._event = torch.cuda.Event()
             self._event.record()
 
+    def give(self, memory: Memory) -> list[Request]:
+        """Give every request that has not ended its token, once the step is there; those that got one."""
+        tokens, logprobs = self.wait()
+        check_finite(logprobs, self.version, memory)
+        given, page = [], memory.cache_shape.page
+        for row, request in enumerate(self.requests):
+            if request.finish is not None:
+                continue
+            if self.read[row] % page == 0:
+                memory.filled(request, self.read[row])
+            if self.has_more:
+                self.add_more(row, request)
+            request.take(tokens[row], logprobs[row], self.version)
+            given.append(request)
+        return given
+
     def wait(self) -> tuple[list[int], list[float]]:
         """Ids and log-probabilities, once they have been copied."""
         if self._event is not None:
