@@ -129,6 +129,8 @@ def test_signals_of_several_runs(tmp_path: Path) -> None:
     assert "stable" in ingot("eval", "signal", *named)
     with pytest.raises(RecipeError, match="no history of several steps"):
         ingot("eval", "signal", tmp_path)
+    with pytest.raises(RecipeError, match="no such run or stage"):
+        ingot("eval", "signal", tmp_path / "nothing")
 
 
 @pytest.mark.slow
