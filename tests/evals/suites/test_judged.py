@@ -18,7 +18,7 @@ from ingot.evals.suites.mt_bench import MtBench
 from ingot.evals.suites.simpleqa import Simpleqa, f1
 from ingot.evals.suites.strongreject import Strongreject, harm, read_rubric
 from ingot.tokens.chat import Message
-from ingot.workspace.errors import CheckFailed, RecipeError
+from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
 from tests.evals.conftest import World
 from tests.evals.suites.asking import last_text, measure, subject, units, values
 
@@ -130,6 +130,24 @@ def test_a_judge_without_verdicts_gives_no_score(shared_data: Path, seat: Callab
     script = lambda request: "good" if "travel blog" in last_text(request) else "bad"  # noqa: E731
     found = values(measure(MtBench(judge=JUDGE, limit=2), script, subject(shared_data, "chat")))
     assert found["mt_bench/rating"] == 5 and found["mt_bench/failed"] == 0.5
+
+
+def test_between_two_questions_to_a_judge_of_this_process_the_user_may_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only between two answers, of which each may be asked about six times."""
+    about = subject()
+
+    def stop(text: str) -> str:
+        about.stop.request()
+        return "no verdict"
+
+    judge = Scripted(stop)
+    monkeypatch.setattr(JudgedSuite, "bench", lambda self: Bench(judge, "ours", 1, elsewhere=False))
+    files = write(tmp_path, "rows.jsonl", [{"instruction": "Say yes.", "output": "yes"}])
+    with pytest.raises(Interrupted):
+        measure(Alpaca(files=files, judge=JUDGE), lambda request: "yes", about)
+    assert len(judge.asked) == 1
 
 
 def test_a_model_of_ours_is_asked_in_this_process(shared_data: Path, world: World) -> None:
