@@ -153,8 +153,9 @@ def test_between_two_questions_to_a_judge_of_this_process_the_user_may_stop(
 def test_a_model_of_ours_is_asked_in_this_process(shared_data: Path, world: World) -> None:
     """Untrained, it gives no verdict; with too little room it cannot even read."""
     judge = {"checkpoint": str(world.checkpoint), "max_tokens": 4096}
-    with pytest.raises(CheckFailed, match="gave no verdict in"):
+    with pytest.raises(CheckFailed, match="gave no verdict in") as caught:
         measure(MtBench(judge=judge, judge_tokens=4, limit=1), lambda request: "a", subject(shared_data, "chat"))
+    assert (caught.value.fix or "").startswith("use a model that follows the form")
     with pytest.raises(CheckFailed, match="the engine holds 32"):
         suite = MtBench(judge=judge | {"max_tokens": 32}, judge_tokens=4, limit=1)
         measure(suite, lambda request: "a", subject(shared_data, "chat"))
