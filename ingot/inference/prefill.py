@@ -31,7 +31,7 @@ from ingot.model.transformer import Transformer
 SHORTEST_BUCKET = 8
 TOKENS_PER_PASS = 8192
 SHORTEST_ROW, LONGEST_ROW = 16, 128
-PASS_TOKENS = 48  # padding that costs a CPU as much as another pass, which reads all weights once more
+PASS_TOKENS = 80  # padding that costs a CPU as much as another pass, which reads all weights once more
 
 PromptChunk = tuple[Request, int, int]  # the tokens of its context from … to …
 
@@ -68,8 +68,7 @@ def plan_tight_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
         best = (float("inf"), end - 1)
         for begin in range(end - 1, -1, -1):
             rows = end - begin
-            too_short = padded > SHORTEST_BUCKET and 3 * lengths[order[begin]] <= 2 * padded
-            if rows > 1 and (too_short or rows * padded > TOKENS_PER_PASS):
+            if rows > 1 and rows * padded > TOKENS_PER_PASS:
                 break
             best = min(best, (cheapest[begin] + PASS_TOKENS + rows * padded, begin))
         cheapest.append(best[0])
