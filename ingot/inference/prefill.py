@@ -68,7 +68,8 @@ def plan_tight_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
         best = (float("inf"), end - 1)
         for begin in range(end - 1, -1, -1):
             rows = end - begin
-            if rows > 1 and rows * padded > TOKENS_PER_PASS:
+            too_short = padded > SHORTEST_BUCKET and 3 * lengths[order[begin]] <= 2 * padded
+            if rows > 1 and (too_short or rows * padded > TOKENS_PER_PASS):
                 break
             best = min(best, (cheapest[begin] + PASS_TOKENS + rows * padded, begin))
         cheapest.append(best[0])

@@ -38,6 +38,8 @@ def test_tight_passes_read_every_prompt_once_and_stay_small(lengths: list[int]) 
     for padded, members in passes:
         assert len(members) == 1 or padded * len(members) <= TOKENS_PER_PASS
         assert padded == max(SHORTEST_BUCKET, *(lengths[index] for index in members))
+        for index in members:
+            assert padded == SHORTEST_BUCKET or lengths[index] > padded * 2 / 3
 
 
 def cost(passes: list[tuple[int, list[int]]]) -> int:
