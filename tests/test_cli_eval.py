@@ -68,10 +68,15 @@ def test_a_model_is_measured_with_a_suite_of_ones_own(world: World, folder: Path
     said = json.loads(ingot(*asked, "--data", "data", "--json"))
     assert said["stages"][0]["status"] == "reused"
     assert said["stages"][0]["summary"]["words/accuracy"] == found.estimate.value
+    # a run stands for its last scores
+    assert ingot("eval", "compare", scores.parents[1], scores) == ingot("eval", "compare", scores.parent, scores)
     both = json.loads(ingot(*asked, "--data", "data", "--thinking", "both", "--json"))["stages"][0]["summary"]
     assert set(both) == {"think/words/accuracy", "no_think/words/accuracy"}
     with pytest.raises(IngotError, match="not there"):
         ingot(*asked)
+    with pytest.raises(IngotError, match="no scores here") as caught:  # the last run has none
+        ingot("eval", "compare", scores, scores.parents[1])
+    assert str(scores.parent) in (caught.value.fix or "")
 
 
 def test_a_file_of_options_is_measured_as_before(world: World, folder: Path) -> None:  # noqa: F811
@@ -86,6 +91,7 @@ def test_a_file_of_options_is_measured_as_before(world: World, folder: Path) -> 
         (("--suite", "tasks"), "give a model or --endpoint"),
         (("MODEL", "--endpoint", "http://127.0.0.1:1/v1", "--suite", "tasks"), "give a model or --endpoint"),
         (("MODEL", "--suite", "task"), "there is no eval suite task"),
+        (("nothing", "--suite", "tasks"), "there is no model nothing"),
         (("MODEL", "--suite", "tasks", "--form", "verse"), "form"),
         (("MODEL", "--suite", "tasks", "--set", "slotz=3"), "slotz"),
     ],
@@ -123,6 +129,8 @@ def test_signals_of_several_runs(tmp_path: Path) -> None:
     assert "stable" in ingot("eval", "signal", *named)
     with pytest.raises(RecipeError, match="no history of several steps"):
         ingot("eval", "signal", tmp_path)
+    with pytest.raises(RecipeError, match="no such run or stage"):
+        ingot("eval", "signal", tmp_path / "nothing")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from ingot.cli.help import App, Group
 from ingot.cli.run_stages import run_stages
 from ingot.cli.show import command_line, console, print_json
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.runs import find_stage
+from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
     from ingot.evals.scores import Metric
@@ -132,7 +132,11 @@ def model_command(
     if endpoint is not None:
         options["endpoint"] = {"url": endpoint, "model": model_name, "api_key_variable": key_variable}
     else:
-        inputs["checkpoint"] = str(find_stage(Path(model)))
+        found = find_checkpoint(Path(model))
+        if not found.exists():
+            fix = "give a run, a stage of it (RUN/STAGE), a checkpoint, a Hugging Face folder or a GGUF file"
+            raise RecipeError(f"there is no model {model}", place="ingot eval", fix=fix)
+        inputs["checkpoint"] = str(found)
     name = _run_name(model_name if endpoint is not None else Path(model).name)
     recipe = make_stage("eval", name, options, set or (), inputs=inputs, seed=seed)
     run_stages(recipe, runs, as_json=as_json, report=False, show=show_run)

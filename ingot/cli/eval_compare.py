@@ -9,13 +9,15 @@ import typer
 
 from ingot.cli.show import print_json
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.runs import find_stage
+from ingot.workspace.runs import find_scores
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FoldersArgument = Annotated[
     list[Path],
     typer.Argument(
-        metavar="SCORES...", help="Folders of scores, of eval stages, or of steps of a history.", show_default=False
+        metavar="SCORES...",
+        help="Runs, or folders of scores, of eval stages, or of steps of a history.",
+        show_default=False,
     ),
 ]
 PATIENCE = 3600.0
@@ -28,7 +30,7 @@ def compare_command(folders: FoldersArgument, as_json: JsonOption = False) -> No
     from ingot.cli.show_compare import show_comparison
     from ingot.evals.compare import compare
 
-    comparison = compare([find_stage(folder) for folder in folders])
+    comparison = compare([find_scores(folder) for folder in folders])
     print_json(comparison.as_json()) if as_json else show_comparison(comparison)
 
 
@@ -45,7 +47,7 @@ def subset_command(
     """Choose few questions that follow the whole suite, by the scores of four models or more on all of it."""
     from ingot.evals.subset import choose_subset
 
-    subset = choose_subset([find_stage(folder) for folder in folders], count, metric, out, seed)
+    subset = choose_subset([find_scores(folder) for folder in folders], count, metric, out, seed)
     if as_json:
         print_json(subset.as_json())
         return

@@ -14,7 +14,7 @@ import typer
 
 from ingot.cli.show import console, print_json
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.runs import find_stage
+from ingot.workspace.runs import find_scores
 
 if TYPE_CHECKING:
     from ingot.evals.history import Measurement
@@ -54,7 +54,11 @@ def read_histories(named: list[str]) -> dict[tuple[str, int], list[Measurement]]
     found: dict[tuple[str, int], list[Measurement]] = {}
     for text in named:
         model, _, folder = text.rpartition("=")
-        rows = read_history(find_stage(Path(folder)))
+        found_at = find_scores(Path(folder))
+        if not found_at.exists():
+            fix = "give RUNS/NAME, or RUNS/NAME/STAGE of an eval stage with `every: N`"
+            raise RecipeError("there is no such run or stage", place=folder, fix=fix)
+        rows = read_history(found_at)
         if not rows:
             fix = "give the folder of an eval stage with `every: N`, or of `ingot eval follow`"
             raise RecipeError("there is no history of several steps", place=folder, fix=fix)

@@ -67,7 +67,9 @@ def _notes(comparison: Comparison) -> list[str]:
         for name, change in zip(comparison.models[1:], row.changes, strict=True):
             if change is not None and change.certain:
                 lines.append(f"{row.name}, {name}: {_said(row, change)}")
-    if not lines:
+    if not comparison.tests:
+        lines.append("they have no metric in common: measure them with the same suites")
+    elif not lines:
         lines.append("no difference is larger than chance explains")
     if comparison.tests > 1:
         lines.append(

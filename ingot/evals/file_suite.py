@@ -84,6 +84,12 @@ def rows_of(
         raise DataError(
             f"its questions are not there, and the hub did not give them: {error.problem}",
             place=f"suite {suite}",
-            fix=f"load_dataset({hub[0].removeprefix(HUB)!r}) once where there is a network, or give --data FOLDER "
+            fix=f"run `{loading(hub[0])}` once where there is a network, or give --data FOLDER "
             f"(or {DATA_VARIABLE}) with {' or '.join(files)} in it, or files: [FILE] in the suite",
         ) from error
+
+
+def loading(spec: str) -> str:
+    """The call that brings hf:NAME:CONFIGURATION:SPLIT into the hub's cache."""
+    name, *configuration, split = spec.removeprefix(HUB).split(":")
+    return f"datasets.load_dataset({', '.join(map(repr, (name, *configuration)))}, split={split!r})"

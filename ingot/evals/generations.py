@@ -56,12 +56,13 @@ class Grade:
 
 @dataclass(frozen=True)
 class Graded:
-    """An answer with its grade; None if it could not be graded, for the reason in `problem`."""
+    """An answer with its grade; None if it could not be graded, for the reason in `problem`, against which `fix` helps."""
 
     item: Item
     written: Written
     grade: Grade | None
     problem: str = ""
+    fix: str = ""
 
 
 class WrittenSuite(FileSuite):
@@ -139,7 +140,7 @@ def graded_answer(item: Item, written: Written, grade: Callable[[Item, str], Gra
     try:
         return Graded(item, written, grade(item, written.text))
     except EnvironmentFailed as error:
-        return Graded(item, written, None, error.problem)
+        return Graded(item, written, None, error.problem, error.fix or "")
 
 
 def score_metrics(suite: str, graded: Sequence[Graded], labels: Mapping[str, str]) -> Iterator[Metric]:
@@ -245,6 +246,6 @@ def grades_by_item(suite: str, graded: Sequence[Graded]) -> dict[str, list[Grade
         raise CheckFailed(
             f"no answer could be graded: {graded[0].problem}",
             place=f"suite {suite}",
-            fix="put that right; it says nothing about the model",
+            fix=f"{graded[0].fix or 'put that right'}; it says nothing about the model",
         )
     return found

@@ -15,6 +15,9 @@ from ingot.workspace.errors import ArtifactError
 from ingot.workspace.stage import StageFolder
 
 ANSWERS = "answers"  # beside the stages of a run
+CPU_PAGE = (
+    4  # tokens: choices share whole pages of their question, and a CPU copies short pages nearly as fast as long ones
+)
 
 
 @contextmanager
@@ -92,6 +95,7 @@ def load_local(config: EvalConfig, path: Path) -> Local:
     from ingot.checkpoints.checkpoint import load_model
     from ingot.inference.divided.open import devices_from, open_divided
     from ingot.inference.engine import Engine
+    from ingot.model.mixers.cache import PAGE
     from ingot.train.device import choose_device
 
     device = choose_device(config.device)
@@ -105,6 +109,7 @@ def load_local(config: EvalConfig, path: Path) -> Local:
         )
     length = config.max_tokens or min(model.config.context, LONGEST)
     if config.tensor == 1:
-        return Local(model, Engine(model, slots=config.slots, length=length))
+        page = CPU_PAGE if device.type == "cpu" else PAGE
+        return Local(model, Engine(model, slots=config.slots, length=length, page=page))
     engine = open_divided(model, devices, slots=config.slots, length=length)
     return Local(engine.model, engine)

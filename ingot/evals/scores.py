@@ -111,7 +111,9 @@ def load_scores(folder: Path) -> dict[str, Metric]:
     """Read a scores artifact; `folder` is the artifact or the stage folder that holds it."""
     folder = folder if (folder / SCORES).exists() else folder / "scores"
     if not (folder / SCORES).exists():
-        raise ArtifactError("no scores here", place=str(folder), fix="give the folder of a finished eval stage")
+        known = sorted(str(path.parent.parent) for path in folder.parent.glob(f"*/scores/{SCORES}"))
+        fix = f"give one of its stages: {', '.join(known)}" if known else "give the folder of a finished eval stage"
+        raise ArtifactError("no scores here", place=str(folder), fix=fix)
     units, clusters = (read_json(folder / name) if (folder / name).exists() else {} for name in (TASKS, CLUSTERS))
     return {
         name: metric_from_json(name, row, units.get(name, {}), clusters.get(name, {}))

@@ -35,8 +35,8 @@ from ingot.inference.decoder import Decoder
 from ingot.inference.divided.leader import LeadingMemory, LeadingModel, LeadingWeights
 from ingot.inference.draw import draw
 from ingot.inference.in_flight import InFlight, check_finite
-from ingot.inference.memory import Memory, check_sizes, size_caches, size_chunk
-from ingot.inference.prefill import read_chunks
+from ingot.inference.memory import IDLE_CHUNK, Memory, check_sizes, size_caches, size_chunk
+from ingot.inference.prefill import next_chunks, read_chunks
 from ingot.inference.prompt_graphs import PromptGraphs, graphs_pay
 from ingot.inference.request import Completion, Request, check_prompt
 from ingot.inference.rows import DecodingRows
@@ -45,7 +45,9 @@ from ingot.inference.scoring import Scoring
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats
+from ingot.inference.stream import stream_tokens
 from ingot.inference.weights import Weights, in_precision
+from ingot.model.mixers.cache import PAGE
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 
@@ -55,7 +57,8 @@ SCORING = Sampling()  # of a request that samples nothing
 class Engine:
     """Continuous batching of `slots` requests of at most `length` tokens each (default: the model's context).
 
-    The cache has pages for all of them, or as many as fit into `cache_bytes`. `graphs`: CUDA graphs, where the model allows.
+    The cache has pages of `page` tokens for all of them, or as many as fit into `cache_bytes`; requests share whole pages.
+    `graphs`: CUDA graphs, where the model allows.
     With a `dtype` other than the model's the engine samples from a copy in that precision, renewed by `update`.
     `speculate`: a step may give a request several tokens; its text is the same. A model over several devices is that of a group
     (divided/group.py): it has no weights before the first `update`, no graphs and no speculation.
@@ -69,6 +72,7 @@ class Engine:
         length: int | None = None,
         cache_bytes: int | None = None,
         chunk: int | None = None,
+        page: int = PAGE,
         graphs: bool = True,
         dtype: torch.dtype | None = None,
         speculate: Speculation | None = None,
@@ -87,10 +91,12 @@ class Engine:
         self._vocabulary = model.config.vocabulary_size or 0
         self._device = model.embedding.weight.device
         on_gpu = self._device.type == "cuda"
-        self._chunk = chunk or size_chunk(model)
+        self._chunk, self._given_chunk = chunk or size_chunk(model), chunk is not None
         drafts = speculate is not None and speculate.uses_module(has_module=model.multi_token is not None)
         piece = min(max(self._chunk, 0 if speculate is None else speculate.tokens + 1), self.length)
-        cache_shape = size_caches(model, slots, self.length, piece=piece, cache_bytes=cache_bytes, drafts=drafts)
+        cache_shape = size_caches(
+            model, slots, self.length, piece=piece, page=page, cache_bytes=cache_bytes, drafts=drafts
+        )
         with torch.inference_mode():
             if isinstance(model, LeadingModel):
                 self._memory: Memory = LeadingMemory(model, slots, cache_shape)
@@ -136,22 +142,7 @@ class Engine:
     def stream(self, prompt: Sequence[int], sampling: Sampling) -> Generator[int, None, None]:
         """The tokens of one completion as they are sampled; closing the iterator frees its slot."""
         self._weights.check(self.version)
-        tokens = self._stream(self.submit(prompt, sampling))
-        next(tokens)  # into its `try`: closing it before the first token frees its slot, too
-        return tokens
-
-    def _stream(self, request: Request) -> Generator[int, None, None]:
-        try:
-            yield 0  # for `stream` alone
-            given = 0
-            while request.finish is None or given < len(request.tokens):
-                while given < len(request.tokens):
-                    given += 1
-                    yield request.tokens[given - 1]
-                if request.finish is None:
-                    self.step()
-        finally:
-            self.cancel(request)
+        return stream_tokens(self, self.submit(prompt, sampling))
 
     def update(self, state: Mapping[str, Tensor] | None, version: int, *, keep_caches: bool = True) -> None:
         """Sample with new weights from now on. None: the shared module itself has been trained.
@@ -303,15 +294,10 @@ class Engine:
         return coming
 
     def _read(self) -> bool:
-        """Read the next `chunk` tokens of the prompts; those that are through join the batch. Whether any were."""
-        chunks, budget = [], self._chunk
-        for request in self._reading:
-            end = min(request.size - 1, request.done + budget)
-            if end > request.done:
-                chunks.append((request, request.done, end))
-                budget -= end - request.done
-            if budget <= 0:
-                break
+        """Read the next `chunk` tokens of the prompts, more where no request waits for its next token; those that are through
+        join the batch. Whether any were."""
+        idle = self._chunk if self._active or self._given_chunk else max(self._chunk, IDLE_CHUNK)
+        chunks = next_chunks(self._reading, idle, self._chunk)
         if self._prompt_graphs is None or not self._prompt_graphs.read(chunks):
             module = None if self._speculator is None else self._speculator.module
             read_chunks(self.model, self._memory, chunks, module)

@@ -26,6 +26,7 @@ Copies = Sequence[tuple[int, int]]  # from … to …
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
 CPU_CHUNK = 512  # tokens of prompts that are read between two steps of decoding
+IDLE_CHUNK = 2048  # the same at least, where nothing is decoded: in larger passes less is padding
 GPU_CHUNKS = (2048, 16384)  # the same, the more the smaller the model:
 GPU_OPERATIONS = 8e12  # what a GPU does in about 20 ms, for which the others may wait
 

@@ -4,7 +4,9 @@ On a GPU, where pages hold all that layers keep, a chunk is cut into rows of one
 layer writes the keys of all rows before any row attends to them, so the rows of one prompt see each other.
 
 Elsewhere a pass handles rows of one padded length; the lengths are 8, 12, 16, 24, 32, 48, … so at most a third of a pass is
-padding and few shapes occur. A pass holds at most `TOKENS_PER_PASS` padded tokens, unless a single row is longer.
+padding and few shapes occur. A CPU does not mind many shapes: there rows are padded to the longest of their pass, and passes are
+cut where padding would cost more than another pass. A pass holds at most `TOKENS_PER_PASS` padded tokens, unless a single row
+is longer.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from ingot.model.transformer import Transformer
 SHORTEST_BUCKET = 8
 TOKENS_PER_PASS = 8192
 SHORTEST_ROW, LONGEST_ROW = 16, 128
+PASS_TOKENS = 80  # padding that costs a CPU as much as another pass, which reads all weights once more
 
 PromptChunk = tuple[Request, int, int]  # the tokens of its context from … to …
 
@@ -55,6 +58,30 @@ def plan_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
     return passes
 
 
+def plan_tight_passes(lengths: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """The same with exact lengths, cut so that padding and passes together cost least: over the sequences in the order of
+    their lengths, cheapest[j] = min over i of cheapest[i] + cost of one pass over sequences i to j."""
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    cheapest, begins = [0.0], [0]
+    for end in range(1, len(order) + 1):
+        padded = max(SHORTEST_BUCKET, lengths[order[end - 1]])
+        best = (float("inf"), end - 1)
+        for begin in range(end - 1, -1, -1):
+            rows = end - begin
+            too_short = padded > SHORTEST_BUCKET and 3 * lengths[order[begin]] <= 2 * padded
+            if rows > 1 and (too_short or rows * padded > TOKENS_PER_PASS):
+                break
+            best = min(best, (cheapest[begin] + PASS_TOKENS + rows * padded, begin))
+        cheapest.append(best[0])
+        begins.append(best[1])
+    passes, end = list[tuple[int, list[int]]](), len(order)
+    while end:
+        members = order[begins[end] : end]
+        passes.append((max(SHORTEST_BUCKET, lengths[members[-1]]), members))
+        end = begins[end]
+    return passes[::-1]
+
+
 def read_chunks(
     model: Transformer, memory: Memory, chunks: Sequence[PromptChunk], drafter: ModuleDrafter | None = None
 ) -> None:
@@ -66,7 +93,8 @@ def read_chunks(
         row = row_length(lengths)
         _read(model, memory, row, cut_rows(chunks, row), drafter)
         return
-    for padded, members in plan_passes(lengths):
+    plan = plan_tight_passes if memory.device.type == "cpu" else plan_passes
+    for padded, members in plan(lengths):
         # rings hold no more than the longest chunk
         longest = min(padded, memory.cache_shape.piece or padded)
         _read(model, memory, longest, [chunks[member] for member in members], drafter)
@@ -83,6 +111,19 @@ def row_length(lengths: Sequence[int]) -> int:
     """How many tokens the rows of a pass have: few for little padding, many because a row reads its past once."""
     quarter = sum(lengths) // (4 * len(lengths))
     return min(max(1 << quarter.bit_length(), SHORTEST_ROW), LONGEST_ROW)
+
+
+def next_chunks(requests: Sequence[Request], budget: int, longest: int) -> list[PromptChunk]:
+    """What is read next, in the order of the requests: `budget` tokens in all, at most `longest` of each."""
+    chunks = []
+    for request in requests:
+        end = min(request.size - 1, request.done + min(budget, longest))
+        if end > request.done:
+            chunks.append((request, request.done, end))
+            budget -= end - request.done
+        if budget <= 0:
+            break
+    return chunks
 
 
 def rows_split(model: Transformer, drafter: ModuleDrafter | None = None) -> bool:

@@ -63,8 +63,11 @@ def score_rows(model: Transformer, states_BTD: Tensor, group: Sequence[tuple[Req
     for states, wanted in zip(states_ND.split(at_once), targets_N.split(at_once), strict=True):
         logits_NV = model.head(states)
         chosen_N = logits_NV.gather(1, wanted[:, None])[:, 0]
-        logprobs += (chosen_N - logits_NV.logsumexp(1)).tolist()
-        likeliest += (logits_NV.argmax(1) == wanted).tolist()
+        highest_N, best_N = logits_NV.max(1)
+        # log Σ exp in place: torch's own makes two more tensors as large as the logits
+        rest_N = logits_NV.sub_(highest_N[:, None]).exp_().sum(1).log_()
+        logprobs += (chosen_N - highest_N - rest_N).tolist()
+        likeliest += (best_N == wanted).tolist()
     for (scoring, inside), logprob, best in zip(kept, logprobs, likeliest, strict=True):
         if inside is None:
             scoring.outer.append((logprob, best))

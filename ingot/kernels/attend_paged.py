@@ -3,10 +3,10 @@
     o = Σ_p softmax_p(scale · q·k_p) v_p        over the keys p ≤ q's position that window and chunk leave
 
 The key of position p of row b lies in page table[b, p // P mod R] at offset p mod P. The definition copies a row's pages together
-and attends under a mask, rows of about the same length together. Pages that all rows begin with (few-shot examples, a system
-prompt) it reads once for all of them, as Hydragen does (Juravsky et al., arXiv 2402.05099). The kernels (attend_paged_kernel.py)
-read the pages where they lie. How many programs share a row's keys depends on shapes alone, never on what the tensors hold, so
-nothing waits for the device and a captured CUDA graph serves rows of any length.
+and attends under a mask, on a CPU rows of about the same length together. Pages that all rows begin with (few-shot examples, a
+system prompt) it reads once for all of them, as Hydragen does (Juravsky et al., arXiv 2402.05099). The kernels
+(attend_paged_kernel.py) read the pages where they lie. How many programs share a row's keys depends on shapes alone, never on
+what the tensors hold, so nothing waits for the device and a captured CUDA graph serves rows of any length.
 
 Shapes: B rows, H query heads, K key and value heads, G = H/K, T new tokens, N pages, P tokens of a page, R pages of a row,
 S = the keys that are read, W key width, V value width.
@@ -34,6 +34,7 @@ LEAST_SHARE = 128  # keys below which a split costs more than it saves
 MOST_SPLITS = 128
 LEAST_SHARED = 128  # tokens that rows have in common below which they are copied with each row
 MOST_QUERIES = 8  # of a row, for which all scores may exist at once
+QUERIES_AT_ONCE = 128  # of a row, on a CPU
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -46,33 +47,59 @@ def attend_paged_definition(
     options: AttentionOptions,
     reach: int,
 ) -> Tensor:
-    """Attention [B, H, T, V] over pages that are copied together."""
-    groups = rows_by_length(table_BR, positions_BT, keys_NKPW.shape[2], reach)
-    if len(groups) > 1:
-        out_BHTV = query_BHTW.new_empty(*query_BHTW.shape[:-1], values_NKPV.shape[-1])
-        for longest, rows in groups.items():
-            part = (query_BHTW[rows], keys_NKPW, values_NKPV, table_BR[rows], positions_BT[rows])
-            out_BHTV[rows] = attend_paged_definition(*part, options, min(longest, reach))
-        return out_BHTV
-    shared = shared_pages(table_BR, positions_BT, keys_NKPW.shape[2], reach)
-    if shared and understands(options, FUSED_OPTIONS):
-        return attend_shared(query_BHTW, keys_NKPW, values_NKPV, table_BR, positions_BT, options, reach, shared=shared)
+    """Attention [B, H, T, V] over pages that are copied together; on a CPU rows of about the same length at a time."""
+    if reach <= LEAST_SHARED or reach > table_BR.shape[1] * keys_NKPW.shape[2]:
+        return attend_rows(query_BHTW, keys_NKPW, values_NKPV, table_BR, positions_BT, options, reach)
+    rows, heads, tokens, _ = query_BHTW.shape
+    out_BHTV = query_BHTW.new_empty(rows, tokens, heads, values_NKPV.shape[-1]).transpose(1, 2)
+    for longest, group in rows_by_length(positions_BT, reach).items():
+        some = group if len(group) < rows else slice(None)
+        part = (query_BHTW[some], keys_NKPW, values_NKPV, table_BR[some], positions_BT[some], options)
+        shared = shared_pages(part[3], part[4], keys_NKPW.shape[2], longest)
+        if shared and understands(options, FUSED_OPTIONS):
+            out_BHTV[some] = attend_shared(*part, longest, shared=shared)
+        else:
+            out_BHTV[some] = attend_rows(*part, longest)
+    return out_BHTV
+
+
+def attend_rows(
+    query_BHTW: Tensor,
+    keys_NKPW: Tensor,
+    values_NKPV: Tensor,
+    table_BR: Tensor,
+    positions_BT: Tensor,
+    options: AttentionOptions,
+    reach: int,
+) -> Tensor:
+    """Attention [B, H, T, V] over a copy of all pages of the rows."""
+    page, tokens = keys_NKPW.shape[2], positions_BT.shape[1]
     key, value = (read_pages(each, table_BR, reach).to(query_BHTW.dtype) for each in (keys_NKPW, values_NKPV))
-    seen = visible_past(positions_BT, page_positions(keys_NKPW.shape[2], table_BR, positions_BT, reach), options)
-    return attend_past(query_BHTW, key, value, seen, options)
+    if positions_BT.device.type != "cpu" or tokens <= QUERIES_AT_ONCE or reach > table_BR.shape[1] * page:
+        seen = visible_past(positions_BT, page_positions(page, table_BR, positions_BT, reach), options)
+        return attend_past(query_BHTW, key, value, seen, options)
+    parts = []
+    for first in range(0, tokens, QUERIES_AT_ONCE):  # later keys are hidden from these queries: do not multiply them
+        part_BT = positions_BT[:, first : first + QUERIES_AT_ONCE]
+        end = int(part_BT.max()) + 1
+        seen = visible_past(part_BT, torch.arange(end)[None], options)
+        query = query_BHTW[:, :, first : first + QUERIES_AT_ONCE]
+        parts.append(attend_past(query, key[:, :, :end], value[:, :, :end], seen, options))
+    return torch.cat(parts, dim=2)
 
 
-def rows_by_length(table_BR: Tensor, positions_BT: Tensor, page: int, reach: int) -> dict[int, list[int]]:
-    """Rows of about the same length, by the length that they stay below: a short one is not padded to the longest of all.
+def rows_by_length(positions_BT: Tensor, reach: int) -> dict[int, list[int]]:
+    """Rows of about the same length, by the reach of the longest of them: a short one is not padded to the longest of all.
 
     On a GPU all rows are one group: to look at their lengths would wait for the device.
     """
-    if positions_BT.device.type != "cpu" or reach <= LEAST_SHARED or reach > table_BR.shape[1] * page:
+    if positions_BT.device.type != "cpu":
         return {reach: list(range(len(positions_BT)))}
+    ends = (positions_BT.amax(dim=1) + 1).tolist()
     groups: dict[int, list[int]] = {}
-    for row, last in enumerate(positions_BT.amax(dim=1).tolist()):
-        groups.setdefault(max(LEAST_SHARED, 1 << last.bit_length()), []).append(row)
-    return groups
+    for row, end in enumerate(ends):
+        groups.setdefault(max(LEAST_SHARED, 1 << (end - 1).bit_length()), []).append(row)
+    return {max(ends[row] for row in group): group for group in groups.values()}
 
 
 def shared_pages(table_BR: Tensor, positions_BT: Tensor, page: int, reach: int) -> int:

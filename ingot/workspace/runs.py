@@ -1,4 +1,4 @@
-"""Finds finished stages by name: RUNS/NAME/STAGE without its hash, RUNS/NAME for its last checkpoint.
+"""Finds finished stages by name: RUNS/NAME/STAGE without its hash, RUNS/NAME for its last checkpoint or scores.
 
 What a name stands for is what the last run consisted of, by run.json (see ingot/recipe/record.py). A path that is no
 such name is returned unchanged, so that the code that opens it reports what is wrong with it.
@@ -24,6 +24,14 @@ def find_checkpoint(path: Path) -> Path:
     if not (path / RUN).is_file():
         return find_stage(path)
     made = [folder for folder in _finished(path).values() if (folder / "checkpoint").exists()]
+    return made[-1] if made else path
+
+
+def find_scores(path: Path) -> Path:
+    """The folder of an eval stage; for RUNS/NAME the last of its finished stages that has scores."""
+    if not (path / RUN).is_file():
+        return find_stage(path)
+    made = [folder for folder in _finished(path).values() if (folder / "scores").exists()]
     return made[-1] if made else path
 
 

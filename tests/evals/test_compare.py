@@ -125,3 +125,6 @@ def test_what_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert "corrected ones allow for all 2 in the table (Holm)" in printed
     show_comparison(compare_scores({"a": accuracy(FIRST), "b": accuracy(FIRST)}))
     assert "no difference is larger than chance explains" in capsys.readouterr().out
+    show_comparison(compare_scores({"a": accuracy(FIRST), "b": accuracy(FIRST, "other/accuracy")}))
+    printed = capsys.readouterr().out
+    assert "they have no metric in common" in printed and "chance explains" not in printed

@@ -136,10 +136,10 @@ def test_a_state_is_kept_where_its_prompt_ended(name: str, monkeypatch: pytest.M
     passes = Passes(monkeypatch)
     requests = [engine.submit(prompt, Sampling(max_new_tokens=6, seed=seed)) for seed in range(2)]
     engine.step()
-    assert passes.prefills == [(1, 24)]
+    assert passes.prefills == [(1, 19)]
     requests.append(engine.submit(prompt, Sampling(max_new_tokens=6, temperature=0.0)))
     finish(engine, requests)
-    assert passes.prefills == [(1, 24)]
+    assert passes.prefills == [(1, 19)]
     monkeypatch.undo()
     check(model, requests)
 

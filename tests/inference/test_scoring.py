@@ -49,10 +49,12 @@ def expected_scores(logits: torch.Tensor, context: list[int], continuation: list
 
 
 @pytest.mark.parametrize("make_config", [tiny_config, mixed_config])
-@pytest.mark.parametrize("chunk", [None, 5])
-def test_scores_equal_the_full_forward_pass(make_config: Callable[[], ModelConfig], chunk: int | None) -> None:
+@pytest.mark.parametrize(("chunk", "page"), [(None, 16), (5, 16), (None, 4)])
+def test_scores_equal_the_full_forward_pass(
+    make_config: Callable[[], ModelConfig], chunk: int | None, page: int
+) -> None:
     model = tiny_model(make_config())
-    engine = Engine(model, slots=3, length=64, chunk=chunk)
+    engine = Engine(model, slots=3, length=64, chunk=chunk, page=page)
     asked = questions(seed=1)
     sampled = engine.submit([1, 2, 3], Sampling(max_new_tokens=20, temperature=0.0))  # in the same batch
     requests = [engine.submit_scoring(context + more, len(context)) for context, more in asked]
@@ -65,6 +67,29 @@ def test_scores_equal_the_full_forward_pass(make_config: Callable[[], ModelConfi
         assert found == pytest.approx(logprob, abs=1e-4) and likeliest == greedy
     assert len(sampled.tokens) == 20
     assert not engine.busy
+
+
+@pytest.mark.parametrize(("page", "shared"), [(16, 16), (4, 28)])
+def test_choices_share_whole_pages_of_their_context(page: int, shared: int) -> None:
+    """Of 30 tokens of context the last predicts the answer, and is read for each choice."""
+    engine = Engine(tiny_model(tiny_config()), slots=4, length=64, page=page)
+    context = list(range(30))
+    run(engine, [engine.submit_scoring([*context, 40 + choice, 50], 30) for choice in range(4)])
+    assert engine.stats.shared_tokens == 3 * shared
+
+
+def test_where_nothing_is_decoded_a_step_reads_more() -> None:
+    """1,200 tokens in one step; while a request waits for its next token, no more than the chunk of 512."""
+    model = tiny_model(tiny_config())
+    texts = [[number % VOCABULARY, *range(59)] for number in range(20)]
+    for busy, left in ((False, 0), (True, 12)):
+        engine = Engine(model, slots=24, length=64)
+        if busy:
+            engine.submit([1, 2, 3], Sampling(max_new_tokens=20, temperature=0.0))
+            engine.step()
+        requests = [engine.submit_scoring(text, 50) for text in texts]
+        engine.step()
+        assert sum(request.finish is None for request in requests) == left
 
 
 def test_scores_equal_transformers(model: Transformer) -> None:

@@ -373,6 +373,14 @@ def test_a_model_of_ours_replies_in_the_form_that_is_asked_for(noise: Transforme
     assert len(THREE.score(judge, "q", "a", tries=1).points) == 3
 
 
+def test_a_model_of_ours_that_cannot_read_so_much_has_not_judged(noise: Transformer) -> None:
+    assert noise.tokenizer is not None
+    judge = PolicyJudge(Engine(noise, slots=1, length=64), ChatFormat(noise.tokenizer), max_tokens=8)
+    with pytest.raises(VerifierError, match="the engine holds 64") as caught:
+        compare(judge, "q", "word " * 50, "b")
+    assert "max_tokens" in (caught.value.fix or "")
+
+
 def test_our_own_server_replies_in_the_form_that_is_asked_for(noise: Transformer) -> None:
     with our_server(Engine(noise, slots=2)) as running:
         config = EndpointConfig(url=f"{running.url}/v1", model="speaker")

@@ -18,7 +18,7 @@ from ingot.evals.suites.mt_bench import MtBench
 from ingot.evals.suites.simpleqa import Simpleqa, f1
 from ingot.evals.suites.strongreject import Strongreject, harm, read_rubric
 from ingot.tokens.chat import Message
-from ingot.workspace.errors import CheckFailed, RecipeError
+from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
 from tests.evals.conftest import World
 from tests.evals.suites.asking import last_text, measure, subject, units, values
 
@@ -132,11 +132,30 @@ def test_a_judge_without_verdicts_gives_no_score(shared_data: Path, seat: Callab
     assert found["mt_bench/rating"] == 5 and found["mt_bench/failed"] == 0.5
 
 
+def test_between_two_questions_to_a_judge_of_this_process_the_user_may_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only between two answers, of which each may be asked about six times."""
+    about = subject()
+
+    def stop(text: str) -> str:
+        about.stop.request()
+        return "no verdict"
+
+    judge = Scripted(stop)
+    monkeypatch.setattr(JudgedSuite, "bench", lambda self: Bench(judge, "ours", 1, elsewhere=False))
+    files = write(tmp_path, "rows.jsonl", [{"instruction": "Say yes.", "output": "yes"}])
+    with pytest.raises(Interrupted):
+        measure(Alpaca(files=files, judge=JUDGE), lambda request: "yes", about)
+    assert len(judge.asked) == 1
+
+
 def test_a_model_of_ours_is_asked_in_this_process(shared_data: Path, world: World) -> None:
     """Untrained, it gives no verdict; with too little room it cannot even read."""
     judge = {"checkpoint": str(world.checkpoint), "max_tokens": 4096}
-    with pytest.raises(CheckFailed, match="gave no verdict in"):
+    with pytest.raises(CheckFailed, match="gave no verdict in") as caught:
         measure(MtBench(judge=judge, judge_tokens=4, limit=1), lambda request: "a", subject(shared_data, "chat"))
+    assert (caught.value.fix or "").startswith("use a model that follows the form")
     with pytest.raises(CheckFailed, match="the engine holds 32"):
         suite = MtBench(judge=judge | {"max_tokens": 32}, judge_tokens=4, limit=1)
         measure(suite, lambda request: "a", subject(shared_data, "chat"))

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ingot.envs.policy import Policy
+from ingot.envs.verifiers.errors import VerifierError
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
+from ingot.workspace.errors import DataError
 
 
 class PolicyJudge:
@@ -20,7 +22,7 @@ class PolicyJudge:
         self._sampling = Sampling(max_tokens, temperature, stop_tokens=chat.stop_tokens)
 
     def ask(self, messages: Sequence[Message], schema: Mapping[str, Any] | None = None) -> str:
-        """The reply; with a schema, valid under it unless the tokens ran out."""
+        """The reply; with a schema, valid under it unless the tokens ran out. A VerifierError if it cannot read so much."""
         self.calls += 1
         sampling = replace(self._sampling, seed=self.calls)
         if schema is not None:
@@ -28,5 +30,9 @@ class PolicyJudge:
 
             sampling = replace(sampling, constraint=compile_schema(dict(schema), self.chat.tokenizer))
         prompt = self.chat.prompt(messages, thinking=False)
-        (completion,) = self.policy.complete([prompt], [sampling])
+        try:
+            (completion,) = self.policy.complete([prompt], [sampling])
+        except DataError as error:  # more than it can read: it has not judged
+            fix = "raise the judge's max_tokens, or take another judge"
+            raise VerifierError(error.problem, place="judge", fix=fix) from error
         return self.chat.parse(completion.tokens).content

@@ -1,0 +1,31 @@
+"""The tokens of one request as they are sampled, for whoever wants to read along."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ingot.inference.engine import Engine
+    from ingot.inference.request import Request
+
+
+def stream_tokens(engine: Engine, request: Request) -> Generator[int, None, None]:
+    """The tokens of a request of the engine; closing the iterator frees its slot."""
+    tokens = _stream(engine, request)
+    next(tokens)  # into its `try`: closing it before the first token frees its slot, too
+    return tokens
+
+
+def _stream(engine: Engine, request: Request) -> Generator[int, None, None]:
+    try:
+        yield 0  # for `stream_tokens` alone
+        given = 0
+        while request.finish is None or given < len(request.tokens):
+            while given < len(request.tokens):
+                given += 1
+                yield request.tokens[given - 1]
+            if request.finish is None:
+                engine.step()
+    finally:
+        engine.cancel(request)
