@@ -53,7 +53,9 @@ class Rendering:
         # Hidden once, not in every rendering of a prefix: templates cannot change what they are given (an immutable sandbox).
         self._messages: list[dict[str, Any]] = self._disguise.hide(shown)
         self._values = {"tools": self._disguise.hide(wrapped) or None, "enable_thinking": thinking}
-        self._rendered = dict(begun._rendered) if begun is not None and self._goes_on_from(begun) else {}
+        self._rendered: dict[tuple[int, bool], str] = {}
+        if begun is not None and self._goes_on_from(begun):
+            self._rendered |= begun._rendered
 
     def _goes_on_from(self, begun: Rendering) -> bool:
         """Whether the first messages are those of `begun`, and the template is given the same with them."""
