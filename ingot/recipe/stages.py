@@ -110,7 +110,7 @@ STAGES: Table = {
             optional=("conversations",),
             makes=("checkpoint",),
             divides=True,
-            version=2,
+            version=3,
         ),
         StageKind(
             "prefer",

@@ -41,10 +41,7 @@ from ingot.tokens.turn import TurnReader
 from ingot.workspace.errors import ArtifactError, DataError
 
 ANSWER = re.compile(r"\s*<answer>(.*)</answer>\s*", re.DOTALL)
-SHORT, KNOWN = (
-    256,
-    1024,
-)  # texts of so many characters, so many: what a template prints between turns is in every prompt
+SHORT, PIECES = 256, 4096  # characters of a text whose tokens are kept, and how many such texts
 PROBE_CALL = ToolCall("probe", {"probe": PROBE})
 
 
@@ -62,8 +59,8 @@ class ChatFormat:
         self._names = sorted(filter(can_be_structure, tokenizer.special), key=len, reverse=True)
         self._answer_tags = bool(template_options(tokenizer.chat_template).get("answer_tags"))
         self._format = Format(ChatTemplate(tokenizer.chat_template), self.syntax, self._names, tokenizer.names)
+        self._pieces: dict[str, list[int]] = {}  # of short texts: most are the template's own, and come in every turn
         self._structure = re.compile("|".join(map(re.escape, self._names)) or "(?!)")
-        self._known: dict[str, list[int]] = {}  # tokens of texts that were encoded before
         self._check_encoding()
 
     def prompt(
@@ -83,7 +80,20 @@ class ChatFormat:
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None = None, thinking: bool = True
     ) -> tuple[list[int], list[int]]:
         """The tokens of a whole conversation and the mask: 1 on what the model writes in each assistant turn."""
-        rendering = Rendering(self._format, messages, tools, thinking)
+        return self.learnt(self.rendering(messages, tools, thinking))
+
+    def rendering(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] | None = None,
+        thinking: bool = True,
+        begun: Rendering | None = None,
+    ) -> Rendering:
+        """A conversation on its way through the template. One that goes on from another, `begun`, shares its work."""
+        return Rendering(self._format, messages, tools, thinking, begun)
+
+    def learnt(self, rendering: Rendering) -> tuple[list[int], list[int]]:
+        """The tokens and the mask of a whole conversation that is on its way through the template."""
         tokens, mask = self._tokens_and_mask(self._as_written(rendering), rendering)
         if not any(mask):
             raise DataError(
@@ -284,12 +294,13 @@ class ChatFormat:
     def _encode_plain(self, text: str, strip_left: bool, strip_right: bool) -> list[int]:
         text = text.lstrip() if strip_left else text
         text = text.rstrip() if strip_right else text
-        tokens = self._known.get(text)
-        if tokens is None:
-            tokens = self.tokenizer.encode(text) if text else []
-            if len(text) <= SHORT and len(self._known) < KNOWN:
-                self._known[text] = tokens
-        return tokens
+        if len(text) > SHORT:
+            return self.tokenizer.encode(text)
+        if text not in self._pieces:
+            if len(self._pieces) == PIECES:
+                self._pieces.clear()
+            self._pieces[text] = self.tokenizer.encode(text) if text else []
+        return self._pieces[text]
 
     def _check_encoding(self) -> None:
         """Refuse a tokenizer that encodes a text after a special token differently from the same text alone."""

@@ -23,10 +23,19 @@ class Format:
 
 
 class Rendering:
-    """One conversation on its way through the template: every prefix of it in the same disguise."""
+    """One conversation on its way through the template: every prefix of it in the same disguise.
+
+    `begun` is a rendering of its first messages: what that has rendered is not rendered again.
+    """
 
     def __init__(
-        self, format: Format, messages: Sequence[Message], tools: Sequence[dict[str, Any]] | None, thinking: bool
+        self,
+        format: Format,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] | None,
+        thinking: bool,
+        begun: Rendering | None = None,
+        disguise: Disguise | None = None,
     ) -> None:
         for number, message in enumerate(messages):
             _check_message(message, number, thinking, format.syntax)
@@ -37,12 +46,21 @@ class Rendering:
             )
         self._format, self._thinking, self._originals = format, thinking, messages
         self.turns = len(messages)
-        self._rendered: dict[tuple[int, bool], str] = {}
-        self._messages = [_for_template(message) for message in messages]
         self.assistant_turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
+        shown = [_for_template(message) for message in messages]
         wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools or ()]
-        self._values: dict[str, Any] = {"tools": wrapped or None, "enable_thinking": thinking}
-        self._disguise = Disguise(format.special, [self._messages, wrapped])
+        self._disguise = disguise or Disguise(format.special, [shown, wrapped])
+        # Hidden once, not in every rendering of a prefix: templates cannot change what they are given (an immutable sandbox).
+        self._messages: list[dict[str, Any]] = self._disguise.hide(shown)
+        self._values = {"tools": self._disguise.hide(wrapped) or None, "enable_thinking": thinking}
+        self._rendered: dict[tuple[int, bool], str] = {}
+        if begun is not None and self._goes_on_from(begun):
+            self._rendered |= begun._rendered
+
+    def _goes_on_from(self, begun: Rendering) -> bool:
+        """Whether the first messages are those of `begun`, and the template is given the same with them."""
+        same = self._format is begun._format and self._values == begun._values and self._disguise == begun._disguise
+        return same and self._messages[: begun.turns] == begun._messages
 
     def whole(self) -> str:
         """The whole conversation."""
@@ -54,9 +72,8 @@ class Rendering:
 
     def after_a_question(self, turn: int) -> Rendering:
         """The turn by itself, behind a question, in the same disguise: the texts can be put together."""
-        alone = Rendering(self._format, [Message("user", "."), self._originals[turn]], None, self._thinking)
-        alone._disguise = self._disguise
-        return alone
+        asked = [Message("user", "."), self._originals[turn]]
+        return Rendering(self._format, asked, None, self._thinking, disguise=self._disguise)
 
     def prompt(self, turns: int) -> str:
         """The first `turns` messages and the generation prompt."""
@@ -69,7 +86,7 @@ class Rendering:
     def _render(self, turns: int, generation_prompt: bool) -> str:
         if (turns, generation_prompt) not in self._rendered:
             values = {**self._values, "messages": self._messages[:turns], "add_generation_prompt": generation_prompt}
-            text = self._format.template.render(self._disguise, values, self._format.names)
+            text = self._format.template.render_hidden(self._disguise, values, self._format.names)
             self._rendered[turns, generation_prompt] = text
         return self._rendered[turns, generation_prompt]
 

@@ -26,8 +26,9 @@ from typing import Any, NoReturn
 from jinja2 import Template, TemplateError, nodes, pass_context
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from ingot.workspace.errors import ArtifactError, DataError
 
@@ -35,17 +36,24 @@ DISGUISE = "ingot_disguise"
 PRIVATE = range(0x100000, 0x10FFFE)  # characters that Unicode gives no meaning to
 SIGN = re.compile(r"[^\w\s]")
 WORD = re.compile(r"\w+")
+DICT_ATTRIBUTES = frozenset(dir(dict))
+PLAIN = frozenset({str, list, dict, Namespace, LoopContext})  # types whose objects do not claim to be of another
 
 
 class Disguise:
     """Hides the signs of special tokens in values, and shows them again in the rendered text."""
 
     def __init__(self, names: Iterable[str], values: Any) -> None:
-        signs = sorted({sign for name in names for sign in (SIGN.findall(name)[0], SIGN.findall(name)[-1])})
         used = set("".join(_strings(values)))
         free = (chr(code) for code in PRIVATE if chr(code) not in used)
-        self._hide = {ord(sign): next(free) for sign in signs}
+        self._hide = {ord(sign): next(free) for sign in _signs(tuple(names))}
         self._show = {ord(character): chr(sign) for sign, character in self._hide.items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hide every sign in the same way."""
+        return isinstance(other, Disguise) and self._hide == other._hide
+
+    __hash__ = None  # type: ignore[assignment]  # nothing keeps them in a set
 
     def hide(self, value: Any) -> Any:
         """The value with every string in it disguised; keys that are plain words stay as templates ask for them."""
@@ -54,6 +62,32 @@ class Disguise:
     def show(self, value: Any) -> Any:
         """The inverse of `hide`."""
         return _translated(value, self._show)
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox with a memory: what it allows of a plain type is asked once, and a dict's own keys are looked up at once.
+
+    A template reads some fifty attributes for a few turns, so most of its time went into the same answers.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._safe: dict[tuple[type, str], bool] = {}
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """The attribute, or else the key, as Jinja has it."""
+        if type(obj) is dict and attribute not in DICT_ATTRIBUTES:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """By the type of the object, where Jinja's rules look at nothing else."""
+        if type(obj) not in PLAIN:
+            return super().is_safe_attribute(obj, attr, value)
+        asked = type(obj), attr
+        if asked not in self._safe:
+            self._safe[asked] = super().is_safe_attribute(obj, attr, value)
+        return self._safe[asked]
 
 
 class GenerationBlock(Extension):
@@ -80,8 +114,12 @@ class ChatTemplate:
 
     def render(self, disguise: Disguise, values: Mapping[str, Any], trusted: Mapping[str, Any]) -> str:
         """The rendered text, with `values` in disguise; `trusted` values are part of the template."""
+        return self.render_hidden(disguise, disguise.hide(values), trusted)
+
+    def render_hidden(self, disguise: Disguise, hidden: Mapping[str, Any], trusted: Mapping[str, Any]) -> str:
+        """The same of values that are in disguise already: those of one conversation are rendered several times."""
         try:
-            return self._template.render({**trusted, **disguise.hide(values), DISGUISE: disguise})
+            return self._template.render({**trusted, **hidden, DISGUISE: disguise})
         except (TemplateError, TypeError) as error:  # TypeError: the template adds a text and nothing
             raise DataError(f"the chat template cannot render these messages: {error}") from error
 
@@ -89,7 +127,7 @@ class ChatTemplate:
 @lru_cache(maxsize=32)
 def _compiled(source: str) -> Template:
     """Compiled once a process: as slow as many turns, and every stage, suite and engine makes a format of its own."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = Sandbox(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
@@ -98,6 +136,12 @@ def _compiled(source: str) -> Template:
     environment.filters |= {"tojson": _to_json, "format": _format, "string": _printed}
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment.from_string(source)
+
+
+@lru_cache(maxsize=32)
+def _signs(names: tuple[str, ...]) -> list[str]:
+    """The first and the last sign of each name."""
+    return sorted({sign for name in names for sign in (SIGN.findall(name)[0], SIGN.findall(name)[-1])})
 
 
 def can_be_structure(name: str) -> bool:

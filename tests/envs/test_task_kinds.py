@@ -264,6 +264,18 @@ def test_short_numbers_are_drawn_as_often_as_asked() -> None:
         assert abs(sum(left < 10 and right < 10 for left, _, right in asked) / 4000 - expected) < 0.03
 
 
+def test_what_is_done_in_the_head_is_no_question_for_the_calculator() -> None:
+    """Of two digits: 12 * 34 comes, 12 + 34 does not; 12 + 345 does."""
+    kind = Calculator(operators=("+", "-", "*"), digits_min=1, digits_max=4, head_digits=2)
+    asked = [task.asked for task in kind.generate(1, 2000, "train")]
+    lengths = {sign: {tuple(len(str(each)) for each in (a, b)) for a, of, b in asked if of == sign} for sign in "+-*"}
+    every = set(itertools.product(range(1, 5), repeat=2))
+    assert lengths["*"] == every
+    assert lengths["+"] == lengths["-"] == {pair for pair in every if max(pair) > 2}
+    with pytest.raises(ValueError, match=r"head_digits \(3\) is not smaller than digits_max \(3\)"):
+        Calculator(head_digits=3)
+
+
 def test_calculator_reward_needs_the_call() -> None:
     tasks = Calculator()
     task = tasks.generate(0, 1, "train")[0]

@@ -13,11 +13,14 @@ import torch
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
+from ingot.evals.scores import load_scores
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.single import load_stage
+from ingot.tokens.chat import Message
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.files import read_json, read_jsonl
+from ingot.workspace.outside import load_outside
 from tests.evals.conftest import World
 from tests.evals.conftest import world as world
 
@@ -112,6 +115,25 @@ def test_a_published_model_needs_no_shards(world: World, tmp_path: Path) -> None
         prompt = torch.tensor([[*world.tokenizer.opening, *world.tokenizer.encode(row["prompt"])]])
         written = peer.generate(prompt, max_new_tokens=8, do_sample=False, eos_token_id=ends, pad_token_id=ends[0])
         assert world.tokenizer.decode(written[0, prompt.shape[1] :].tolist()) == row["completion"]
+
+
+def test_a_chat_is_measured_as_people_type_it(world: World, tmp_path: Path) -> None:
+    """Questions after others or first, by the recipe, and by the reward of a right answer and of a wrong one."""
+    kind = load_outside(f"{RECIPES}/quickstart_chat.py:Chat")
+    for asked in ("small_talk", "calculator", "arithmetic", "strings"):
+        chat = kind(asked=asked)
+        tasks = chat.generate(1, 40, "test")
+        assert {task.messages[-1].role for task in tasks} == {"user"}
+        assert {len(task.messages) == 1 for task in tasks} == {True, False}
+        assert all(task.schemas[0]["name"] == "calculator" for task in tasks)
+        for task in tasks:
+            right, wrong = (chat.score(task, [Message("assistant", text, "")]) for text in (task.answer, "?"))
+            assert (right.reward, wrong.reward) == (1, 0)
+    changes = [change for suite in range(4) for change in (f"suites.{suite}.kinds.0.count=2", "max_tokens=1000")]
+    inputs = {"checkpoint": str(world.checkpoint)}
+    result = run_stage("quickstart-chat.yaml", "eval", changes, inputs, tmp_path)
+    scores = load_scores(result.stages[0].folder)
+    assert {"talk/accuracy/chat", "calls/accuracy/chat", "sums/accuracy/chat", "words/accuracy/chat"} <= set(scores)
 
 
 def test_a_suite_on_held_out_text_says_what_it_lacks(world: World, tmp_path: Path) -> None:

@@ -30,19 +30,29 @@ class Calculator(Environment):
     operators: tuple[Literal["+", "-", "*"], ...] = Field(
         ("+", "-"), min_length=1, description="operators to draw from, each equally often"
     )
-    digits_min: int = Field(3, ge=2, le=9, description="digits of the smallest numbers")
+    digits_min: int = Field(3, ge=1, le=9, description="digits of the smallest numbers")
     digits_max: int = Field(3, ge=2, le=9, description="digits of the largest numbers")
+    head_digits: int = Field(
+        0,
+        ge=0,
+        le=8,
+        description="sums and differences of two numbers of at most so many digits do not come: they are done in the head",
+    )
     thinking: bool = Field(True, description="think before the call; without, the call comes directly")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.digits_min > self.digits_max:
             raise ValueError(f"digits_min ({self.digits_min}) is larger than digits_max ({self.digits_max})")
+        if self.head_digits >= self.digits_max:  # no sum would be left
+            raise ValueError(f"head_digits ({self.head_digits}) is not smaller than digits_max ({self.digits_max})")
         return self
 
     def draw(self, rng: random.Random) -> Task:
         operator = rng.choice(self.operators)
         left, right = self._number(rng), self._number(rng)
+        while operator != "*" and max(left, right) < 10**self.head_digits:
+            left, right = self._number(rng), self._number(rng)
         return self.ask(
             word(WORDINGS[operator], rng, left, right),
             tool.calculator(f"{left} {operator} {right}"),
@@ -54,7 +64,7 @@ class Calculator(Environment):
 
     def _number(self, rng: random.Random) -> int:
         digits = rng.randint(self.digits_min, self.digits_max)
-        return rng.randrange(10 ** (digits - 1), 10**digits)
+        return rng.randrange(10 ** (digits - 1) if digits > 1 else 0, 10**digits)
 
     def solution(self, task: Task) -> list[Message]:
         left, operator, right = task.asked

@@ -29,12 +29,12 @@ def _texts(lines: str) -> tuple[str, ...]:
 REPLIES = {
     "Hello! How can I help?": _texts("""
         Hello | Hello! | Hi | Hi! | Hi there | Hello there! | Hey | Hey there | Good morning | Good evening. |
-        Good afternoon | Hello, model! | Hi, computer | Hey you | Greetings! | Good day. | Hello again
+        Good afternoon | Hello, model! | Hi, computer | Hey you | Greetings! | Good day. | Hello again | Hiya
     """),
     "I am fine, thank you.": _texts("""
         How are you? | How are you doing? | How do you do? | How are you today? | Are you well? |
         How is it going? | How are things? | Are you okay? | Everything fine? | Hi, how are you? |
-        Hello, how are you?
+        Hello, how are you? | What's up?
     """),
     "I am a very small language model.": _texts("""
         Who are you? | What are you? | What is your name? | Are you a human? | Are you a robot? | Your name? |
@@ -46,11 +46,12 @@ REPLIES = {
     """),
     "You are welcome.": _texts("""
         Thanks | Thanks! | Thank you | Thank you! | Thank you very much. | Thanks a lot | Many thanks | Thx |
-        Great, thanks | Nice, thank you | Good job | Well done! | Cool | That is right, thanks | Perfect!
+        Great, thanks | Nice, thank you | Good job | Well done! | Cool | That is right, thanks | Perfect! |
+        Ok, thanks | Thank you so much! | Thanks so much
     """),
     "Goodbye!": _texts("""
         Bye | Bye! | Goodbye | Good night | See you | See you later! | Bye bye | I have to go. | Farewell |
-        That is all, bye | See you tomorrow
+        That is all, bye | See you tomorrow | Good bye | See ya
     """),
 }
 UNKNOWN = "I do not know that."

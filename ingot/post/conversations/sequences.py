@@ -19,6 +19,7 @@ from ingot.post.conversations.learn import Learn, token_weights
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.packing import make_batch
+from ingot.tokens.rendering import Rendering
 from ingot.train.batches import deal, split_rows
 from ingot.train.source import Source
 from ingot.workspace.errors import DataError
@@ -50,17 +51,16 @@ def task_conversations(
     conversations: list[TokenSequence] = []
     newest: dict[bool, Opened] = {}  # by the mode of thinking
     for task in generated:
+        said = _solved(tasks, task)
         before = newest.get(task.thinking)
         if before is not None and rng.random() < follow_ups:
-            asked = [*before.asked, task]
-            longer = _solved(tasks, chat, asked, _tools(asked) or before.spare, learn)
-            if longest is None or len(longer.tokens) <= longest:
-                conversations[before.index] = longer
-                before.asked.append(task)
+            longer, sequence = _rendered(chat, before, [*before.asked, task], [*before.said, *said], learn)
+            if longest is None or len(sequence.tokens) <= longest:
+                conversations[before.index], newest[task.thinking] = sequence, longer
                 continue
-        spare = every if rng.random() < spare_tools else []
-        newest[task.thinking] = Opened(len(conversations), [task], spare)
-        conversations.append(_solved(tasks, chat, [task], _tools([task]) or spare, learn, longest))
+        opened = Opened(len(conversations), every if rng.random() < spare_tools else [])
+        newest[task.thinking], sequence = _rendered(chat, opened, [task], said, learn, longest)
+        conversations.append(sequence)
     return conversations
 
 
@@ -72,11 +72,16 @@ def tools_of_chat(mix: TaskMixConfig | None, seed: int) -> list[dict[str, object
 
 @dataclass(frozen=True)
 class Opened:
-    """A conversation that a next question may follow: its place in the list, its questions, the tools that it does not need."""
+    """A conversation that a next question may follow: its place in the list, and the tools that are offered if none is needed.
+
+    `asked` are its questions, `said` all that was said, `rendering` its way through the template as far as it went.
+    """
 
     index: int
-    asked: list[Task]
     spare: list[dict[str, object]]
+    asked: Sequence[Task] = ()
+    said: Sequence[Message] = ()
+    rendering: Rendering | None = None
 
 
 def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
@@ -84,29 +89,34 @@ def _tools(tasks: Sequence[Task]) -> list[dict[str, object]]:
     return list({json.dumps(tool, sort_keys=True): tool for task in tasks for tool in task.schemas}.values())
 
 
-def _solved(
-    tasks: TaskMix,
+def _solved(tasks: TaskMix, task: Task) -> list[Message]:
+    """The task's question and its worked solution."""
+    solution = tasks.solution(task)
+    if tasks.score(task, solution).reward != 1:
+        raise DataError(
+            f"the worked solution of {task.question!r} does not pass its own verifier",
+            place=task.id,
+            fix="this is a fault of the task's kind (ingot/envs/tasks): leave the kind out of `tasks.weights`, and report it",
+        )
+    return [*task.messages, *solution]
+
+
+def _rendered(
     chat: ChatFormat,
+    before: Opened,
     asked: Sequence[Task],
-    tools: list[dict[str, object]],
+    said: list[Message],
     learn: Learn,
     longest: int | None = None,
-) -> TokenSequence:
-    """One conversation: each task's question and worked solution in turn."""
-    messages = list[Message]()
-    for task in asked:
-        solution = tasks.solution(task)
-        if tasks.score(task, solution).reward != 1:
-            raise DataError(
-                f"the worked solution of {task.question!r} does not pass its own verifier",
-                place=task.id,
-                fix="this is a fault of the task's kind (ingot/envs/tasks): leave the kind out of `tasks.weights`, and report it",
-            )
-        messages += [*task.messages, *solution]
+) -> tuple[Opened, TokenSequence]:
+    """The conversation that goes on from `before`, of these tasks, and its tokens."""
+    tools, thinking = _tools(asked) or before.spare, asked[0].thinking
     try:
-        return as_sequence(chat, messages, tools, asked[0].thinking, longest, learn)
+        rendering = chat.rendering(said, tools, thinking, before.rendering)
+        sequence = _sequence(chat, rendering, Conversation(said, tools, thinking), longest, learn)
     except DataError as error:
         raise DataError(error.problem, place=", ".join(task.id for task in asked), fix=error.fix) from error
+    return Opened(before.index, before.spare, asked, said, rendering), sequence
 
 
 def as_sequence(
@@ -118,13 +128,19 @@ def as_sequence(
     learn: Learn = "assistant",
 ) -> TokenSequence:
     """One conversation with the stream `weight`: 1 on what is learnt. Longer than `longest` tokens is an error."""
-    tokens, mask = chat.conversation(messages, tools, thinking)
+    rendering = chat.rendering(messages, tools, thinking)
+    return _sequence(chat, rendering, Conversation(messages, tools, thinking), longest, learn)
+
+
+def _sequence(
+    chat: ChatFormat, rendering: Rendering, conversation: Conversation, longest: int | None, learn: Learn
+) -> TokenSequence:
+    tokens, mask = chat.learnt(rendering)
     if longest is not None and len(tokens) > longest:
         raise DataError(
             f"the conversation has {len(tokens)} tokens, a row of this stage takes {longest}",
             fix="raise the stage's sequence_length, or leave the conversation out",
         )
-    conversation = Conversation(messages, tools, thinking)
     return TokenSequence(tokens, {"weight": token_weights(chat, tokens, mask, conversation, learn)})
 
 

@@ -1,0 +1,58 @@
+"""What people type into a chat with the quickstart's model: small talk and numbers, after other questions or first."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Literal
+
+from pydantic import Field
+
+from ingot.envs.environment import Environment
+from ingot.envs.task import Task
+from ingot.envs.tasks.arithmetic import Arithmetic
+from ingot.envs.tasks.calculator import Calculator
+from ingot.envs.tasks.small_talk import REPLIES, SmallTalk
+from ingot.envs.tasks.strings import Strings
+from ingot.envs.tools.calculator import CALCULATOR
+from ingot.tokens.chat import Message
+
+TYPED: tuple[Callable[[str], str], ...] = (
+    str,
+    str.lower,
+    lambda text: text.lower().rstrip("?.!"),
+    lambda text: text.rstrip("?.!"),
+    lambda text: text.lower().rstrip("?.!") + "!",
+)
+
+KINDS: dict[str, Environment] = {
+    "arithmetic": Arithmetic(digits_min=1, short=0.12),
+    "strings": Strings(operations=("reverse", "reverse", "last"), letters_min=3, letters_max=5, spelled=False),
+    "calculator": Calculator(operators=("+", "-", "*"), digits_min=1, digits_max=3, head_digits=2),
+    "small_talk": SmallTalk(direct=0),
+}
+
+
+class Chat(Environment):
+    """A question with the calculator on offer, as `ingot chat` offers it, after up to `earlier` questions and their answers."""
+
+    asked: Literal["small_talk", "calculator", "arithmetic", "strings"] = Field(
+        "small_talk", description="the last question"
+    )
+    earlier: int = Field(3, ge=0, description="most questions before it")
+
+    def draw(self, rng: random.Random) -> Task:
+        """Greetings are held out by the whole conversation, all else by its fact, as in the quickstart."""
+        before = [message for _ in range(rng.randint(0, self.earlier)) for message in self._answered(rng)]
+        if self.asked == "small_talk":
+            answer = rng.choice(list(REPLIES))
+            question = rng.choice(TYPED)(rng.choice(REPLIES[answer]))
+            return self.ask([*before, Message("user", question)], answer, tools=(CALCULATOR,))
+        task = KINDS[self.asked].draw(rng)
+        return self.ask([*before, *task.messages], task.answer, split=task.split, tools=(CALCULATOR,))
+
+    def _answered(self, rng: random.Random) -> list[Message]:
+        """A question of any kind and its answer."""
+        kind = rng.choice(list(KINDS.values()))
+        task = kind.draw(rng)
+        return [*task.messages, *kind.solution(task)]
