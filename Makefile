@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 VERIFIERS := .venv-verifiers
 BIN    := $(VENV)/bin
-# two workers more than cores, because tests also wait: for child processes, deadlines, a browser
-TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 2) --dist worksteal
+# one worker more than cores, because tests also wait: for child processes, deadlines, a browser
+TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test test-all checks fast-tests all-tests lint docs docs-check reference systems tree clean

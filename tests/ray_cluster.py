@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ def ray_cluster(cpus: int, nodes: int = 0) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
+    # Ray's workers are at niceness 15 by default: beside the other test processes an actor did not start within two minutes.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0 if nodes else cpus, "include_dashboard": False})
     try:
         for _ in range(nodes):
