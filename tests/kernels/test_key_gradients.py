@@ -69,7 +69,13 @@ def test_against_the_formulas(
     given["totals"] = -given["totals"].abs()
     ours = {name: x.to(DEVICE) for name, x in given.items()}
     found = kernel.run_key_gradients(
-        *(ours[name] for name in ("query", "key", "value", "gradient", "totals", "states", "after")),
+        ours["query"],
+        ours["key"],
+        ours["value"],
+        ours["gradient"],
+        ours["totals"],
+        ours["states"],
+        ours["after"],
         sequences.starts,
         sequences.chunks,
         error_gradient_THV=ours["error"],
