@@ -249,11 +249,10 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
             del _children[key]
             child.close()
         child = Child(python, folders)
-        try:
+        with contextlib.ExitStack() as undone:  # a process that did not load, or was interrupted in it, does not stay
+            undone.callback(child.close, seconds=0.0)
             child.load(load, seconds)
-        except BaseException:
-            child.close(seconds=0.0)
-            raise
+            undone.pop_all()
         _children[key] = child
         return child
 
