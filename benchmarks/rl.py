@@ -13,7 +13,7 @@ over the second half of the steps: compilation and captured graphs are in the fi
 printed as they end, so that a run that is cut off has said what it can. Several samplers share the slots.
 
     python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
-        [--samplers 1] [--modes static,continuous,asynchronous,trl]
+        [--samplers 1] [--tokens 16384] [--modes static,continuous,asynchronous,trl]
 """
 
 from __future__ import annotations
@@ -237,6 +237,8 @@ def stage_config(arguments: argparse.Namespace, mode: str) -> RlConfig:
         changed |= {"asynchronous": None, "algorithm": algorithm}
     elif arguments.samplers and found.asynchronous is not None:
         changed["asynchronous"] = found.asynchronous.model_copy(update={"samplers": arguments.samplers})
+    if arguments.tokens:
+        changed["micro_batch_tokens"] = arguments.tokens
     return found.model_copy(update=changed)
 
 
@@ -250,6 +252,7 @@ def main() -> None:
         "--slots", type=int, default=128, help="answers at once, in our modes; of all samplers together"
     )
     parser.add_argument("--samplers", type=int, help="processes that sample beside training (default: the recipe's)")
+    parser.add_argument("--tokens", type=int, help="tokens of one pass of the learner (default: the recipe's)")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--one", choices=MODES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
