@@ -101,7 +101,10 @@ def _count(value: float | None) -> str:
 def _time(seconds: float) -> str:
     from ingot.workspace.progress import format_seconds
 
-    return f"{seconds / 86400:,.1f} days" if seconds >= 2 * 86400 else format_seconds(seconds)
+    days = seconds / 86400
+    if days < 2:
+        return format_seconds(seconds)
+    return f"{days:,.1f} days" if days < 2 * 365 else f"{days / 365:,.0f} years"
 
 
 def _card(stage: PlannedStage, made: Plan) -> Table:

@@ -200,6 +200,17 @@ def test_what_is_printed_fits_a_terminal(
     assert "mesh: { shard: 512 }" in words
 
 
+def test_a_time_that_nobody_waits_for_is_in_years(
+    large: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    made = make_plan(load_recipe(large))  # on this machine's processor
+    show_plan(made)
+    words = " ".join(capsys.readouterr().out.split())
+    seconds = max(stage.seconds or 0 for stage in made.stages)
+    assert f"~{seconds / 86400 / 365:,.0f} years" in words and "days" not in words
+
+
 DEEPSEEK = """
 name: deepseek-v3
 inputs: {tokenizer: given, shards: given}
