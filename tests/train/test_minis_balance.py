@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingot.model.config import ModelConfig
-from tests.model.minis import Corpus, mean_of_last, shakespeare, train, write_corpus
+from tests.train.corpus import Corpus, mean_of_last, shakespeare, train, write_corpus
 
 VOCABULARY, EXPERTS, ACTIVE = 512, 16, 2
 WORST = EXPERTS / ACTIVE - 1  # the MaxVio of a router that sends every token to the same experts
