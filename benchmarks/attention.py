@@ -5,6 +5,10 @@ The peer is transformers' sdpa_attention_forward with its dense T×T mask (for o
 where its models with softcap or sinks have no such path, their eager_attention_forward.
 
     python benchmarks/attention.py [--device cpu|cuda] [--quick] [--threads N]
+
+Short conversations in the rows of a small model, as SFT packs them:
+
+    python benchmarks/attention.py --device cuda --shape rows=32,length=1024,heads=9,key_heads=3,width=64 --documents 2,6,27
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from ingot.model.context import Context
 from ingot.model.mixers.attend import OPTIONS, Backend, attend, choose_backend, use_backend
 from ingot.model.mixers.attend_varlen import varlen_allowed
 from ingot.model.mixers.mask import Mask
+from ingot.tokens.batch import BatchMetadata
+from ingot.tokens.metadata import document_starts
 
 LAYERS = 4
 SHAPES = {
@@ -73,9 +79,10 @@ class Batch:
     sinks: Tensor | None
     positions: Tensor
     documents: Tensor | None
+    metadata: BatchMetadata | None  # found on the host before the pass, as in training
 
     def context(self) -> Context:
-        return Context(self.positions, self.documents)
+        return Context(self.positions, self.documents, metadata=self.metadata)
 
 
 def make_batch(case: Case, shape: dict[str, int], device: str, dtype: torch.dtype) -> Batch:
@@ -85,6 +92,10 @@ def make_batch(case: Case, shape: dict[str, int], device: str, dtype: torch.dtyp
     cuts = torch.tensor([sorted(rng.sample(range(1, length), case.documents - 1)) for _ in range(rows)])
     index = torch.arange(length).expand(rows, length).contiguous()
     documents = torch.searchsorted(cuts, index, right=True) if case.documents > 1 else None
+    metadata = None
+    if documents is not None:
+        starts, longest = document_starts(documents)
+        metadata = BatchMetadata(starts.to(device), longest, whole=False, scored=None)
     generator = torch.Generator().manual_seed(0)
     heads = (shape["heads"], shape["key_heads"], shape["key_heads"])
     return Batch(
@@ -99,6 +110,7 @@ def make_batch(case: Case, shape: dict[str, int], device: str, dtype: torch.dtyp
         torch.zeros(shape["heads"], device=device, dtype=dtype, requires_grad=True) if case.sinks else None,
         index.to(device),
         None if documents is None else documents.to(device),
+        metadata,
     )
 
 
@@ -193,10 +205,14 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--quick", action="store_true", help="shorter rows and fewer repeats: within a minute")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads (default: torch's choice)")
+    parser.add_argument("--shape", default="", help="numbers that differ from the usual: rows=32,length=1024,heads=9")
+    parser.add_argument("--documents", help="only rows of so many documents: 2,6,27")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
     shape = {**SHAPES[options.device], **(QUICK[options.device] if options.quick else {})}
+    shape |= {name: int(value) for name, value in (one.split("=") for one in options.shape.split(",") if one)}
+    packed = [Case(f"{count} documents", int(count)) for count in (options.documents or "").split(",") if count]
     dtype = torch.float32 if options.device == "cpu" else torch.bfloat16
     scale, tokens = shape["width"] ** -0.5, shape["rows"] * shape["length"]
     print(
@@ -205,7 +221,7 @@ def main() -> None:
     columns = [*get_args(Backend), "transformers"]
     print(f"{'case':28}" + "".join(f"{name:>13}" for name in columns) + "   automatic     ratio")
     results = []
-    for case in cases(shape["length"]):
+    for case in packed or cases(shape["length"]):
         batch = make_batch(case, shape, options.device, dtype)
         mask = Mask.within(shape["length"], case.window, case.chunk)
         attention = options_of(case, batch, scale)
