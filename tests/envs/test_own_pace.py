@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from ingot.envs.tools.tool import make_tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from tests.envs.fragile import hang
 from tests.envs.script import Reply, Script
 from tests.envs.test_rollout import CHAT, END, Fixed, turn_tokens
 from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
@@ -215,14 +215,8 @@ def test_a_tool_that_does_not_end_is_cancelled() -> None:
     assert cancelled.is_set() and not [each for each in threading.enumerate() if each.name == "ingot-beside"]
 
 
-def hang(expression: str) -> str:
-    """A plain function: it runs in a child, which is killed."""
-    if expression == "1":
-        time.sleep(PATIENCE)
-    return str(os.getpid())
-
-
 def test_a_plain_function_that_hangs_is_killed() -> None:
+    """It runs in a child."""
     policy = Fixed(call_turn("0", "1", "2"), [END])
     (episode,) = rollout(calculating(hang, deadline=0.5), policy, CHAT, limits=Limits(500))
     first, said, second = tool_texts(episode)

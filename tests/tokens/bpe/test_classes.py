@@ -11,8 +11,8 @@ from tokenizers import Regex, pre_tokenizers
 from ingot.tokens.bpe import classes as kinds
 from ingot.tokens.bpe.classes import character_classes
 
-CODES = np.array([*range(0xD800), *range(0xE000, 0x110000)])
-EVERY = "".join(map(chr, CODES))
+CODES = np.concatenate([np.arange(0xD800), np.arange(0xE000, 0x110000)])
+EVERY = CODES.astype("<u4").tobytes().decode("utf-32-le")
 SETS = {
     r"[\p{Lu}\p{Lt}]": kinds.UPPER,
     r"\p{Ll}": kinds.LOWER,
