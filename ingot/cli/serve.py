@@ -23,6 +23,14 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Precision(StrEnum):
+    """Of the weights."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
 class Bits(StrEnum):
     """Of a packed weight."""
 
@@ -81,6 +89,9 @@ def serve_command(
         typer.Option("--drain", metavar="SECONDS", min=0.0, help="On a stop, time for running answers to finish."),
     ] = 30.0,
     device: Annotated[Device, typer.Option("--device", help="Device of the model.")] = Device.auto,
+    precision: Annotated[
+        Precision, typer.Option("--precision", help="Of the weights; auto: bfloat16 where the device is fast with it.")
+    ] = Precision.auto,
     tensor: Annotated[
         int,
         typer.Option(
@@ -117,6 +128,7 @@ def serve_command(
         deadline=deadline,
         drain=drain,
         device=device.value,
+        precision=precision.value,
         tensor=tensor,
         bits=None if bits is None else 8 if bits == Bits.eight else 4,
         speculate=speculate,

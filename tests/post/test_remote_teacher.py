@@ -216,8 +216,9 @@ def test_a_recipe_needs_no_teacher_checkpoint_then(tmp_path: Path, monkeypatch: 
 def test_a_server_in_a_process_of_its_own(teacher: Transformer, make_folder: MakeFolder, tmp_path: Path) -> None:
     """`ingot serve TEACHER`, and a student that learns from it, in two processes."""
     command = [sys.executable, "-m", "ingot", "serve", str(checkpoint_of(teacher, tmp_path / "teacher")), "--port", "0"]
+    command += ["--device", "cpu", "--precision", "float32"]  # by default it serves in bfloat16 where the CPU has it
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         try:
             line = next(line for line in process.stdout if "http://" in line)

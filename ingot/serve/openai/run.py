@@ -74,6 +74,7 @@ def serve(
     deadline: float,
     drain: float,
     device: str,
+    precision: str,
     tensor: int,
     bits: Literal[8, 4] | None,
     speculate: int,
@@ -87,7 +88,7 @@ def serve(
     where = choose_device(device)
     devices = devices_from(where, tensor)
     held = where if tensor == 1 else torch.device("cpu")  # whole, it may fit no device
-    model = load_model(path, device=held, dtype=choose_precision("auto", where)).eval()
+    model = load_model(path, device=held, dtype=choose_precision(precision, where)).eval()
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ArtifactError("the model has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
