@@ -110,7 +110,7 @@ STAGES: Table = {
             optional=("conversations",),
             makes=("checkpoint",),
             divides=True,
-            version=3,
+            version=4,
         ),
         StageKind(
             "prefer",
