@@ -34,9 +34,12 @@ KINDS: dict[str, Environment] = {
 
 OTHER = {  # in these words no training conversation asks
     "Hello! How can I help?": "Hello my friend | Hi friend! | Hey bot | Good morning to you. | Well, hello! | Oh hi",
-    "I am fine, thank you.": "How are you feeling? | How do you feel? | How are you this morning? | Are you doing well? | You okay?",
-    "I am a very small language model.": "Who is this? | What is your name, please? | Are you an AI? | Tell me who you are. | What should I call you?",
-    "I add numbers, reverse words and use a calculator.": "What are you able to do? | What else can you do? | I need help. | What do you do? | Tell me what you can do.",
+    "I am fine, thank you.": "How are you feeling? | How do you feel? | How are you this morning? | Are you doing well? | "
+    "You okay?",
+    "I am a very small language model.": "Who is this? | What is your name, please? | Are you an AI? | Tell me who you are. | "
+    "What should I call you?",
+    "I add numbers, reverse words and use a calculator.": "What are you able to do? | What else can you do? | I need help. | "
+    "What do you do? | Tell me what you can do.",
     "You are welcome.": "Thanks for your help! | Thank you again. | Very good, thanks | Awesome, thank you! | Great job!",
     "Goodbye!": "Bye for now! | See you soon. | Bye, take care! | Thanks, goodbye! | I must go. | Good night, sleep well.",
 }

@@ -52,7 +52,8 @@ def test_another_tasks_solution_is_wrong(kind: str) -> None:
         assert tasks.score(first, tasks.solution(other)).correct == (other.answer == first.answer)
 
 
-WORDING = "whats reverse the word spell backwards write what is can you please last letter of which in at end how many are often count"
+WORDING = "reverse the word spell backwards write what is can you please last letter of which in at end how many are often count"
+WORDING += " whats"
 
 
 def fact_of(task: Task) -> tuple[object, ...]:
