@@ -91,11 +91,11 @@ def greeting(answer: str, rng: random.Random) -> str:
 
 
 def _typed(text: str, rng: random.Random) -> str:
-    """The text with or without its capitals and its last mark; what's is often typed as whats."""
+    """The text with or without its capitals and its last mark, or with another mark; what's is often typed as whats."""
     if rng.random() < 0.6:
         text = text.lower()
-    if rng.random() < 0.5:
-        text = text.rstrip("?.!")
+    if rng.random() < 0.6:
+        text = text.rstrip("?.!") + rng.choice(("", "", "", "", "?", "!"))
     return text.replace("'", "") if rng.random() < 0.3 else text
 
 
@@ -131,9 +131,9 @@ class SmallTalk(Environment):
 
     def _among_words(self, text: str, rng: random.Random) -> str:
         """Now and then something before it or after it that changes nothing, such as a name."""
-        if rng.random() < 0.1:
+        if rng.random() < 0.05:
             text = rng.choice(("So, ", "Ok, ", "Ah, ", "And ", "Now ")) + text[0].lower() + text[1:]
-        if rng.random() < 0.2:
+        if rng.random() < 0.1:
             end = len(text.rstrip("?.!"))
             text = text[:end] + rng.choice((", ", " ")) + self._topic(rng) + text[end:]
         return text
