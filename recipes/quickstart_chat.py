@@ -12,7 +12,7 @@ from ingot.envs.environment import Environment
 from ingot.envs.task import Task
 from ingot.envs.tasks.arithmetic import Arithmetic
 from ingot.envs.tasks.calculator import Calculator
-from ingot.envs.tasks.small_talk import REPLIES, SmallTalk
+from ingot.envs.tasks.small_talk import REPLIES, SmallTalk, greeting
 from ingot.envs.tasks.strings import Strings
 from ingot.envs.tools.calculator import CALCULATOR
 from ingot.tokens.chat import Message
@@ -32,6 +32,18 @@ KINDS: dict[str, Environment] = {
     "small_talk": SmallTalk(direct=0),
 }
 
+OTHER = {  # in these words no training conversation asks
+    "Hello! How can I help?": "Hello my friend | Hi friend! | Hey bot | Good morning to you. | Well, hello! | Oh hi",
+    "I am fine, thank you.": "How are you feeling? | How do you feel? | How are you this morning? | Are you doing well? | "
+    "You okay?",
+    "I am a very small language model.": "Who is this? | What is your name, please? | Are you an AI? | Tell me who you are. | "
+    "What should I call you?",
+    "I add numbers, reverse words and use a calculator.": "What are you able to do? | What else can you do? | I need help. | "
+    "What do you do? | Tell me what you can do.",
+    "You are welcome.": "Thanks for your help! | Thank you again. | Very good, thanks | Awesome, thank you! | Great job!",
+    "Goodbye!": "Bye for now! | See you soon. | Bye, take care! | Thanks, goodbye! | I must go. | Good night, sleep well.",
+}
+
 
 class Chat(Environment):
     """A question with the calculator on offer, as `ingot chat` offers it, after up to `earlier` questions and their answers."""
@@ -39,6 +51,7 @@ class Chat(Environment):
     asked: Literal["small_talk", "calculator", "arithmetic", "strings"] = Field(
         "small_talk", description="the last question"
     )
+    unseen: bool = Field(False, description="small talk in wordings that are in no training conversation")
     earlier: int = Field(3, ge=0, description="most questions before it")
 
     def draw(self, rng: random.Random) -> Task:
@@ -46,7 +59,9 @@ class Chat(Environment):
         before = [message for _ in range(rng.randint(0, self.earlier)) for message in self._answered(rng)]
         if self.asked == "small_talk":
             answer = rng.choice(list(REPLIES))
-            question = rng.choice(TYPED)(rng.choice(REPLIES[answer]))
+            question = rng.choice(TYPED)(
+                rng.choice(OTHER[answer].split(" | ")) if self.unseen else greeting(answer, rng)
+            )
             return self.ask([*before, Message("user", question)], answer, tools=(CALCULATOR,))
         task = KINDS[self.asked].draw(rng)
         return self.ask([*before, *task.messages], task.answer, split=task.split, tools=(CALCULATOR,))

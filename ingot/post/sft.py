@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ingot.envs.rows import stream_rows
 from ingot.post.barrier import Between
 from ingot.post.conversations.compared import compare
-from ingot.post.conversations.conversation_file import Reading
+from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.conversation_file import Reading, can_follow, read_row
 from ingot.post.conversations.conversation_store import ConversationStore, Placed, StoreReport, StoreSource, write_store
 from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
 from ingot.post.conversations.sequences import repeats, task_conversations, tools_of_chat
@@ -34,6 +36,7 @@ from ingot.workspace.stage import StageFolder
 
 MUCH = 8_000_000  # bytes of files from which several processes render them: they take seconds to start
 TASKS = "tasks"
+FOLLOWERS = 10_000  # conversations of files that come after other questions, too; more would not be seen twice
 
 
 class Sft(PostStage[SftConfig]):
@@ -91,7 +94,7 @@ class Sft(PostStage[SftConfig]):
         """All that the sequences follow from."""
         config, tokenizer = self.config, chat_format(self.model).tokenizer
         named = {"files", "learn", "filters", "too_long", "bad_rows", "sequence_length"}
-        named |= {"tasks", "task_conversations", "follow_ups", "spare_tools"}
+        named |= {"tasks", "task_conversations", "follow_ups", "spare_tools", "file_share"}
         options = config.model_dump(mode="json", include=named)
         return content_hash(
             {
@@ -133,13 +136,26 @@ class Sft(PostStage[SftConfig]):
         if config.tasks is not None:
             sizes = config.task_conversations, self.folder.seed, longest
             options = config.follow_ups, config.spare_tools, config.learn
-            generated[TASKS] = task_conversations(config.tasks, chat, *sizes, *options)
+            others = self._followers(sources) if config.file_share * config.follow_ups else []
+            generated[TASKS] = task_conversations(config.tasks, chat, *sizes, *options, others, config.file_share)
         size = sum(Path(file.file).stat().st_size for file in self._files if Path(file.file).is_file())
         workers = None if size > MUCH or any(not Path(file.file).is_file() for file in self._files) else 1
         write_store(folder, sources, chat.tokenizer, generated, dropped, workers=workers, between=between)
         examples = ConversationStore(folder).report.examples
         write_jsonl(self.folder.path / "dropped.jsonl", [vars(each) for each in examples])
         return [None]
+
+    def _followers(self, sources: list[StoreSource]) -> list[Conversation]:
+        """The first conversations of the files that can come after other questions."""
+        found = (
+            each
+            for source in sources
+            if source.reading.learn == self.config.learn
+            for place, row, kept in source.read()
+            for number, each in enumerate(read_row(place, row, source.reading))
+            if isinstance(each, Conversation) and (kept is None or kept[number]) and can_follow(each)
+        )
+        return list(islice(found, FOLLOWERS))
 
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         told = {"conversations": sum(self.report.sequences), "loss": last["loss"], "tokens": last["tokens"]}

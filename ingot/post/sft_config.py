@@ -61,7 +61,7 @@ class SftConfig(LanguageConfig):
         ge=0,
         le=1,
         description="chance that a task is asked as the next question of the conversation before it, of the same mode of "
-        "thinking, where that fits into a row",
+        "thinking, where that fits into a row; such a share of what follows as `file_share` says are conversations of the files",
     )
     spare_tools: float = Field(
         0.0,

@@ -110,7 +110,7 @@ STAGES: Table = {
             optional=("conversations",),
             makes=("checkpoint",),
             divides=True,
-            version=3,
+            version=4,
         ),
         StageKind(
             "prefer",
@@ -126,6 +126,7 @@ STAGES: Table = {
             optional=("reward_model", "strong", "weak"),
             makes=("checkpoint",),
             divides=True,
+            version=2,
         ),
         StageKind(
             "reward",
@@ -145,6 +146,7 @@ STAGES: Table = {
             optional=("reward_model",),
             makes=("checkpoint",),
             divides=True,
+            version=2,
         ),
         StageKind(
             "distill",
@@ -156,6 +158,7 @@ STAGES: Table = {
             several=("teacher",),
             makes=("checkpoint",),
             divides=True,
+            version=2,
         ),
         StageKind(
             "eval",
@@ -165,6 +168,7 @@ STAGES: Table = {
             needs={"checkpoint": "checkpoint", "shards": "shards", "documents": "documents"},
             optional=("checkpoint", "shards", "documents"),
             makes=("scores",),
+            version=2,
         ),
         StageKind(
             "choose",

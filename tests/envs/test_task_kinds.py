@@ -53,11 +53,12 @@ def test_another_tasks_solution_is_wrong(kind: str) -> None:
 
 
 WORDING = "reverse the word spell backwards write what is can you please last letter of which in at end how many are often count"
+WORDING += " whats"
 
 
 def fact_of(task: Task) -> tuple[object, ...]:
     """What a question asks, read from its text alone: numbers without their order, or what is done with which word."""
-    text = task.question.lower()
+    text = task.question.lower().replace("'", "")
     if task.kind == "instructions":
         return (text,)
     numbers = re.findall("[0-9]+", text)
@@ -223,6 +224,8 @@ def test_string_answers_agree_with_python() -> None:
     kind = Strings(operations=("reverse", "last", "count"), spelled=False, letters_max=6)
     for task in kind.generate(3, 600, "train"):
         operation, *letters = fact_of(task)
+        if not letters:  # the word that was drawn is one of the wording's, such as "end"
+            continue
         word = str(letters[-1])
         expected = {"reverse": word[::-1], "last": word[-1], "count": str(word.count(str(letters[0])))}[str(operation)]
         assert task.answer == expected, task.question
@@ -248,12 +251,25 @@ def test_small_talk_is_answered_by_what_is_meant_not_by_its_words() -> None:
     assert SmallTalk().solution(direct)[0].thinking is None
 
 
+def test_small_talk_is_typed_in_many_ways_and_each_of_them_has_one_answer() -> None:
+    """Who are you, how are you and what can you do begin alike: each with its answer, with and without capital and mark."""
+    asked = defaultdict(set)
+    for task in SmallTalk(refused=0.2).generate(1, 20_000, "train"):
+        asked[re.sub("[^a-z ]", "", task.question.lower())].add((task.question, task.answer))
+    assert all(len({answer for _, answer in forms}) == 1 for forms in asked.values())
+    for text in ("who are you", "how are you", "what are you", "what can you do"):
+        capital = text.capitalize()
+        assert {text, f"{text}?", capital, f"{capital}?"} <= {question for question, _ in asked[text]}
+    assert {"hey who are you", "hi how are you today", "cool thank you", "whats up"} <= set(asked)
+    assert not any("[" in question or "|" in question for question in asked)
+
+
 def test_small_talk_keeps_its_share_of_refusals_though_greetings_are_few() -> None:
-    """All greetings are there, several times each; a hundred forms of a dozen would be lost among thousands of refusals."""
+    """Greetings are as often as asked, and a plain one is not lost among those with many forms."""
     tasks = SmallTalk(refused=0.35).generate(1, 4000, "train")
     assert abs(sum(task.answer == "I do not know that." for task in tasks) / 4000 - 0.35) < 0.03  # 4 standard errors
     often = Counter(task.question.lower().rstrip("!?.") for task in tasks if task.answer == "Hello! How can I help?")
-    assert often["hello"] > 10 and min(often.values()) > 5
+    assert often["hello"] > 0.1 * often.total()
 
 
 def test_short_numbers_are_drawn_as_often_as_asked() -> None:
@@ -287,10 +303,10 @@ def test_calculator_reward_needs_the_call() -> None:
 
 
 GOLDEN = [
-    ("calculator-1941c4b86867", "267 + 9989", "10256"),
-    ("strings-298aa7f966de", "reverse p y d i y", "y i d y p"),
-    ("arithmetic-4b319ba0e0d5", "Add 28 and 9.", "37"),
-    ("arithmetic-83ada812dd8f", "62 - 49 =", "13"),
-    ("no_think-00f18b1ca7bb", "6+8", "14"),
+    ("calculator-f69297121b64", "620 - 822", "-202"),
     ("strings-79544f47ad2e", "how many z in r z s s", "1"),
+    ("arithmetic-48302262e02e", "And 97 * 3?", "291"),
+    ("arithmetic-7d26d5f96f2c", "62 minus 49?", "13"),
+    ("no_think-ead6c0913f36", "calculate 6 + 8", "14"),
+    ("strings-07274504a683", "please reverse z x z w", "w z x z"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.mix import TaskMix
+from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.conversation_file import can_follow
 from ingot.post.conversations.sequences import PoolSource, ShuffledPool, pack_groups, repeats, task_conversations
 from ingot.tokens.batch import Batch, TokenSequence
-from ingot.tokens.chat import ChatFormat
+from ingot.tokens.chat import ChatFormat, Message
 from ingot.workspace.errors import DataError
 
 
@@ -154,6 +157,41 @@ def test_a_question_follows_one_of_its_own_mode_of_thinking(chat: ChatFormat) ->
     texts = [chat.tokenizer.decode(each.tokens) for each in made]
     assert [text.count("<|im_start|>user") for text in texts] == [20, 20]
     assert sorted(text.count("<think></think>") for text in texts) == [0, 20]
+
+
+def test_conversations_of_a_file_follow_tasks_too(chat: ChatFormat) -> None:
+    """In the mode of the question before; tasks stay as they are, and the tool on offer with them."""
+    mix = TaskMixConfig(weights={"arithmetic": 0.5, "no_think": 0.5})
+    other = Conversation([Message("user", "Who is Rex?"), Message("assistant", "A dog.")])
+    traced = Conversation([Message("user", "Rex?"), Message("assistant", "A dog.", thinking="a name")], thinking=True)
+    alone = task_conversations(mix, chat, 200, seed=3, follow_ups=0.5)
+    assert task_conversations(mix, chat, 200, seed=3, follow_ups=0.5, others=[other], other_share=0.0) == alone
+    made = task_conversations(mix, chat, 200, seed=3, follow_ups=0.5, others=[other, traced], other_share=0.6)
+    texts = [chat.tokenizer.decode(each.tokens) for each in made]
+    assert len(made) == len(alone)  # none opens a conversation: alone, they come from the file
+    count = sum(text.count("A dog.") for text in texts)
+    assert 200 * 0.3 - 20 < count < 200 * 0.3 + 20  # three standard errors
+    assert sum(text.count("<|im_start|>user") for text in texts) == 200 + count
+    thinking = [text for text in texts if "Who is Rex?<|im_end|>\n<|im_start|>assistant\n<think></think>A dog." in text]
+    assert thinking and any("<think>a name</think>A dog." in text for text in texts)
+    direct = TaskMixConfig(weights={"no_think": 1.0})
+    made = task_conversations(direct, chat, 50, seed=3, follow_ups=0.5, others=[other, traced], other_share=0.6)
+    text = "".join(chat.tokenizer.decode(each.tokens) for each in made)
+    assert "Who is Rex?" in text and "a name" not in text  # one with a trace follows only where there is thinking
+
+
+def test_only_what_makes_sense_after_other_questions_follows_them() -> None:
+    user, answer, system = Message("user", "Hi"), Message("assistant", "Hello"), Message("system", "Be brief.")
+    assert can_follow(Conversation([user, answer]))
+    cut = replace(answer, problems=["no <|im_end|>: the turn is cut off"])
+    for other in (
+        Conversation([system, user, answer]),
+        Conversation([user, answer], tools=[{"name": "search"}]),
+        Conversation([user, answer], weights=[0.0, 0.0]),
+        Conversation([user, answer], plain=True),
+        Conversation([user, cut]),
+    ):
+        assert not can_follow(other)
 
 
 def test_few_conversations_of_files_are_repeated_to_their_share() -> None:

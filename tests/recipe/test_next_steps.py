@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 import textwrap
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
+from ingot.envs.tasks.small_talk import SmallTalk
 from ingot.evals.scores import load_scores
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
@@ -129,11 +131,26 @@ def test_a_chat_is_measured_as_people_type_it(world: World, tmp_path: Path) -> N
         for task in tasks:
             right, wrong = (chat.score(task, [Message("assistant", text, "")]) for text in (task.answer, "?"))
             assert (right.reward, wrong.reward) == (1, 0)
-    changes = [change for suite in range(4) for change in (f"suites.{suite}.kinds.0.count=2", "max_tokens=1000")]
+    changes = [change for suite in range(5) for change in (f"suites.{suite}.kinds.0.count=2", "max_tokens=1000")]
     inputs = {"checkpoint": str(world.checkpoint)}
     result = run_stage("quickstart-chat.yaml", "eval", changes, inputs, tmp_path)
     scores = load_scores(result.stages[0].folder)
-    assert {"talk/accuracy/chat", "calls/accuracy/chat", "sums/accuracy/chat", "words/accuracy/chat"} <= set(scores)
+    assert {
+        "talk/accuracy/chat",
+        "other_words/accuracy/chat",
+        "calls/accuracy/chat",
+        "sums/accuracy/chat",
+        "words/accuracy/chat",
+    } <= set(scores)
+
+
+def test_other_words_of_a_chat_are_in_no_training_conversation() -> None:
+    """Whatever capitals and marks: of 20,000 training questions none is among the words that the chat eval holds out."""
+    kind = load_outside(f"{RECIPES}/quickstart_chat.py:Chat")
+    held_out = [task.question for task in kind(unseen=True).generate(1, 200, "test")]
+    trained = [task.question for task in SmallTalk().generate(1, 20_000, "train")]
+    plain, seen = ({re.sub("[^a-z ]", "", text.lower()) for text in texts} for texts in (held_out, trained))
+    assert len(plain) > 25 and not plain & seen
 
 
 def test_a_suite_on_held_out_text_says_what_it_lacks(world: World, tmp_path: Path) -> None:

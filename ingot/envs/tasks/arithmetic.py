@@ -20,7 +20,17 @@ from ingot.envs.task import Task
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
-EXPRESSIONS = ("What is {} # {}?", "How much is {} # {}?", "Calculate {} # {}.", "{} # {}", "{}#{}", "{} # {} =")
+EXPRESSIONS = (
+    *(
+        "What is {} # {}?",
+        "What's {} # {}?",
+        "Whats {}#{}",
+        "How much is {} # {}?",
+        "Calculate {} # {}.",
+        "And {} # {}?",
+    ),
+    *("{} # {}", "{}#{}", "{} # {} =", "{} # {}?"),
+)
 WORDS = {
     "+": ("What is {} plus {}?", "{} plus {}?", "Add {} and {}.", "Can you add {} and {}?", "The sum of {} and {}?"),
     "-": ("What is {} minus {}?", "{} minus {}?"),

@@ -28,11 +28,17 @@ from ingot.tokens.chat import Message
 WORDINGS = {
     "reverse": (
         *("Reverse {}", "Reverse: {}", "Reverse the word {}.", "Can you reverse {}?", "Please reverse {}."),
-        *("Spell {} backwards.", "Write {} backwards.", "What is {} backwards?"),
+        *(
+            "Spell {} backwards.",
+            "Write {} backwards.",
+            "What is {} backwards?",
+            "What's {} backwards?",
+            "{} backwards",
+        ),
     ),
     "last": (
         *("Last letter: {}", "What is the last letter of {}?", "The last letter of {}?", "Which letter is last in {}?"),
-        *("The last letter of the word {}?", "What letter is at the end of {}?"),
+        *("The last letter of the word {}?", "What letter is at the end of {}?", "What's the last letter of {}?"),
     ),
     "count": ("How many {1} are in {0}?", "How many {1} in {0}?", "Count the {1} in {0}.", "How often is {1} in {0}?"),
 }

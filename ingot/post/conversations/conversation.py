@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ingot.tokens.chat import Message
@@ -49,3 +49,8 @@ class Conversation:
                 message["weight"] = 0
         thinking = {} if self.thinking is None else {"thinking": self.thinking}
         return {"messages": messages} | ({"tools": self.tools} if self.tools else {}) | thinking
+
+
+def in_mode(messages: Sequence[Message], thinking: bool) -> list[Message]:
+    """Messages without traces in a mode of thinking: where it is on, a model that always opens a trace writes an empty one."""
+    return [replace(each, thinking="") if thinking and each.role == "assistant" else each for each in messages]

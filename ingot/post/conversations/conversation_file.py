@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ingot.envs.rows import stream_rows
-from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.conversation import Conversation, in_mode
 from ingot.post.conversations.conversation_filter import ConversationFilter
 from ingot.post.conversations.learn import Learn, token_weights
 from ingot.post.conversations.row_forms import AUTO, conversations_of
@@ -119,6 +119,14 @@ def read_row(place: str, row: Mapping[str, Any], reading: Reading) -> Iterator[C
             yield conversation
 
 
+def can_follow(conversation: Conversation) -> bool:
+    """Whether it can come after other questions as it is: no tools of its own, no system message, every answer learnt."""
+    roles = {message.role for message in conversation.messages}
+    whole = not conversation.plain and all(weight != 0 for weight in conversation.weights)
+    whole = whole and not any(message.problems for message in conversation.messages)
+    return whole and not conversation.tools and roles == {"user", "assistant"}
+
+
 class TooLongError(DataError):
     """A conversation that does not fit into a row of the stage."""
 
@@ -161,8 +169,7 @@ def _modes(conversation: Conversation, chat: ChatFormat) -> dict[bool, Sequence[
         return {conversation.thinking: messages}
     if THINK_START not in chat.tokenizer.special:
         return {False: messages}
-    opened = [replace(each, thinking="") if each.role == "assistant" else each for each in messages]
-    return {True: opened, False: messages}
+    return {True: in_mode(messages, True), False: messages}
 
 
 def _with_spare(conversation: Conversation, thinking: bool, reading: Reading) -> Conversation:

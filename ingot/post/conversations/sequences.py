@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
-from ingot.envs.task import Task
+from ingot.envs.task import Task, make_task
 from ingot.envs.tools.find import find_tools
 from ingot.envs.tools.tool import schemas
-from ingot.post.conversations.conversation import Conversation
+from ingot.post.conversations.conversation import Conversation, in_mode
 from ingot.post.conversations.learn import Learn, token_weights
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
@@ -37,30 +37,44 @@ def task_conversations(
     follow_ups: float = 0.0,
     spare_tools: float = 0.0,
     learn: Learn = "assistant",
+    others: Sequence[Conversation] = (),
+    other_share: float = 0.0,
 ) -> list[TokenSequence]:
     """Generated tasks with their worked solutions; every solution is scored, and one that fails is a bug worth stopping for.
 
     A share of the tasks follows others in the same conversation, as long as that has at most `longest` tokens. There the tools
     of all of them are on offer, so the model also learns to answer a question with a history before it, and one that does not
-    need the tool it is offered.
+    need the tool it is offered. Of what follows, `other_share` are `others`: conversations of files, which come alone as well.
     """
     tasks = TaskMix(mix)
     rng = random.Random(f"follow/{seed}")
     generated = tasks.generate(seed, count, "train")
     every = _tools(generated) or schemas(find_tools(CHAT_TOOLS).values())
+    joined = random.Random(f"others/{seed}")
     conversations: list[TokenSequence] = []
     newest: dict[bool, Opened] = {}  # by the mode of thinking
+
+    def follows(task: Task, said: Sequence[Message]) -> bool:
+        """Whether the task fits after the newest conversation of its mode; then it is there."""
+        before = newest[task.thinking]
+        longer, sequence = _rendered(chat, before, [*before.asked, task], [*before.said, *said], learn)
+        if longest is not None and len(sequence.tokens) > longest:
+            return False
+        conversations[before.index], newest[task.thinking] = sequence, longer
+        return True
+
     for task in generated:
         said = _solved(tasks, task)
-        before = newest.get(task.thinking)
-        if before is not None and rng.random() < follow_ups:
-            longer, sequence = _rendered(chat, before, [*before.asked, task], [*before.said, *said], learn)
-            if longest is None or len(sequence.tokens) <= longest:
-                conversations[before.index], newest[task.thinking] = sequence, longer
-                continue
-        opened = Opened(len(conversations), every if rng.random() < spare_tools else [])
-        newest[task.thinking], sequence = _rendered(chat, opened, [task], said, learn, longest)
-        conversations.append(sequence)
+        if not (task.thinking in newest and rng.random() < follow_ups and follows(task, said)):
+            opened = Opened(len(conversations), every if rng.random() < spare_tools else [])
+            newest[task.thinking], sequence = _rendered(chat, opened, [task], said, learn, longest)
+            conversations.append(sequence)
+        if others and joined.random() < follow_ups * other_share:
+            other = joined.choice(others)
+            thinking = task.thinking if other.thinking is None else other.thinking
+            if thinking in newest:
+                messages = in_mode(other.messages, thinking) if other.thinking is None else other.messages
+                follows(make_task("file", messages, thinking=thinking), messages)
     return conversations
 
 
