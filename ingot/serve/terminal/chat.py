@@ -81,10 +81,11 @@ def show(pieces: Generator[Piece | Message, None, None], conversation: Conversat
         return
     finally:
         printer.end()
-    for problem in conversation.messages[-1].problems:
-        fix = "; --max-new-tokens allows more" if "cut off" in problem else ""
-        console.print(f"({problem}{fix})", style="yellow", markup=False)
     used, limit = conversation.model.tokens()
+    full = limit is not None and used >= limit
+    for problem in conversation.messages[-1].problems:
+        fix = "; --max-new-tokens allows more" if "cut off" in problem and not full else ""
+        console.print(f"({problem}{fix})", style="yellow", markup=False)
     if limit is not None and used > FULL * limit:
         console.print(f"({used:,} of {limit:,} tokens are used; /reset begins again)", style="yellow")
 

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from ingot.envs.tools.tool import make_tool
 from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
-from ingot.serve.terminal.chat import chat
+from ingot.serve.terminal.chat import chat, show
 from ingot.serve.terminal.conversation import Piece
 from ingot.serve.terminal.local_model import LONGEST, load_local_model
 from ingot.serve.terminal.printer import Printer
@@ -94,6 +95,22 @@ def test_lines_of_the_input_are_messages_and_commands(checkpoint: Path, monkeypa
         + "(the conversation begins again)\n(thinking is off)\nGood day\n"
         + "error: there is no command /nonsense\n  fix: /help lists them; a message must not begin with /\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        (100, "(the turn is cut off; --max-new-tokens allows more)\n"),
+        (512, "(the turn is cut off)\n(512 of 512 tokens are used; /reset begins again)\n"),
+    ],
+)
+def test_what_helps_when_an_answer_is_cut_off(used: int, expected: str) -> None:
+    """More tokens for the answer, or a new conversation where this one is full."""
+    said = SimpleNamespace(problems=("the turn is cut off",))
+    conversation: Any = SimpleNamespace(messages=[said], model=SimpleNamespace(tokens=lambda: (used, 512)))
+    output = io.StringIO()
+    show((piece for piece in ()), conversation, Console(file=output, width=200))
+    assert output.getvalue() == expected
 
 
 def test_a_terminal_is_asked_until_control_d(checkpoint: Path, keyboard: Callable[..., str]) -> None:
