@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,7 +109,11 @@ def test_what_helps_when_an_answer_is_cut_off(used: int, expected: str) -> None:
     said = SimpleNamespace(problems=("the turn is cut off",))
     conversation: Any = SimpleNamespace(messages=[said], model=SimpleNamespace(tokens=lambda: (used, 512)))
     output = io.StringIO()
-    show((piece for piece in ()), conversation, Console(file=output, width=200))
+
+    def nothing_more() -> Generator[Piece, None, None]:
+        yield from ()
+
+    show(nothing_more(), conversation, Console(file=output, width=200))
     assert output.getvalue() == expected
 
 
