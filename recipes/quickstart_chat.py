@@ -26,9 +26,11 @@ TYPED: tuple[Callable[[str], str], ...] = (
 )
 
 KINDS: dict[str, Environment] = {
-    "arithmetic": Arithmetic(digits_min=1, short=0.12),
-    "strings": Strings(operations=("reverse", "reverse", "last"), letters_min=3, letters_max=5, spelled=False),
-    "calculator": Calculator(operators=("+", "-", "*"), digits_min=1, digits_max=3, head_digits=2),
+    "arithmetic": Arithmetic(digits_min=1, short=0.12, typed=True),
+    "strings": Strings(
+        operations=("reverse", "reverse", "last"), letters_min=3, letters_max=5, spelled=False, typed=True
+    ),
+    "calculator": Calculator(operators=("+", "-", "*"), digits_min=1, digits_max=3, head_digits=2, typed=True),
     "small_talk": SmallTalk(direct=0),
 }
 

@@ -224,8 +224,6 @@ def test_string_answers_agree_with_python() -> None:
     kind = Strings(operations=("reverse", "last", "count"), spelled=False, letters_max=6)
     for task in kind.generate(3, 600, "train"):
         operation, *letters = fact_of(task)
-        if not letters:  # the word that was drawn is one of the wording's, such as "end"
-            continue
         word = str(letters[-1])
         expected = {"reverse": word[::-1], "last": word[-1], "count": str(word.count(str(letters[0])))}[str(operation)]
         assert task.answer == expected, task.question
@@ -249,6 +247,25 @@ def test_small_talk_is_answered_by_what_is_meant_not_by_its_words() -> None:
     assert len(every) == len(set(every))  # no question has two answers
     direct = SmallTalk(direct=1).generate(0, 1, "train")[0]
     assert SmallTalk().solution(direct)[0].thinking is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        (Arithmetic(), r"whats \d+\+\d+"),
+        (Arithmetic(), r"and \d+ \+ \d+\??"),
+        (Strings(spelled=False), "[a-z]{4} backwards"),
+        (Strings(spelled=False), r"what'?s the last letter of [a-z]{4}\??"),
+    ],
+)
+def test_people_type_in_short_forms(kind: Environment, form: str) -> None:
+    """They are asked if that is wanted."""
+
+    def asked(typed: bool) -> int:
+        tasks = kind.model_copy(update={"typed": typed}).generate(3, 500, "train")
+        return sum(re.fullmatch(form, task.question.lower()) is not None for task in tasks)
+
+    assert asked(typed=True) > 5 and asked(typed=False) == 0
 
 
 def test_small_talk_is_typed_in_many_ways_and_each_of_them_has_one_answer() -> None:
@@ -303,10 +320,10 @@ def test_calculator_reward_needs_the_call() -> None:
 
 
 GOLDEN = [
-    ("calculator-f69297121b64", "620 - 822", "-202"),
+    ("calculator-1941c4b86867", "267 + 9989", "10256"),
+    ("strings-298aa7f966de", "reverse p y d i y", "y i d y p"),
+    ("arithmetic-4b319ba0e0d5", "Add 28 and 9.", "37"),
+    ("arithmetic-83ada812dd8f", "62 - 49 =", "13"),
+    ("no_think-00f18b1ca7bb", "6+8", "14"),
     ("strings-79544f47ad2e", "how many z in r z s s", "1"),
-    ("arithmetic-48302262e02e", "And 97 * 3?", "291"),
-    ("arithmetic-7d26d5f96f2c", "62 minus 49?", "13"),
-    ("no_think-ead6c0913f36", "calculate 6 + 8", "14"),
-    ("strings-07274504a683", "please reverse z x z w", "w z x z"),
 ]

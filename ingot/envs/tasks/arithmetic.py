@@ -20,23 +20,25 @@ from ingot.envs.task import Task
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
-EXPRESSIONS = (
-    *(
-        "What is {} # {}?",
-        "What's {} # {}?",
-        "Whats {}#{}",
-        "How much is {} # {}?",
-        "Calculate {} # {}.",
-        "And {} # {}?",
-    ),
-    *("{} # {}", "{}#{}", "{} # {} =", "{} # {}?"),
+EXPRESSIONS = ("What is {} # {}?", "How much is {} # {}?", "Calculate {} # {}.", "{} # {}", "{}#{}", "{} # {} =")
+TYPED_EXPRESSIONS = (
+    *("What is {} # {}?", "What's {} # {}?", "Whats {}#{}", "How much is {} # {}?", "Calculate {} # {}."),
+    *("And {} # {}?", "{} # {}", "{}#{}", "{} # {} =", "{} # {}?"),
 )
 WORDS = {
     "+": ("What is {} plus {}?", "{} plus {}?", "Add {} and {}.", "Can you add {} and {}?", "The sum of {} and {}?"),
     "-": ("What is {} minus {}?", "{} minus {}?"),
     "*": ("What is {} times {}?", "{} times {}?", "Multiply {} by {}."),
 }
-WORDINGS = {sign: (*(each.replace("#", sign) for each in EXPRESSIONS), *WORDS[sign]) for sign in WORDS}
+TYPED_HELP = "ask also in the short forms that people type: whats 7+8"
+
+
+def _wordings(expressions: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """By operator."""
+    return {sign: (*(each.replace("#", sign) for each in expressions), *WORDS[sign]) for sign in WORDS}
+
+
+WORDINGS = {False: _wordings(EXPRESSIONS), True: _wordings(TYPED_EXPRESSIONS)}  # by `typed`
 
 
 class Arithmetic(Environment):
@@ -55,6 +57,7 @@ class Arithmetic(Environment):
         description="share of tasks with numbers of `digits_min` digits only, beside those drawn so anyway",
     )
     multiplier_max: int = Field(5, ge=2, le=9, description="the right side of a product is drawn from 2 to this digit")
+    typed: bool = Field(False, description=TYPED_HELP)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -70,7 +73,7 @@ class Arithmetic(Environment):
             right = rng.randint(2, self.multiplier_max)
         if operator == "-" and left < right:
             left, right = right, left
-        question, answer = word(WORDINGS[operator], rng, left, right), work_out(left, operator, right)[1]
+        question, answer = word(WORDINGS[self.typed][operator], rng, left, right), work_out(left, operator, right)[1]
         asked, level = (left, operator, right), len(str(max(left, right)))
         return self.ask(question, answer, fact=arithmetic_fact(*asked), asked=asked, data={"level": level})
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
-from ingot.envs.tasks.arithmetic import WORDINGS, arithmetic_fact
+from ingot.envs.tasks.arithmetic import TYPED_HELP, WORDINGS, arithmetic_fact
 from ingot.envs.tools import calculator as tool
 from ingot.envs.verify import final_content, format_ok, same_number
 from ingot.envs.wording import word
@@ -39,6 +39,7 @@ class Calculator(Environment):
         description="sums and differences of two numbers of at most so many digits do not come: they are done in the head",
     )
     thinking: bool = Field(True, description="think before the call; without, the call comes directly")
+    typed: bool = Field(False, description=TYPED_HELP)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -54,7 +55,7 @@ class Calculator(Environment):
         while operator != "*" and max(left, right) < 10**self.head_digits:
             left, right = self._number(rng), self._number(rng)
         return self.ask(
-            word(WORDINGS[operator], rng, left, right),
+            word(WORDINGS[self.typed][operator], rng, left, right),
             tool.calculator(f"{left} {operator} {right}"),
             fact=arithmetic_fact(left, operator, right),
             asked=(left, operator, right),

@@ -9,13 +9,12 @@ from pydantic import Field, model_validator
 
 from ingot.envs.environment import Environment
 from ingot.envs.task import Task
+from ingot.envs.tasks.arithmetic import TYPED_HELP, arithmetic_fact
 from ingot.envs.tasks.arithmetic import WORDINGS as SUMS
-from ingot.envs.tasks.arithmetic import arithmetic_fact
-from ingot.envs.tasks.strings import WORDINGS as LETTERS_ASKED
+from ingot.envs.tasks.strings import wordings as asked_letters
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
-LASTS = LETTERS_ASKED["last"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PARITY = ("Is {} even or odd?", "{}: even or odd?", "Even or odd: {}")
 
@@ -31,6 +30,7 @@ class NoThink(Environment):
     letters_min: int = Field(2, ge=1, le=9, description="letters of the shortest words")
     letters_max: int = Field(4, ge=1, le=9, description="letters of the longest words")
     spelled: bool = Field(True, description="write a word with spaces between letters, so that a letter is one token")
+    typed: bool = Field(False, description=TYPED_HELP)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -44,11 +44,12 @@ class NoThink(Environment):
         match rng.choice(self.operations):
             case "sum":
                 left, right = (rng.randint(0, self.largest) for _ in range(2))
-                wordings, values, answer = SUMS["+"], (left, right), str(left + right)
+                wordings, values, answer = SUMS[self.typed]["+"], (left, right), str(left + right)
                 fact = arithmetic_fact(left, "+", right)
             case "last":
                 letters = [rng.choice(LETTERS) for _ in range(rng.randint(self.letters_min, self.letters_max))]
-                wordings, values, answer = LASTS, ((" " if self.spelled else "").join(letters),), letters[-1]
+                wordings, values = asked_letters("last", self.typed), ((" " if self.spelled else "").join(letters),)
+                answer = letters[-1]
                 fact = f"last {''.join(letters)}"
             case _:
                 number = rng.randrange(1000)

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
+from ingot.envs.tasks.arithmetic import TYPED_HELP
 from ingot.envs.verify import final_content, format_ok, same_number, same_text
 from ingot.envs.wording import word
 from ingot.tokens.chat import Message
@@ -28,20 +29,20 @@ from ingot.tokens.chat import Message
 WORDINGS = {
     "reverse": (
         *("Reverse {}", "Reverse: {}", "Reverse the word {}.", "Can you reverse {}?", "Please reverse {}."),
-        *(
-            "Spell {} backwards.",
-            "Write {} backwards.",
-            "What is {} backwards?",
-            "What's {} backwards?",
-            "{} backwards",
-        ),
+        *("Spell {} backwards.", "Write {} backwards.", "What is {} backwards?"),
     ),
     "last": (
         *("Last letter: {}", "What is the last letter of {}?", "The last letter of {}?", "Which letter is last in {}?"),
-        *("The last letter of the word {}?", "What letter is at the end of {}?", "What's the last letter of {}?"),
+        *("The last letter of the word {}?", "What letter is at the end of {}?"),
     ),
     "count": ("How many {1} are in {0}?", "How many {1} in {0}?", "Count the {1} in {0}.", "How often is {1} in {0}?"),
 }
+TYPED = {"reverse": ("What's {} backwards?", "{} backwards"), "last": ("What's the last letter of {}?",), "count": ()}
+
+
+def wordings(operation: str, typed: bool) -> tuple[str, ...]:
+    """The ways to ask it; `typed`: also the short forms that people type."""
+    return (*WORDINGS[operation], *(TYPED[operation] if typed else ()))
 
 
 class Strings(Environment):
@@ -57,6 +58,7 @@ class Strings(Environment):
     spelled: bool = Field(
         True, description="write the word in the question with spaces between letters, so that a letter is one token"
     )
+    typed: bool = Field(False, description=TYPED_HELP)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -73,7 +75,7 @@ class Strings(Environment):
         alphabet = rng.sample(self.alphabet, 3) if operation == "count" else self.alphabet
         letters = [rng.choice(alphabet) for _ in range(length)]
         letter = rng.choice(alphabet) if operation == "count" else ""
-        question = word(WORDINGS[operation], rng, self.gap.join(letters), letter)
+        question = word(wordings(operation, self.typed), rng, self.gap.join(letters), letter)
         asked = (operation, "".join(letters), letter)
         answer = work_out(*asked, self.gap)[1]
         return self.ask(question, answer, fact=" ".join(asked).strip(), asked=asked)
