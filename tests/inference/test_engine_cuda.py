@@ -1,7 +1,8 @@
-"""The engine on a GPU, with captured graphs, while requests join and leave: each text is that of one alone on the CPU.
+"""The engine on a GPU, with captured graphs, while requests join and leave: log-probabilities of full passes on the CPU.
 
 A step is launched before the one before it was read, rows that stay are moved on the device, and a graph of another size is
-captured in between: a row that was mixed up would go on with the text of another. Needs torch and pytest only.
+captured in between: a row that was mixed up would go on with the text of another, and its log-probabilities would show it.
+Needs torch and pytest only.
 """
 
 from __future__ import annotations
