@@ -3,9 +3,11 @@
 Counting documents or scored tokens on a GPU makes the program wait for everything queued there, and the loader's batch already
 holds both. Sizes are rounded up, because code is compiled again for every new size:
 
-* the list of documents' starts is padded with the end of the batch (documents of no tokens) to a multiple of 8; more would cost
-  time in the kernel, which takes any length;
-* the longest document is rounded up to a power of two;
+* the list of documents' starts is padded with the end of the batch (documents of no tokens) to a multiple of 8, and of a power
+  of two that is an eighth to a sixteenth of their number; more would cost time in the kernel, which takes any length;
+* the longest document is rounded up to a power of two, at least 128 tokens, the kernel's block. It starts a program for every
+  document and as many blocks as the longest one has, so padding is cut into pieces of that length: a row that is half empty
+  would else be the longest document, and most programs would find nothing to do;
 * the list of scored positions is padded to a multiple of 2048 with a position that has no weight in any stream; where more than
   three quarters are scored all positions are taken, which is cheaper than gathering them.
 """
@@ -13,13 +15,17 @@ holds both. Sizes are rounded up, because code is compiled again for every new s
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch, BatchMetadata
 
 DOCUMENTS, SCORED = 8, 2048
+SIXTEENTH = 16
+BLOCK = 128  # queries that one program of FlashAttention takes
 MANY_DOCUMENTS, EIGHTH = 256, 8  # where sizes differ from step to step
 MOST = 0.75
 
@@ -31,9 +37,29 @@ def with_metadata(batch: Batch, pin: bool = False, varies: bool = False) -> Batc
     """
     starts, longest = document_starts(batch.documents, MANY_DOCUMENTS if varies else DOCUMENTS)
     scored = scored_positions(batch, max(SCORED, batch.tokens.numel() // EIGHTH) if varies else SCORED)
-    found = BatchMetadata(starts, batch.tokens.shape[1] if varies else longest, whole_rows(batch), scored)
+    found = BatchMetadata(starts, longest, whole_rows(batch), scored)
     batch = dataclasses.replace(batch, metadata=found)
     return batch.pinned() if pin else batch
+
+
+def same_sizes(batches: Sequence[Batch]) -> list[Batch]:
+    """The micro-batches of a step with metadata as large as the largest of them, so that few steps differ in shape."""
+    listed = [batch.metadata for batch in batches if batch.metadata is not None]
+    assert len(listed) == len(batches)
+    starts, longest = max(len(each.starts) for each in listed), max(each.longest for each in listed)
+    sizes = [len(each.scored) for each in listed if each.scored is not None]
+    scored = max(sizes) if len(sizes) == len(listed) else None
+
+    def enlarge(batch: Batch, metadata: BatchMetadata) -> Batch:
+        total, places = batch.tokens.numel(), metadata.scored
+        if scored is None or places is None:
+            places = None
+        else:
+            places = pad(places, (0, scored - len(places)), value=_idle(batch))
+        ends = pad(metadata.starts, (0, starts - len(metadata.starts)), value=total)
+        return dataclasses.replace(batch, metadata=BatchMetadata(ends, longest, metadata.whole, places))
+
+    return [enlarge(batch, metadata) for batch, metadata in zip(batches, listed, strict=True)]
 
 
 def whole_rows(batch: Batch) -> bool:
@@ -45,24 +71,38 @@ def whole_rows(batch: Batch) -> bool:
 
 
 def document_starts(documents_BT: Tensor, multiple: int = DOCUMENTS) -> tuple[Tensor, int]:
-    """Starts of the documents in the flattened batch with the end repeated, and a bound of their lengths."""
+    """Starts of the documents and of pieces of padding in the flattened batch, the end repeated, and a bound of their lengths."""
+    rows, length = documents_BT.shape
     begins = torch.ones_like(documents_BT, dtype=torch.bool)
     begins[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
-    starts = begins.flatten().nonzero().flatten()
-    total = documents_BT.numel()
+    index = torch.arange(length)
+    offsets = index - torch.where(begins, index, 0).cummax(dim=1).values  # of each position in its document
+    padding = documents_BT == PADDING_DOCUMENT
+    longest = int(offsets.masked_fill(padding, 0).max()) + 1
+    longest = min(max(BLOCK, 1 << (longest - 1).bit_length()), length)
+    starts = (begins | (padding & (offsets % longest == 0))).flatten().nonzero().flatten()
+    multiple = max(multiple, (1 << len(starts).bit_length()) // SIXTEENTH)
     count = -(-(len(starts) + 1) // multiple) * multiple
-    padded = torch.full((count,), total, dtype=torch.int32)
+    padded = torch.full((count,), rows * length, dtype=torch.int32)
     padded[: len(starts)] = starts
-    longest = int(padded[: len(starts) + 1].diff().max())
-    return padded, min(1 << (longest - 1).bit_length(), documents_BT.shape[1])
+    return padded, longest
 
 
 def scored_positions(batch: Batch, multiple: int = SCORED) -> Tensor | None:
     """Positions of the flattened batch that hold all scored ones; None if that is all of them."""
-    scored = torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0).flatten()
+    scored = _scored(batch)
     positions = scored.nonzero().flatten()
     count = -(-len(positions) // multiple) * multiple
     if len(positions) > MOST * scored.numel() or count >= scored.numel():
         return None
-    idle = int(torch.argmin(scored.to(torch.uint8)))
-    return torch.nn.functional.pad(positions, (0, count - len(positions)), value=idle)
+    return pad(positions, (0, count - len(positions)), value=_idle(batch))
+
+
+def _scored(batch: Batch) -> Tensor:
+    """Whether any stream scores a position, of the flattened batch."""
+    return torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0).flatten()
+
+
+def _idle(batch: Batch) -> int:
+    """A position that no stream scores."""
+    return int(torch.argmin(_scored(batch).to(torch.uint8)))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.metadata import with_metadata
+from ingot.tokens.metadata import same_sizes, with_metadata
 from ingot.tokens.prefetch import Prefetcher
 from ingot.train.batches import lengthen, round_shapes
 from ingot.train.parallel.layout import Layout
@@ -87,7 +87,8 @@ class Feed:
                 )
         tokens = sum(batch.token_count for batch in batches)
         if self.cuda:
-            batches = [with_metadata(batch, pin=True, varies=self.source.varies) for batch in batches]
+            batches = [with_metadata(batch, varies=self.source.varies) for batch in batches]
+            batches = [batch.pinned() for batch in (same_sizes(batches) if self.source.varies else batches)]
         return Prepared(batches, counts, tokens, logged)
 
     def restart(self, step: int) -> None:

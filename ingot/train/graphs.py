@@ -12,6 +12,9 @@ A captured graph reads and writes the same memory every time. Its sums, which th
 gradients are used before the next replay. A shape is that of all tensors of a step's batches, and what the host knows of them:
 packed documents have a few (tokens/metadata.py rounds them up). Graphs share their memory and the gradients: one runs at a time.
 
+Numbers of the host are captured as they are. So a loss must be made of terms that cannot change (frozen dataclasses), and the
+temperature is a part of the shape. Terms that compare tokens (`by_token = False`) ask the device which belong together.
+
 A part that waits for the device in the middle of a pass cannot be captured; nor is there a graph where memory does not suffice
 for it and for a step of another shape at the same time. Both are checked before: a capture that fails leaves torch in the middle
 of it. The run then says so and goes on without graphs.
@@ -21,35 +24,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ingot.model.count import count
+from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.config import TrainingConfig
 from ingot.train.passes import Passes, Sums
+from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 
 WARM = 2  # times that a shape is computed as usual
 MOST = 16  # captured graphs; shapes beyond that are always computed as usual
 SHAPES = 64  # different ones; a run with more has nothing to gain
 MEMORY_NEEDED = 2.2  # times the memory of a step: one in the graph, one for a step of another shape, and a margin
-SHORT_FLOPS = 5e13  # of a pass: a tenth of a second on an H100; above that the host is always ahead
+SHORT_FLOPS = 4e12  # of a layer, both passes: some 8 ms on an H100, in which the host launches its kernels twice
 
 
-def wants_graphs(config: TrainingConfig, passes: Passes) -> bool:
-    """Whether to capture the passes of a run; `graphs: on` where that is impossible is an error that says why."""
+def make_graphs(config: TrainingConfig, passes: Passes, say: Callable[[str], None]) -> Graphs | None:
+    """What captures the passes of a run, or None; `graphs: on` where that is impossible is an error that says why."""
     reason = _obstacle(config, passes)
     if config.graphs == "on" and reason is not None:
         raise RecipeError(
             f"graphs: on, but {reason}", place="graphs", fix="leave `graphs` out: auto uses them where they help"
         )
-    if config.graphs != "auto" or reason is not None:
-        return config.graphs == "on"
-    tokens = max(config.micro_batch_tokens, config.sequence_length)
-    return count(passes.model.config).training_flops_per_token(config.sequence_length) * tokens < SHORT_FLOPS
+    if config.graphs == "off" or reason is not None:
+        return None
+    return Graphs(passes, say, short_pass(passes.model, config.sequence_length) if config.graphs == "auto" else None)
+
+
+def short_pass(model: Transformer, length: int) -> int:
+    """The tokens of a pass that is too short for the host to be ahead of the device."""
+    return int(SHORT_FLOPS * len(model.blocks) / count(model.config).training_flops_per_token(length))
 
 
 def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
@@ -58,11 +67,19 @@ def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
         return "the run is on a CPU"
     if passes.layout is not None:
         return "the work is divided over several processes, whose exchanges are not captured"
-    if not passes.objective.known_factors:
-        return "its loss looks at the tokens of a batch, whose number is known on the device alone"
+    for term in passes.objective.terms:
+        if not term.by_token:
+            return f"the term {term.name!r} of its loss compares tokens, whose numbers are known on the device alone"
+        if not is_frozen(term):
+            return f"the term {term.name!r} of its loss is no frozen dataclass: what changes in it would not be seen"
     if config.measure_noise:
         return "measure_noise looks at the gradients between two passes"
     return None
+
+
+def is_frozen(term: LossTerm) -> bool:
+    """Whether nothing of a term can change between two steps."""
+    return is_dataclass(term) and bool(getattr(vars(type(term)).get("__dataclass_params__"), "frozen", False))
 
 
 @dataclass
@@ -84,10 +101,13 @@ class CapturedGraph:
 
 
 class Graphs:
-    """Runs the passes of a step, from captured graphs where there are some. `say` tells the user why there are none."""
+    """Runs the passes of a step, from captured graphs where there are some. `say` tells the user why there are none.
 
-    def __init__(self, passes: Passes, say: Callable[[str], None]) -> None:
-        self.passes, self.say = passes, say
+    Steps with a pass of more than `short` tokens are not captured.
+    """
+
+    def __init__(self, passes: Passes, say: Callable[[str], None], short: int | None = None) -> None:
+        self.passes, self.say, self.short = passes, say, short
         self.captured: dict[Hashable, CapturedGraph] = {}
         self.seen: Counter[Hashable] = Counter()
         self.stream = torch.cuda.Stream(passes.device)
@@ -98,10 +118,11 @@ class Graphs:
 
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         """Fill the gradients with those of the whole step; the same as `Passes.run`."""
-        key = tuple(shape_of(batch) for batch in batches)
+        key = self.passes.objective.temperature, *(shape_of(batch) for batch in batches)
         if key in self.captured:
             return self.captured[key].replay(inputs_of(batches, denominators, tokens))
-        if not self.possible:
+        long = self.short is not None and max(batch.tokens.numel() for batch in batches) > self.short
+        if long or not self.possible:
             return self.passes.run(batches, denominators, tokens)
         self.seen[key] += 1
         if len(self.seen) > SHAPES:
@@ -125,7 +146,7 @@ class Graphs:
         except RuntimeError as error:
             if "synchronizing" not in str(error):
                 raise
-            self._give_up("a part of the model waits for the device in the middle of a pass")
+            self._give_up("a part of the model or of its loss waits for the device in the middle of a pass")
         finally:
             torch.cuda.set_sync_debug_mode("default")
         for parameter in self.passes.model.parameters():

@@ -27,7 +27,7 @@ from ingot.train.feed import Feed, Prepared
 from ingot.train.freeze import freeze_others
 from ingot.train.garbage import collect, no_automatic_collection
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
-from ingot.train.graphs import Graphs, wants_graphs
+from ingot.train.graphs import make_graphs
 from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
 from ingot.train.guards.locate import locate
@@ -104,7 +104,7 @@ class Trainer:
             measure_noise=config.measure_noise,
         )
         self.passes = make_passes(self.model, self.objective, self.device, self.dtype, self.layout)
-        graphs = Graphs(self.passes, folder.progress.say) if wants_graphs(config, self.passes) else None
+        graphs = make_graphs(config, self.passes, folder.progress.say)
         self.run_passes = self.passes.run if graphs is None else graphs.run
         self.guards = Guards(config.guards, folder, self.layout, self.device, model.config.vocabulary_size or 0)
         self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.is_main_rank)

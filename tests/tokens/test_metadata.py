@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.tokens import metadata
-from ingot.tokens.batch import PADDING_DOCUMENT, Batch
-from ingot.tokens.metadata import DOCUMENTS, MOST, SCORED, document_starts, scored_positions, with_metadata
+from ingot.tokens.batch import PADDING_DOCUMENT, Batch, BatchMetadata
+from ingot.tokens.metadata import (
+    BLOCK,
+    DOCUMENTS,
+    MOST,
+    SCORED,
+    document_starts,
+    same_sizes,
+    scored_positions,
+    with_metadata,
+)
 from ingot.train.batches import padding_like
 from ingot.train.logprobs import score
 from ingot.train.terms import CrossEntropy, MultiTokenPrediction, Wants, ZLoss
@@ -48,20 +57,29 @@ def batches(draw: st.DrawFn, most: int = 40) -> Batch:
 @given(batches())
 def test_documents_begin_where_the_number_changes(batch: Batch) -> None:
     rows, length = batch.documents.shape
-    expected, sizes = [], []
-    for row in range(rows):
-        for place in range(length):
-            if place == 0 or batch.documents[row, place] != batch.documents[row, place - 1]:
-                expected.append(row * length + place)
-                sizes.append(0)
-            sizes[-1] += 1
     starts, longest = document_starts(batch.documents)
-    assert starts.dtype == torch.int32 and len(starts) % DOCUMENTS == 0
-    assert len(expected) < len(starts) <= len(expected) + DOCUMENTS, "no more than one round of padding"
-    assert starts[: len(expected)].tolist() == expected
-    assert starts[len(expected) :].tolist() == [rows * length] * (len(starts) - len(expected))
-    assert max(sizes) <= longest <= min(2 * max(sizes) - 1, length) or longest == max(sizes)
-    assert longest == length or longest.bit_count() == 1
+    flat, total = batch.documents.flatten().tolist(), rows * length
+    found = starts[starts < total].tolist()
+    assert starts.dtype == torch.int32 and starts.tolist() == found + [total] * (len(starts) - len(found))
+    assert found == sorted(set(found)) and found[0] == 0
+    numbers = [place for place in range(total) if place % length == 0 or flat[place] != flat[place - 1]]
+    assert set(numbers) <= set(found)
+    assert all(flat[place] == PADDING_DOCUMENT for place in set(found) - set(numbers)), "only padding is cut"
+    sizes = torch.tensor([*found, total]).diff().tolist()
+    real = [size for place, size in zip(found, sizes, strict=True) if flat[place] != PADDING_DOCUMENT]
+    assert max(sizes) <= longest
+    assert longest == length or (longest.bit_count() == 1 and longest < max(2 * max(real, default=1), BLOCK + 1))
+    assert len(starts) % DOCUMENTS == 0
+    assert 1 <= len(starts) - len(found) <= max(DOCUMENTS, len(found) // 8), "at most an eighth more"
+
+
+def test_an_empty_row_is_not_the_longest_document() -> None:
+    """FlashAttention starts a program for each document and block of the longest one."""
+    documents = torch.full((2, 1024), PADDING_DOCUMENT)
+    documents[0] = torch.arange(1024) // 100
+    starts, longest = document_starts(documents)
+    assert longest == 128
+    assert starts[:19].tolist() == [*range(0, 1024, 100), *range(1024, 2048, 128)]
 
 
 @given(batches())
@@ -172,3 +190,25 @@ def test_whole_rows_are_scored_like_numbered_ones() -> None:
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-13, atol=0)
     for one, other in zip(gradients[1], gradients[0], strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12 * max(1.0, float(other.abs().max())))
+
+
+@given(st.lists(batches(), min_size=1, max_size=4))
+def test_micro_batches_of_a_step_get_one_size(listed: list[Batch]) -> None:
+    """Nothing is lost: the documents stay, every scored position is listed, and what was added carries no weight."""
+    before = [with_metadata(batch, varies=True) for batch in listed]
+    after = same_sizes(before)
+    assert len({(len(metadata_of(each).starts), metadata_of(each).longest) for each in after}) == 1
+    assert len({None if (at := metadata_of(each).scored) is None else len(at) for each in after}) == 1
+    for batch, one, other in zip(listed, before, after, strict=True):
+        total, mine, larger = batch.tokens.numel(), metadata_of(one), metadata_of(other)
+        assert larger.starts[larger.starts < total].tolist() == mine.starts[mine.starts < total].tolist()
+        assert larger.starts[-1] == total and larger.longest >= mine.longest and larger.whole == mine.whole
+        if larger.scored is not None and mine.scored is not None:
+            count = len(mine.scored)
+            assert larger.scored[:count].tolist() == mine.scored.tolist()
+            assert not any(stream.flatten()[larger.scored[count:]].any() for stream in batch.streams.values())
+
+
+def metadata_of(batch: Batch) -> BatchMetadata:
+    assert batch.metadata is not None
+    return batch.metadata

@@ -10,7 +10,7 @@ import torch
 
 from ingot.post.conversations.sequences import pack_groups
 from ingot.tokens.batch import Batch, BatchMetadata, TokenSequence
-from ingot.tokens.metadata import with_metadata
+from ingot.tokens.metadata import same_sizes, with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, lengthen, round_shapes, split_rows
 from ingot.train.feed import Feed
@@ -120,7 +120,7 @@ def test_steps_of_several_micro_batches_have_one_shape() -> None:
         lengths = [rng.randrange(8, 120) for _ in range(200 + 10 * step)]
         groups = [[TokenSequence([1] * length, {"weight": [0.0] + [1.0] * (length - 1)})] for length in lengths]
         plain = pack_groups(groups, 128, 2048)
-        rounded = [with_metadata(batch, varies=True) for batch in round_shapes(plain)]
+        rounded = same_sizes([with_metadata(batch, varies=True) for batch in round_shapes(plain)])
         assert sum(batch.token_count for batch in rounded) == sum(lengths) - len(
             lengths
         )  # first tokens are not predicted

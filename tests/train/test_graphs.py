@@ -14,13 +14,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ingot.model.count import count
+from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
-from ingot.train.graphs import SHAPES, Graphs, shape_of
-from ingot.train.passes import Sums
+from ingot.train.graphs import SHAPES, SHORT_FLOPS, Graphs, _obstacle, shape_of, short_pass
+from ingot.train.passes import Objective, Sums
+from ingot.train.policy_gradient import PolicyGradient
+from ingot.train.terms import CrossEntropy, LossTerm
 from ingot.workspace.errors import RecipeError
+from tests.model.tiny import config as tiny_config
 from tests.train.toy import make_trainer, stage_folder
 
 
@@ -77,6 +82,7 @@ class Passes:
     def __init__(self, card: Card, waits: bool = False) -> None:
         self.card, self.waits, self.ran = card, waits, list[str]()
         self.model, self.device = nn.Linear(1, 1, bias=False), torch.device("cpu")
+        self.objective = Objective([CrossEntropy()])
 
     def run(self, batches: Sequence[Batch], denominators: Mapping[str, Tensor], tokens: Tensor) -> Sums:
         weight = self.model.weight
@@ -129,7 +135,9 @@ def test_a_part_that_waits_is_found_before_anything_is_recorded(card: Card) -> N
     for _ in range(4):
         step(graphs, batch_of(8))  # gradients are those of one step, also after the broken one
     assert passes.ran == ["default"] * 4 and card.replays == 0
-    assert lines == ["no CUDA graphs from here on: a part of the model waits for the device in the middle of a pass"]
+    assert lines == [
+        "no CUDA graphs from here on: a part of the model or of its loss waits for the device in the middle of a pass"
+    ]
 
 
 def test_other_errors_are_not_swallowed(card: Card) -> None:
@@ -163,6 +171,55 @@ def test_a_shape_is_all_but_the_values() -> None:
     assert shape_of(batch_of(8)) == shape_of(batch_of(8).map(lambda tensor: tensor + 1))
     assert shape_of(batch_of(8)) != shape_of(batch_of(9))
     assert shape_of(batch_of(8, documents=2)) != shape_of(batch_of(8))
+
+
+def test_a_graph_has_the_temperature_it_was_captured_with(card: Card) -> None:
+    passes = Passes(card)
+    graphs, _ = make(passes)
+    for temperature in (1.0, 0.5):
+        passes.objective.temperature = temperature
+        for _ in range(4):
+            step(graphs, batch_of(8))
+    assert passes.ran == ["default", "error", "recorded", "default", "default", "recorded"]
+
+
+def test_long_passes_are_not_captured(card: Card) -> None:
+    passes = Passes(card)
+    graphs = Graphs(passes, lambda _: None, short=10)  # type: ignore[arg-type]
+    for _ in range(4):
+        step(graphs, batch_of(12))
+    assert passes.ran == ["default"] * 4
+    for _ in range(4):
+        step(graphs, batch_of(10))
+    assert passes.ran[4:] == ["default", "error", "recorded"]
+
+
+def test_a_pass_is_short_by_its_layers() -> None:
+    """A layer takes the host some milliseconds, however few FLOPs it has: half the width, about four times the tokens."""
+    narrow, wide = (Transformer(tiny_config(width=width)) for width in (32, 64))
+    assert short_pass(narrow, 16) > 1.5 * short_pass(wide, 16)
+    flops = count(narrow.config).training_flops_per_token(16)
+    assert short_pass(narrow, 16) * flops == pytest.approx(SHORT_FLOPS * len(narrow.blocks), rel=1e-6)
+
+
+class Undecorated(CrossEntropy):
+    """What a person may write: attributes that are not fields can be set at any time."""
+
+
+def test_what_cannot_be_captured_says_why(tmp_path: Path) -> None:
+    trainer = make_trainer(stage_folder(tmp_path))
+    passes, config = trainer.passes, trainer.config
+    passes.device = torch.device("cuda")
+    cases: list[tuple[list[LossTerm], str | None]] = [
+        ([CrossEntropy()], None),
+        ([PolicyGradient()], None),
+        ([PolicyGradient(level="sequence")], "'policy_gradient' of its loss compares tokens"),
+        ([CrossEntropy(), Undecorated()], "is no frozen dataclass"),
+    ]
+    for terms, reason in cases:
+        passes.objective.terms = terms
+        found = _obstacle(config, passes)
+        assert found is None if reason is None else found is not None and reason in found
 
 
 def test_asking_for_graphs_on_a_cpu_is_an_error(tmp_path: Path) -> None:
