@@ -5,6 +5,7 @@
 numba compiles a kernel again when its own file changes, but not when a helper or a constant in another file does. The digest is
 therefore that of the file and of all of the package that it imports, directly or through others. An edit begins a new
 folder for the files that depend on it and leaves the others alone. A process that still runs the old code finds its own folder.
+Where the source lies does not count: another checkout or virtual environment with the same files finds them compiled.
 
 Only imports at the beginning of a line count: one inside of a function binds nothing that a kernel could see.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 
 PACKAGE = (Path(__file__).parents[1],)  # folders with its modules
 USERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -29,7 +31,16 @@ HOME = Path(numba.config.CACHE_DIR or USERS / "ingot" / "kernels")  # the first 
 IMPORT = re.compile(rb"^from (ingot[\w.]*) import (\([^)]*\)|.*)|^import (ingot[\w.]*)", re.MULTILINE)
 NAME = re.compile(r"\w+")
 with_kernels: set[Path] = set()  # the files of the functions that `cached` has seen
+LOCATORS = f"{__name__}.ByContent,UserWideCacheLocator"  # the second where the folder cannot be written
 _one_at_a_time = threading.Lock()  # numba's setting is shared by all threads
+
+
+class ByContent(UserProvidedCacheLocator):  # type: ignore[misc]  # its base has no types here
+    """Lets numba use the folder itself, whose name says the content; it would add one for the path of the source."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, _: str) -> str:
+        return ""
 
 
 @contextmanager
@@ -40,14 +51,14 @@ def cached(function: Callable[..., Any]) -> Iterator[None]:
     """
     file = Path(function.__code__.co_filename)
     with _one_at_a_time:
-        usual = numba.config.CACHE_DIR
+        usual = numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES
         if file.is_file():
-            numba.config.CACHE_DIR = str(folder(file))
+            numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = str(folder(file)), LOCATORS
             with_kernels.add(file)
         try:
             yield
         finally:
-            numba.config.CACHE_DIR = usual
+            numba.config.CACHE_DIR, numba.config.CACHE_LOCATOR_CLASSES = usual
 
 
 def is_cold(file: Path) -> bool:

@@ -82,6 +82,22 @@ def test_an_edit_recompiles_what_it_changes(package: Path) -> None:
     assert run(package) == (30, -6, []), "what is old is found again"
 
 
+def test_another_checkout_finds_them_compiled(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same files in another folder, written later."""
+    assert run(package) == (30, -5, ["caller", "other"])
+    there = tmp_path / "another" / "sample"
+    there.parent.mkdir()
+    for file in package.rglob("*.py"):
+        there.mkdir(exist_ok=True)
+        (there / file.name).write_bytes(file.read_bytes())
+    *usual, _ = kernel_cache.PACKAGE
+    monkeypatch.setattr(kernel_cache, "PACKAGE", (*usual, there.parent))
+    monkeypatch.setattr(ingot, "__path__", [*list(ingot.__path__)[:-1], str(there.parent)])
+    assert run(there) == (30, -5, [])
+    (there / "helper.py").write_text(HELPER.format(factor=7), encoding="utf-8")
+    assert run(there) == (70, -5, ["caller"])
+
+
 def test_all_ways_to_import(package: Path) -> None:
     (package / "many.py").write_text(
         "import ingot.sample.other\nfrom ingot.sample import caller, nothing\nfrom ingot.workspace.errors import IngotError\n"
