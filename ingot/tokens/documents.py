@@ -142,7 +142,7 @@ class HeldOut:
         if len(hashes) < 2:
             raise DataError(
                 f"{len(hashes)} documents: cannot train on some and validate on others",
-                fix="curate at least two documents",
+                fix="curate at least two documents; `cut_at` of a source of files cuts a single long text into several",
             )
         taken = int(cls(share).mask(hashes).sum())
         return cls(

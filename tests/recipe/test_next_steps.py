@@ -47,6 +47,18 @@ def test_own_texts(tmp_path: Path) -> None:
     assert result.stages[0].summary["documents"] > 20
 
 
+def test_own_text_of_a_single_file(tmp_path: Path) -> None:
+    """A part of it is held out."""
+    text = tmp_path / "book.txt"
+    text.write_text("\n".join(TEXTS), encoding="utf-8")
+    changes = [f"curate.sources.0.files={text}", "tokenizer.vocabulary_size=300", "verdict=null", "eval=null"]
+    changes += ["pretrain.steps=2", "pretrain.validate_every=2"]
+    result = run_recipe(load_recipe(RECIPES / "own-text.yaml", changes), tmp_path / "runs")
+    assert [stage.status for stage in result.stages] == ["done"] * 4
+    tokens = {name: each["tokens"] for name, each in result.stages[2].summary["sources"].items()}
+    assert 0 < tokens["validation"] < tokens["text"] / 3
+
+
 @pytest.mark.parametrize("name", ["own-conversations", "own-conversations-lora"])
 def test_own_conversations(name: str, world: World, tmp_path: Path) -> None:
     """From a checkpoint, with the tasks of the quickstart among them."""

@@ -103,6 +103,13 @@ class FilesSource(RowsSource):
     format: Format | None = Field(
         default=None, description="how all of them are read; by default what a name ends in decides"
     )
+    cut_at: int | None = Field(
+        default=None,
+        ge=1000,
+        description="a text file (also Markdown and reStructuredText) longer than so many bytes becomes several documents of "
+        "about that size, cut at empty lines or ends of lines, so that a part of a single long text can be held out; "
+        "`max_document_bytes` is of these then (null: a file is one document)",
+    )
 
 
 class CodeSource(SourceConfig):

@@ -1,10 +1,14 @@
-"""Reads files with one document each: plain text, Markdown, reStructuredText, HTML, source code."""
+"""Reads files with one document each: plain text, Markdown, reStructuredText, HTML, source code.
+
+A source may have long texts cut into several documents (`cut_at`): between 0.5 and 1.5 times that size each, cut behind the
+last empty line, else the last line end, else the last blank of the first `cut_at` bytes. Put together they are the file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ingot.data.read.config import PythonSource, SourceConfig
+from ingot.data.read.config import FilesSource, PythonSource, SourceConfig
 from ingot.data.read.document import Document, checked, decoded
 from ingot.data.read.http import decode_page
 from ingot.data.read.problem import Problems, Unreadable
@@ -33,15 +37,55 @@ def file_text(piece: Piece, source: SourceConfig, problems: Problems) -> str | N
 
 def read_text(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
     """A text file. Python files are code; of others the steps find out."""
-    text = file_text(piece, source, problems)
-    if text is None:
-        return
     known = {"path": piece.relative}
     if piece.path.lower().endswith(CODE_SUFFIXES):
         known["kind"] = "code"
     if isinstance(source, PythonSource):
         known["source"] = f"{source.name}-text"
-    yield Document(piece.identity, text, known)
+    if isinstance(source, FilesSource) and source.cut_at is not None:
+        yield from read_passages(piece, source, source.cut_at, known, problems)
+        return
+    text = file_text(piece, source, problems)
+    if text is not None:
+        yield Document(piece.identity, text, known)
+
+
+def read_passages(
+    piece: Piece, source: SourceConfig, size: int, known: dict[str, str], problems: Problems
+) -> Iterator[Document]:
+    """A text file in documents of about `size` bytes; the first has the file's id, the others ID#2, ID#3 …"""
+    with opened(piece.path) as file:
+        for number, raw in enumerate(passages(chunks(file, compression_of(piece.path)), size), 1):
+            identity = piece.identity if number == 1 else f"{piece.identity}#{number}"
+            text = decoded(raw, identity, source, problems)
+            if text is not None:
+                yield Document(identity, text, dict(known))
+
+
+def passages(found: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The bytes of a stream of text in pieces of 0.5 to 1.5 times `size`; the last may be shorter."""
+    waiting = b""
+    for chunk in found:
+        waiting += chunk
+        start = 0
+        while len(waiting) - start > 1.5 * size:
+            end = _cut(waiting, start, size)
+            yield waiting[start:end]
+            start = end
+        waiting = waiting[start:]
+    if waiting:
+        yield waiting
+
+
+def _cut(text: bytes, start: int, size: int) -> int:
+    """Where a piece of about `size` bytes from `start` ends."""
+    earliest, latest = start + size // 2, start + size
+    for border in (b"\n\n", b"\r\n\r\n", b"\n", b" "):
+        found = text.rfind(border, earliest, latest)
+        if found >= 0:
+            return found + len(border)
+    inside = (at for at in range(latest, latest - 4, -1) if text[at] & 0xC0 != 0x80)  # where a character begins
+    return next(inside, latest)  # else it is no UTF-8
 
 
 def read_html(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:

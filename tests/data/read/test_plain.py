@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import pickle
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from ingot.data.read.config import CodeSource, FilesSource, PythonSource
 from ingot.data.read.find import format_of
 from ingot.data.read.http import decode_page
+from ingot.data.read.plain import passages
 from ingot.data.read.plan import pieces_of, plan, select, splits
 from ingot.data.read.split import Piece
 from ingot.workspace.errors import DataError
@@ -62,6 +64,46 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     assert rows["s:c.html"]["mime"] == "text/html"
     assert problems.dropped == {"empty": 1, "too long": 1, "cannot be opened": 1}
     assert problems.repaired == {"NUL": 1, "not UTF-8": 1}
+
+
+def test_a_long_text_is_cut_at_empty_lines(tmp_path: Path) -> None:
+    verses = "\n\n".join(f"Verse {number}: " + "word " * 60 for number in range(40))
+    (tmp_path / "poem.md").write_text(verses)
+    (tmp_path / "short.txt").write_text("short")
+    (tmp_path / "code.py").write_text("x = 1\n" * 300)
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(("line\n" * 800).encode()))
+    source = FilesSource(
+        files=str(tmp_path), name="s", cut_at=1000, max_document_bytes=1500
+    )  # of a piece, not of a file
+    table, problems = read_all(source)
+    rows = {row["id"]: row for row in table.to_pylist()}
+    poem = [name for name in rows if name.startswith("s:poem.md")]
+    assert poem == ["s:poem.md", *(f"s:poem.md#{number}" for number in range(2, len(poem) + 1))]
+    assert "".join(rows[name]["text"] for name in poem) == verses
+    assert all(rows[name]["text"].startswith("Verse ") for name in poem), "no verse is torn"
+    assert rows["s:short.txt"]["text"] == "short" and "s:short.txt#2" not in rows
+    assert rows["s:code.py#2"]["kind"] == "code" and rows["s:code.py#2"]["path"] == "code.py"
+    assert "".join(row["text"] for name, row in rows.items() if "packed" in name) == "line\n" * 800
+    assert not problems.dropped and not problems.repaired
+
+
+@given(
+    st.lists(st.sampled_from(["a", "é", "文", "🙂", " ", "\n", "\n\n", "\r\n", "word "]), max_size=400),
+    st.integers(16, 60),
+    st.integers(1, 50),
+)
+def test_passages_put_together_are_the_text(parts: list[str], size: int, chunk: int) -> None:
+    """However the stream comes in chunks; no character is torn."""
+    raw = "".join(parts).encode()
+    found = list(passages((raw[start : start + chunk] for start in range(0, len(raw), chunk)), size))
+    assert b"".join(found) == raw
+    assert all(piece.decode() for piece in found)
+    assert all(len(piece) <= 1.5 * size for piece in found) and all(len(piece) >= size // 2 - 3 for piece in found[:-1])
+    assert found == list(passages(iter([raw]), size))
+
+
+def test_passages_of_bytes_that_are_no_text() -> None:
+    assert [len(piece) for piece in passages(iter([b"\x80" * 100]), 30)] == [30, 30, 40]
 
 
 def test_explicit_format(tmp_path: Path) -> None:
