@@ -5,7 +5,8 @@ SFT that is half of them); they pass through it in chunks. Two ways:
 
 * with `token_factors` (token_factors.py), where the loss is a known sum over tokens: fused with its gradient (fused_head.py);
 * without: the chunks' logits are recomputed in the backward pass, so that any function of the log-probabilities can be
-  differentiated (policy gradients, preferences), and what terms measure of whole distributions (KL to a teacher, entropy).
+  differentiated (policy gradients, preferences; fused_head.py, too), and what terms measure of whole distributions (KL to a
+  teacher, entropy). A single chunk is kept instead.
 
 Either way memory does not grow with tokens × vocabulary.
 """
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
@@ -25,7 +27,7 @@ from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import whole_rows
-from ingot.train.fused_head import linear_cross_entropy
+from ingot.train.fused_head import linear_cross_entropy, linear_logprobs
 from ingot.train.parallel.context import split
 from ingot.train.terms import NOTHING_MORE, Ahead, Distributions, Scored, Wants
 from ingot.train.token_factors import TokenFactors
@@ -172,7 +174,11 @@ def _head(
     vectors: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """`logprobs` of the targets, `log_normalisers` if they are wanted, and what is measured; [n] each."""
-    chunk = max(1, CHUNK_LOGITS // model.head_weight_VD.shape[0])
+    weight, scale, softcap = model.head_weight_VD, model.config.logit_scale, model.config.logit_softcap
+    chunk = max(1, CHUNK_LOGITS // weight.shape[0])
+    alone = not wants.log_normalisers and not wants.measures and not isinstance(weight, DTensor)
+    if alone and len(targets) > chunk and (softcap is None or temperature == 1.0):
+        return {"logprobs": linear_logprobs(states, weight, targets, scale / temperature, softcap)}
     options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # nothing in it is random
     done = []
     for start in range(0, max(1, len(targets)), chunk):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ingot.train import fused_head
-from ingot.train.fused_head import linear_cross_entropy
+from ingot.train.fused_head import linear_cross_entropy, linear_logprobs
 
 TOKENS, WIDTH, VOCABULARY = 10, 6, 23
 EXACT = 1e-12
@@ -108,6 +108,65 @@ def test_one_matrix_as_embedding_and_head(monkeypatch: pytest.MonkeyPatch) -> No
         assert tied.grad is not None
         gradients.append(tied.grad)
     close(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("wanted", ["both", "states", "weight"])
+@pytest.mark.parametrize("tokens", [1, 3, 1000], ids=["token by token", "chunks of 3", "one chunk"])
+@pytest.mark.parametrize(("scale", "softcap"), [(1.0, None), (0.25, None), (1.5, 2.0)])
+def test_log_probabilities_for_any_loss(
+    tokens: int, scale: float, softcap: float | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss whose factors depend on the log-probabilities."""
+    in_chunks(tokens, monkeypatch)
+    states, weight, targets, a, _ = case(3)
+    found: list[Any] = []
+    expected: list[Any] = []
+    for fused, list_of in ((True, found), (False, expected)):
+        leaves = states.clone().requires_grad_(wanted != "weight"), weight.clone().requires_grad_(wanted != "states")
+        if fused:
+            logprobs = linear_logprobs(*leaves, targets, scale, softcap)
+        else:
+            logprobs = plain(*leaves, targets, a, None, scale, softcap)[1]
+        ((logprobs * 0.3).exp() * a).sum().backward()
+        list_of += [logprobs.detach(), *(leaf.grad for leaf in leaves)]
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            close(one, other)
+
+
+def test_log_probabilities_in_bfloat16_are_those_of_rounded_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As autocast computes them: products in bfloat16, all else in float32; the head's gradient is added up in float32."""
+    in_chunks(3, monkeypatch)
+    states, weight, targets, a, _ = (each.float() if each.is_floating_point() else each for each in case(4))
+    leaves = states.bfloat16().requires_grad_(), weight.requires_grad_()
+    logprobs = linear_logprobs(*leaves, targets)
+    logits = (leaves[0].detach() @ weight.detach().bfloat16().T).float()
+    expected = logits.log_softmax(-1)[torch.arange(TOKENS), targets]
+    torch.testing.assert_close(logprobs.detach(), expected, rtol=1e-6, atol=1e-6)
+    (logprobs * a).sum().backward()
+    rounded = ((torch.nn.functional.one_hot(targets, VOCABULARY) - logits.softmax(-1)) * a[:, None]).bfloat16().float()
+    assert leaves[1].grad is not None and leaves[1].grad.dtype == torch.float32
+    torch.testing.assert_close(leaves[1].grad, rounded.T @ leaves[0].detach().float(), rtol=1e-2, atol=2e-2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("softcap", [None, 20.0])
+def test_log_probabilities_by_the_kernels(softcap: float | None) -> None:
+    """Many chunks of a vocabulary that no power of two divides, in bfloat16, against float64."""
+    generator = torch.Generator().manual_seed(5)
+    states, weight = (torch.randn(rows, 64, generator=generator) for rows in (5000, 49_158))
+    targets, a = torch.randint(49_158, (5000,), generator=generator), torch.randn(5000, generator=generator)
+    leaves = states.cuda().bfloat16().requires_grad_(), weight.cuda().requires_grad_()
+    logprobs = linear_logprobs(*leaves, targets.cuda(), 0.5, softcap)
+    ((logprobs * 0.1).exp() * a.cuda()).sum().backward()
+    exact = leaves[0].detach().double().requires_grad_(), leaves[1].detach().bfloat16().double().requires_grad_()
+    expected = plain(*exact, targets.cuda(), a.cuda().double(), None, 0.5, softcap)[1]
+    ((expected * 0.1).exp() * a.cuda()).sum().backward()
+    assert float((logprobs.double() - expected).detach().abs().max()) < 0.1  # logits are rounded to three digits
+    for leaf, other in zip(leaves, exact, strict=True):
+        assert leaf.grad is not None and other.grad is not None
+        assert float((leaf.grad.double() - other.grad).norm() / other.grad.norm()) < 1e-2
 
 
 def test_log_probabilities_carry_no_gradient() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,8 +12,9 @@ from torch import Tensor
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
-from ingot.train import logprobs
+from ingot.train import fused_head, logprobs
 from ingot.train.logprobs import score, scored_positions
+from ingot.train.terms import NOTHING_MORE, Wants
 from tests.model.tiny import VOCABULARY, mixed_config, random_model, random_tokens
 
 
@@ -47,26 +51,42 @@ def test_scores_are_those_of_all_logits(batch: Batch, temperature: float) -> Non
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max()))
 
 
+@pytest.mark.parametrize("wants", [NOTHING_MORE, Wants(log_normalisers=True)], ids=["alone", "with log Z"])
 @pytest.mark.parametrize("tokens", [1, 3, 5, 1000])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_chunks_change_nothing(batch: Batch, tokens: int, temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = random_model(mixed_config()).double()
-    whole = score(model, batch, temperature)
+@pytest.mark.parametrize("softcap", [None, 4.0])
+def test_chunks_change_nothing(
+    batch: Batch,
+    tokens: int,
+    temperature: float,
+    softcap: float | None,
+    wants: Wants,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Log-probabilities alone are fused with their gradient (not with a temperature behind a softcap); others recomputed."""
+    model = random_model(mixed_config(logit_softcap=softcap, logit_scale=0.6)).double()
+    whole = score(model, batch, temperature, wants=wants)
     expected = gradients(model, whole.logprobs)
     seen: list[int] = []
-    head = model.head
 
-    def counted(states: Tensor) -> Tensor:
-        seen.append(len(states))
-        return head(states)
+    def count_rows(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def counted(rows: Tensor, *given: Any) -> Tensor:
+            seen.append(len(rows))
+            return function(rows, *given)
 
-    monkeypatch.setattr(model, "head", counted)
+        return counted
+
+    monkeypatch.setattr(model, "head", count_rows(model.head))
+    for name in ("summarise", "spread"):
+        monkeypatch.setattr(fused_head, name, count_rows(getattr(fused_head, name)))
     monkeypatch.setattr(logprobs, "CHUNK_LOGITS", tokens * VOCABULARY)
-    chunked = score(model, batch, temperature)
+    monkeypatch.setattr(fused_head, "CHUNK_LOGITS_CPU", tokens * VOCABULARY)
+    chunked = score(model, batch, temperature, wants=wants)
     assert max(seen) <= max(tokens, 1) and sum(seen) == len(whole.logprobs)
     torch.testing.assert_close(chunked.logprobs, whole.logprobs, rtol=0, atol=1e-13)
     found = gradients(model, chunked.logprobs)
     assert max(seen) <= tokens, "the backward pass makes the logits again chunk by chunk"
+    assert sum(seen) == len(whole.logprobs) * (1 if tokens >= len(whole.logprobs) else 2)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12 * float(other.abs().max()))
 
@@ -75,6 +95,7 @@ def test_a_vocabulary_larger_than_a_chunk_goes_token_by_token(batch: Batch, monk
     model = random_model(mixed_config())
     whole = score(model, batch)
     monkeypatch.setattr(logprobs, "CHUNK_LOGITS", 1)
+    monkeypatch.setattr(fused_head, "CHUNK_LOGITS_CPU", 1)
     torch.testing.assert_close(score(model, batch).logprobs, whole.logprobs, rtol=0, atol=2e-6)
 
 
