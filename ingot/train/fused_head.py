@@ -160,7 +160,7 @@ def linear_logprobs(
 ) -> Tensor:
     """log p of the targets [N] in float32 (float64 of a float64 model), for any loss."""
     copy = weight_VD.detach().to(states_ND.dtype)
-    return _LinearLogprobs.apply(states_ND, weight_VD, copy, targets_N, scale, softcap)  # type: ignore[no-untyped-call, no-any-return]
+    return _LinearLogprobs.apply(states_ND, weight_VD, copy, targets_N, scale, softcap)  # type: ignore[no-untyped-call]
 
 
 def _logits_by_chunk(states_ND: Tensor, copy_VD: Tensor) -> Iterator[tuple[slice, Tensor]]:

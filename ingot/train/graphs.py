@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
 
 def is_frozen(term: LossTerm) -> bool:
     """Whether nothing of a term can change between two steps."""
-    return is_dataclass(term) and bool(getattr(vars(type(term)).get("__dataclass_params__"), "frozen", False))
+    return bool(getattr(vars(type(term)).get("__dataclass_params__"), "frozen", False))
 
 
 @dataclass

@@ -90,8 +90,7 @@ def test_another_checkout_finds_them_compiled(package: Path, tmp_path: Path, mon
     for file in package.rglob("*.py"):
         there.mkdir(exist_ok=True)
         (there / file.name).write_bytes(file.read_bytes())
-    *usual, _ = kernel_cache.PACKAGE
-    monkeypatch.setattr(kernel_cache, "PACKAGE", (*usual, there.parent))
+    monkeypatch.setattr(kernel_cache, "PACKAGE", (*kernel_cache.PACKAGE[:-1], there.parent))
     monkeypatch.setattr(ingot, "__path__", [*list(ingot.__path__)[:-1], str(there.parent)])
     assert run(there) == (30, -5, [])
     (there / "helper.py").write_text(HELPER.format(factor=7), encoding="utf-8")

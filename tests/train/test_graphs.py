@@ -213,7 +213,7 @@ def test_what_cannot_be_captured_says_why(tmp_path: Path) -> None:
     cases: list[tuple[list[LossTerm], str | None]] = [
         ([CrossEntropy()], None),
         ([PolicyGradient()], None),
-        ([PolicyGradient(level="sequence")], "'policy_gradient' of its loss compares tokens"),
+        ([PolicyGradient(level="mean")], "'policy_gradient' of its loss compares tokens"),
         ([CrossEntropy(), Undecorated()], "is no frozen dataclass"),
     ]
     for terms, reason in cases:
