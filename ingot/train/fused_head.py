@@ -142,6 +142,7 @@ class _LinearLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, upstream_N: Tensor) -> tuple[Tensor | None, ...]:
         states_ND, copy_VD, targets_N, normalisers_N = context.saved_tensors
+        upstream_N = upstream_N.contiguous()  # that of a plain sum is one number, and the kernel reads N
         wants_states, wants_weight = context.needs_input_grad[:2]
         gradient_states = torch.empty_like(states_ND) if wants_states else None
         gradient_weight = copy_VD.new_zeros(copy_VD.shape, dtype=upstream_N.dtype) if wants_weight else None

@@ -159,7 +159,9 @@ def test_log_probabilities_by_the_kernels(softcap: float | None) -> None:
     targets, a = torch.randint(49_158, (5000,), generator=generator), torch.randn(5000, generator=generator)
     leaves = states.cuda().bfloat16().requires_grad_(), weight.cuda().requires_grad_()
     logprobs = linear_logprobs(*leaves, targets.cuda(), 0.5, softcap)
-    ((logprobs * 0.1).exp() * a.cuda()).sum().backward()
+    ((logprobs * 0.1).exp() * a.cuda()).sum().backward(retain_graph=True)
+    summed, alone = torch.autograd.grad(logprobs.sum(), leaves[0], retain_graph=True)[0], torch.ones(5000).cuda()
+    assert torch.equal(summed, torch.autograd.grad(logprobs, leaves[0], alone)[0]), "a gradient without strides"
     exact = leaves[0].detach().double().requires_grad_(), leaves[1].detach().bfloat16().double().requires_grad_()
     expected = plain(*exact, targets.cuda(), a.cuda().double(), None, 0.5, softcap)[1]
     ((expected * 0.1).exp() * a.cuda()).sum().backward()
