@@ -55,7 +55,7 @@ def same_sizes(batches: Sequence[Batch]) -> list[Batch]:
         if scored is None or places is None:
             places = None
         else:
-            places = pad(places, (0, scored - len(places)), value=_idle(batch))
+            places = pad(places, (0, scored - len(places)), value=_idle(_scored(batch)))
         ends = pad(metadata.starts, (0, starts - len(metadata.starts)), value=total)
         return dataclasses.replace(batch, metadata=BatchMetadata(ends, longest, metadata.whole, places))
 
@@ -95,7 +95,7 @@ def scored_positions(batch: Batch, multiple: int = SCORED) -> Tensor | None:
     count = -(-len(positions) // multiple) * multiple
     if len(positions) > MOST * scored.numel() or count >= scored.numel():
         return None
-    return pad(positions, (0, count - len(positions)), value=_idle(batch))
+    return pad(positions, (0, count - len(positions)), value=_idle(scored))
 
 
 def _scored(batch: Batch) -> Tensor:
@@ -103,6 +103,6 @@ def _scored(batch: Batch) -> Tensor:
     return torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0).flatten()
 
 
-def _idle(batch: Batch) -> int:
+def _idle(scored: Tensor) -> int:
     """A position that no stream scores."""
-    return int(torch.argmin(_scored(batch).to(torch.uint8)))
+    return int(torch.argmin(scored.to(torch.uint8)))

@@ -106,6 +106,8 @@ BARS = {
 }
 """Cross-entropy of the last ten steps in nats: what was measured once (docs/log.md), plus 0.2."""
 
+VIOLATIONS = {"qwen3-next-80b-a3b-mini": 2.4}  # on x86 it is 2.24, on ARM at most 1.7
+
 
 @pytest.fixture(scope="module")
 def corpus(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
@@ -120,6 +122,6 @@ def test_two_hundred_steps_of_shakespeare(name: str, corpus: Corpus, tmp_path: P
     loss = mean_of_last(10, rows, "cross_entropy")
     assert loss < 0.9 * corpus.unigram_entropy  # 5.34 nats: it has learnt more than how frequent each token is
     assert loss < BARS[name]
-    if "router/max_violation_worst" in rows[-1]:  # measured: at most 1.7 on ARM, 2.24 on x86 (Qwen3-Next)
-        assert mean_of_last(10, rows, "router/max_violation_worst") < 2.7
+    if "router/max_violation_worst" in rows[-1]:  # measured: at most 1.7, of Qwen3-30B-A3B, one expert of which is dead
+        assert mean_of_last(10, rows, "router/max_violation_worst") < VIOLATIONS.get(name, 2.2)
         assert mean_of_last(10, rows, "router/dead_experts_worst") <= 2
