@@ -80,7 +80,7 @@ def spread(
 
 def multiply_unless_one(x: Tensor, factor: Tensor) -> None:
     """x ← x · factor in place. In training the factor is 1: then nothing is read, and nothing waits for the device."""
-    if kernel_allowed(x):
+    if kernel_allowed(x) and x.is_contiguous():
         from ingot.kernels import cross_entropy_kernel as kernel
 
         kernel.multiply_unless_one(x, factor)
@@ -89,8 +89,8 @@ def multiply_unless_one(x: Tensor, factor: Tensor) -> None:
 
 
 def kernel_allowed(x: Tensor) -> bool:
-    """Whether the kernels, which compute in float32 on CUDA, can run."""
-    return x.is_cuda and x.dtype in DTYPES and x.is_contiguous()
+    """Whether the kernels, which compute in float32 on CUDA, can run; there may be gaps between the rows."""
+    return x.is_cuda and x.dtype in DTYPES and x.stride(-1) == 1
 
 
 def _capped(logits_CV: Tensor, scale: float, softcap: float | None) -> Tensor:

@@ -10,7 +10,7 @@ own r and the sum that belongs to it, and the lanes are combined once, at the en
 
 Arithmetic is in float32. tests/kernels/test_cross_entropy_cuda.py compares all of it with float64.
 
-Shapes: C tokens of a chunk, V vocabulary. Logits are [C, V] in rows without gaps.
+Shapes: C tokens of a chunk, V vocabulary. Logits are [C, V]; there may be gaps between their rows, which nothing is written to.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def _rows(
     normalisers,
     scores,
     COLUMNS: tl.constexpr,
+    STRIDE: tl.constexpr,
     SUMS: tl.constexpr,
     WRITES: tl.constexpr,
     HAS_B: tl.constexpr,
@@ -133,7 +134,7 @@ def _rows(
     """SUMS alone is `summarise`, its scores are the targets' logits; WRITES alone is `spread`, without scores; both together
     are `differentiate`, the scores are log-probabilities."""
     number = tl.program_id(0).to(tl.int64)
-    row = logits + number * COLUMNS
+    row = logits + number * STRIDE
     target = tl.load(targets + number)
     here = (target >= 0) & (target < COLUMNS)
     z = _capped(tl.load(row + target, mask=here, other=0.0), SCALE, SOFTCAP)
@@ -202,7 +203,7 @@ def _launch(
 ) -> Tensor:
     """[2, C]: log-normalisers and scores, where these are not given; gradients are written where there is an a."""
     rows, columns = logits_CV.shape
-    assert logits_CV.is_contiguous()
+    assert logits_CV.stride(1) == 1
     made_2C = torch.empty(2, rows, dtype=torch.float32, device=logits_CV.device)
     given = (made_2C[0] if each is None else each.float().contiguous() for each in (a_C, b_C, normalisers_C))
     with torch.cuda.device_of(logits_CV):
@@ -212,6 +213,7 @@ def _launch(
             *given,
             made_2C[1],
             COLUMNS=columns,
+            STRIDE=logits_CV.stride(0),
             SUMS=normalisers_C is None,
             WRITES=a_C is not None,
             HAS_B=b_C is not None,

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.nn.functional import pad
 
 from ingot.kernels.cross_entropy import differentiate, multiply_unless_one, spread, summarise
 from ingot.train.hardware import bytes_of_logits
@@ -37,6 +38,56 @@ CHUNK_LOGITS_CPU = 1 << 22  # values of a chunk: shorter ones cost more in the p
 
 # logits W s [C, V], targets, a, b  →  log-probabilities, log-normalisers, and the logits' gradient, which may replace them
 Differentiate = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+
+
+class Products:
+    """The products around the logits of a chunk, l = s Wᵀ, ∂s = g W, ∂W = gᵀ s, with W in the dtype of the states.
+
+    Where a vocabulary is no multiple of 8, a GPU runs all three in kernels of older architectures, at two fifths of the speed.
+    There W gets rows of zeros: their logits are 0, the kernels between the products do not write to them, and so they add
+    nothing to either gradient.
+    """
+
+    def __init__(self, states_ND: Tensor, copy_VD: Tensor) -> None:
+        self.states, self.vocabulary = states_ND, len(copy_VD)
+        missing = -len(copy_VD) % _row_multiple(states_ND)
+        self.weight = pad(copy_VD, (0, 0, 0, missing)) if missing else copy_VD
+        self._gradient_states: Tensor | None = None
+        self._gradient_weight: Tensor | None = None
+
+    def chunks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The logits of a chunk of tokens after the other, all in the same memory, with the place of the chunk."""
+        tokens = len(self.states)
+        size = _chunk_size(tokens, self.vocabulary, self.states)
+        buffer = self.states.new_empty(min(size, tokens), len(self.weight))
+        for start in range(0, tokens, size):
+            part = slice(start, start + size)
+            states = self.states[part]
+            self._rows = torch.mm(states, self.weight.T, out=buffer[: len(states)])
+            self._logits = self._rows[:, : self.vocabulary]
+            yield part, self._logits
+
+    def keep_gradients(self, wants_states: bool, wants_weight: bool, exact: torch.dtype) -> None:
+        """Let `add` compute these; that of the weight is added up in the dtype `exact`."""
+        if wants_states:
+            self._gradient_states = torch.empty_like(self.states)
+        if wants_weight:
+            make = torch.empty_like if len(self.states) else torch.zeros_like  # the first chunk is written, not added
+            self._gradient_weight = make(self.weight, dtype=exact)
+
+    def add(self, part: slice, gradient_CV: Tensor) -> None:
+        """Take in the gradient of the logits that were given last; it may be in their place."""
+        gradient = self._rows if gradient_CV is self._logits else gradient_CV
+        columns = gradient.shape[1]
+        if self._gradient_states is not None:
+            torch.mm(gradient, self.weight[:columns], out=self._gradient_states[part])
+        if self._gradient_weight is not None:
+            _add_product(self._gradient_weight[:columns], gradient, self.states[part], first=part.start == 0)
+
+    def gradients(self) -> tuple[Tensor | None, Tensor | None]:
+        """Of the states, and of the weight."""
+        weight = self._gradient_weight
+        return self._gradient_states, None if weight is None else weight[: self.vocabulary]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -51,22 +102,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         b_N: Tensor | None,
         middle: Differentiate,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        tokens = len(targets_N)
         exact = torch.promote_types(states_ND.dtype, torch.float32)
-        logprobs_N, normalisers_N = (torch.empty(tokens, dtype=exact, device=a_N.device) for _ in range(2))
-        wants_states, wants_weight = context.needs_input_grad[0], context.needs_input_grad[1]
-        gradient_states = states_ND.new_empty(states_ND.shape) if wants_states else None
-        gradient_weight = weight_VD.new_empty(weight_VD.shape, dtype=exact) if wants_weight else None
-        if gradient_weight is not None and not tokens:
-            gradient_weight.zero_()
-        for part, logits in _logits_by_chunk(states_ND, copy_VD):
+        logprobs_N, normalisers_N = (torch.empty(len(targets_N), dtype=exact, device=a_N.device) for _ in range(2))
+        products = Products(states_ND, copy_VD)
+        products.keep_gradients(context.needs_input_grad[0], context.needs_input_grad[1], exact)
+        for part, logits in products.chunks():
             targets, a, b = targets_N[part], a_N[part], None if b_N is None else b_N[part]
             logprobs_N[part], normalisers_N[part], gradient = middle(logits, targets, a, b)
-            if gradient_states is not None:
-                torch.mm(gradient, copy_VD, out=gradient_states[part])
-            if gradient_weight is not None:
-                _add_product(gradient_weight, gradient, states_ND[part], first=part.start == 0)
-        context.save_for_backward(gradient_states, gradient_weight)
+            products.add(part, gradient)
+        context.save_for_backward(*products.gradients())
         context.dtype = weight_VD.dtype
         loss = (a_N * logprobs_N).sum()
         loss = loss if b_N is None else loss + (b_N * normalisers_N.square()).sum()
@@ -133,7 +177,8 @@ class _LinearLogprobs(torch.autograd.Function):
     ) -> Tensor:
         exact = torch.promote_types(states_ND.dtype, torch.float32)
         found_2N = torch.empty(2, len(targets_N), dtype=exact, device=states_ND.device)  # log Z, and the target's z
-        for part, logits in _logits_by_chunk(states_ND, copy_VD):
+        products = Products(states_ND, copy_VD)
+        for part, logits in products.chunks():
             found_2N[:, part] = summarise(logits, targets_N[part], scale, softcap)
         context.save_for_backward(states_ND, copy_VD, targets_N, found_2N[0])
         context.options, context.dtype = (scale, softcap), weight_VD.dtype
@@ -143,17 +188,13 @@ class _LinearLogprobs(torch.autograd.Function):
     def backward(context: Any, upstream_N: Tensor) -> tuple[Tensor | None, ...]:
         states_ND, copy_VD, targets_N, normalisers_N = context.saved_tensors
         upstream_N = upstream_N.contiguous()  # that of a plain sum is one number, and the kernel reads N
-        wants_states, wants_weight = context.needs_input_grad[:2]
-        gradient_states = torch.empty_like(states_ND) if wants_states else None
-        gradient_weight = copy_VD.new_zeros(copy_VD.shape, dtype=upstream_N.dtype) if wants_weight else None
-        for part, logits in _logits_by_chunk(states_ND, copy_VD):
+        products = Products(states_ND, copy_VD)
+        products.keep_gradients(context.needs_input_grad[0], context.needs_input_grad[1], upstream_N.dtype)
+        for part, logits in products.chunks():
             given = targets_N[part], normalisers_N[part], upstream_N[part], None
-            gradient = spread(logits, *given, *context.options)
-            if gradient_states is not None:
-                torch.mm(gradient, copy_VD, out=gradient_states[part])
-            if gradient_weight is not None:
-                _add_product(gradient_weight, gradient, states_ND[part], first=False)
-        return gradient_states, None if gradient_weight is None else gradient_weight.to(context.dtype), *[None] * 4
+            products.add(part, spread(logits, *given, *context.options))
+        states, weight = products.gradients()
+        return states, None if weight is None else weight.to(context.dtype), *[None] * 4
 
 
 def linear_logprobs(
@@ -164,14 +205,9 @@ def linear_logprobs(
     return _LinearLogprobs.apply(states_ND, weight_VD, copy, targets_N, scale, softcap)  # type: ignore[no-untyped-call]
 
 
-def _logits_by_chunk(states_ND: Tensor, copy_VD: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The products of a chunk of tokens after the other, all in the same memory, with the place of the chunk."""
-    tokens, vocabulary = len(states_ND), len(copy_VD)
-    size = _chunk_size(tokens, vocabulary, states_ND)
-    buffer_CV = states_ND.new_empty(min(size, tokens), vocabulary)
-    for start in range(0, tokens, size):
-        states = states_ND[start : start + size]
-        yield slice(start, start + size), torch.mm(states, copy_VD.T, out=buffer_CV[: len(states)])
+def _row_multiple(states: Tensor) -> int:
+    """What the rows of a weight are rounded up to."""
+    return 8 if states.is_cuda and states.element_size() == 2 else 1
 
 
 def _chunk_size(tokens: int, vocabulary: int, states: Tensor) -> int:

@@ -173,6 +173,22 @@ def test_halves_with_columns_in_several_places(
     check_gradient(torch.cat(done, dim=1), gradient, dtype, factors)
 
 
+@pytest.mark.parametrize("gap", [1, 6])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_with_gaps_between_them(dtype: torch.dtype, gap: int) -> None:
+    """As the products of a head leave them, whose rows begin at round places; what lies in the gaps stays."""
+    case = Case(5, 2050, dtype)
+    logprobs, normalisers, gradient = case.exact(True, 1.0, None)
+    around = torch.full((5, 2050 + gap), 7.0, dtype=dtype, device=DEVICE)
+    around[:, :2050] = case.logits.to(DEVICE)
+    given = around[:, :2050]
+    found = differentiate(given, case.targets.to(DEVICE), case.a.to(DEVICE), case.b.to(DEVICE), 1.0, None)
+    torch.testing.assert_close(found[0].cpu().double(), logprobs, rtol=1e-6, atol=5e-6)
+    torch.testing.assert_close(found[1].cpu().double(), normalisers, rtol=5e-7, atol=2e-6)
+    check_gradient(given, gradient, dtype, (case.a.abs() + (2 * case.b * normalisers).abs())[:, None])
+    assert bool((around[:, 2050:] == 7).all())
+
+
 def not_a_number(x: Tensor) -> list[int]:
     return x.isnan().nonzero().flatten().tolist()
 
@@ -210,8 +226,12 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize("upstream", [1.0, -1.7])
 @pytest.mark.parametrize("has_copy", [False, True], ids=["", "copy"])
 def test_the_whole_loss(has_copy: bool, upstream: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In chunks, with the products around: loss and gradients of states and of a head in float32 are those of float64."""
+    """In chunks, with the products around: loss and gradients of states and of a head in float32 are those of float64.
+
+    The vocabulary is no multiple of 8: the weight has rows of zeros, and the logits gaps.
+    """
     monkeypatch.setattr(operation, "kernel_allowed", lambda x: True)  # also in the interpreter
+    monkeypatch.setattr(fused_head, "_row_multiple", lambda states: 8)
     monkeypatch.setattr(fused_head, "_logits_at_once", lambda states: 3 * 1100)
     generator = torch.Generator().manual_seed(1)
     states, weight = (torch.randn(n, 16, generator=generator).to(dtype) for n in (8, 1100))

@@ -60,11 +60,13 @@ def in_chunks(tokens: int, monkeypatch: pytest.MonkeyPatch, vocabulary: int = VO
 @pytest.mark.parametrize("tokens", [1, 3, 1000], ids=["token by token", "chunks of 3", "one chunk"])
 @pytest.mark.parametrize(("scale", "softcap"), [(1.0, None), (0.25, None), (1.0, 3.0), (1.5, 2.0)])
 @pytest.mark.parametrize("with_z", [False, True], ids=["", "z"])
+@pytest.mark.parametrize("multiple", [1, 8], ids=["", "rows of zeros"])
 def test_values_and_gradients_are_those_of_all_logits(
-    tokens: int, scale: float, softcap: float | None, with_z: bool, monkeypatch: pytest.MonkeyPatch
+    multiple: int, tokens: int, scale: float, softcap: float | None, with_z: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss is a part of something larger, so the gradient that comes from above is not 1."""
     in_chunks(tokens, monkeypatch)
+    monkeypatch.setattr(fused_head, "_row_multiple", lambda states: multiple)
     states, weight, targets, a, b = case()
     found: list[Any] = []
     expected: list[Any] = []
