@@ -26,7 +26,7 @@ from ingot.tokens.batch import PADDING_DOCUMENT, Batch, BatchMetadata
 DOCUMENTS, SCORED = 8, 2048
 SIXTEENTH = 16
 BLOCK = 128  # queries that one program of FlashAttention takes
-MANY_DOCUMENTS, EIGHTH = 256, 8  # where sizes differ from step to step
+MANY_DOCUMENTS, EIGHTH, QUARTER = 256, 8, 4  # where sizes differ from step to step
 MOST = 0.75
 
 
@@ -36,30 +36,45 @@ def with_metadata(batch: Batch, pin: bool = False, varies: bool = False) -> Batc
     Where batches `varies` from step to step sizes are rounded up further, so that a captured graph fits the next ones.
     """
     starts, longest = document_starts(batch.documents, MANY_DOCUMENTS if varies else DOCUMENTS)
+    if varies and longest > batch.tokens.shape[1] // QUARTER:
+        longest = batch.tokens.shape[1]
     scored = scored_positions(batch, max(SCORED, batch.tokens.numel() // EIGHTH) if varies else SCORED)
     found = BatchMetadata(starts, longest, whole_rows(batch), scored)
     batch = dataclasses.replace(batch, metadata=found)
     return batch.pinned() if pin else batch
 
 
-def same_sizes(batches: Sequence[Batch]) -> list[Batch]:
-    """The micro-batches of a step with metadata as large as the largest of them, so that few steps differ in shape."""
-    listed = [batch.metadata for batch in batches if batch.metadata is not None]
-    assert len(listed) == len(batches)
-    starts, longest = max(len(each.starts) for each in listed), max(each.longest for each in listed)
-    sizes = [len(each.scored) for each in listed if each.scored is not None]
-    scored = max(sizes) if len(sizes) == len(listed) else None
+class Sizes:
+    """Sizes of metadata that steps of varying batches have in common, so that few steps differ in shape.
 
-    def enlarge(batch: Batch, metadata: BatchMetadata) -> Batch:
-        total, places = batch.tokens.numel(), metadata.scored
-        if scored is None or places is None:
-            places = None
-        else:
-            places = pad(places, (0, scored - len(places)), value=_idle(_scored(batch)))
-        ends = pad(metadata.starts, (0, starts - len(metadata.starts)), value=total)
-        return dataclasses.replace(batch, metadata=BatchMetadata(ends, longest, metadata.whole, places))
+    The micro-batches of a step get metadata as large as the largest of them, and of steps as large before it.
+    """
 
-    return [enlarge(batch, metadata) for batch, metadata in zip(batches, listed, strict=True)]
+    def __init__(self) -> None:
+        self._largest: dict[int, tuple[int, int, int]] = {}  # by positions: documents, longest, scored positions
+
+    def same(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The micro-batches of a step with sizes in common."""
+        listed = [batch.metadata for batch in batches if batch.metadata is not None]
+        assert len(listed) == len(batches)
+        positions = max(batch.tokens.numel() for batch in batches)
+        before = self._largest.get(positions, (0, 0, 0))
+        starts = max(before[0], *(len(each.starts) for each in listed))
+        longest = max(before[1], *(each.longest for each in listed))
+        some = all(each.scored is not None for each in listed)
+        scored = max(before[2], *(len(each.scored) for each in listed if each.scored is not None)) if some else None
+        self._largest[positions] = starts, longest, scored or before[2]
+
+        def enlarge(batch: Batch, metadata: BatchMetadata) -> Batch:
+            places = metadata.scored
+            if scored is None or places is None:
+                places = None
+            else:
+                places = pad(places, (0, scored - len(places)), value=_idle(_scored(batch)))
+            ends = pad(metadata.starts, (0, starts - len(metadata.starts)), value=batch.tokens.numel())
+            return dataclasses.replace(batch, metadata=BatchMetadata(ends, longest, metadata.whole, places))
+
+        return [enlarge(batch, metadata) for batch, metadata in zip(batches, listed, strict=True)]
 
 
 def whole_rows(batch: Batch) -> bool:

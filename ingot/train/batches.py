@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +12,8 @@ from torch.nn.functional import pad
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 
 POSITIONS = 64  # rows of packed samples are as long as a multiple of this
+LARGER = 1.25  # times as large as it would have to be, a shape that has been there is always taken again
+OFTEN = 8  # times that a still larger one is
 
 
 def split_rows(batch: Batch, rows: int) -> list[Batch]:
@@ -41,7 +44,12 @@ def deal(batches: Sequence[Batch], rank: int, world: int) -> list[Batch]:
 
 def lengthen(batch: Batch, multiple: int) -> Batch:
     """The batch with padding at the end of its rows, whose length becomes a multiple of this."""
-    missing = -batch.tokens.shape[1] % multiple
+    return _to_length(batch, batch.tokens.shape[1] + -batch.tokens.shape[1] % multiple)
+
+
+def _to_length(batch: Batch, length: int) -> Batch:
+    """The batch with padding at the end of its rows, which become this long."""
+    missing = length - batch.tokens.shape[1]
     if not missing:
         return batch
     return Batch(
@@ -55,17 +63,35 @@ def lengthen(batch: Batch, multiple: int) -> Batch:
     )
 
 
-def round_shapes(batches: Sequence[Batch]) -> list[Batch]:
-    """The micro-batches of a step with rows and positions of padding, so that steps of any size have one of a few shapes.
+class Shapes:
+    """Gives steps of varying sizes one of a few shapes, by rows and positions of padding.
 
-    On a GPU code is compiled, and a graph captured, for every shape. Of several micro-batches the last is filled up to the rows
-    of the others, of which there are as many in every step. The rows of a single one become a multiple of a power of two, of
-    which there are four to eight in it: 17 to 32 rows become 20, 24, 28 or 32.
+    On a GPU code is compiled, and a graph captured, for every shape: some seconds. Of several micro-batches the last is filled up
+    to the rows of the others, of which there are as many in every step. A shape that a step had before is taken again if the
+    batches fit into it; where it is more than a quarter larger, until such steps have come so often that a shape of their own
+    pays. The rows of that become a multiple of a power of two, of which there are four to eight in it: 17 to 32 rows become 20,
+    24, 28 or 32.
     """
-    rows = max(len(batch.tokens) for batch in batches)
-    if len(batches) == 1:
-        rows += -rows % _step(rows)
-    return [_add_rows(lengthen(batch, POSITIONS), rows - len(batch.tokens)) for batch in batches]
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, int]] = set()  # rows and positions
+        self._missed: Counter[tuple[int, int]] = Counter()  # what would have been better
+
+    def round(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The micro-batches of a step in one shape."""
+        rows, length = (max(batch.tokens.shape[axis] for batch in batches) for axis in (0, 1))
+        own = rows + (-rows % _step(rows) if len(batches) == 1 else 0), length + -length % POSITIONS
+        fitting = [(r, n) for r, n in self._seen if r >= rows and n >= length]
+        shape = min(fitting, key=_positions, default=own)
+        if _positions(shape) > LARGER * rows * length:
+            self._missed[own] += 1
+            shape = own if self._missed[own] > OFTEN else shape
+        self._seen.add(shape)
+        return [_add_rows(_to_length(batch, shape[1]), shape[0] - len(batch.tokens)) for batch in batches]
+
+
+def _positions(shape: tuple[int, int]) -> int:
+    return shape[0] * shape[1]
 
 
 def _step(rows: int) -> int:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ingot.tokens.batch import Batch
-from ingot.tokens.metadata import same_sizes, with_metadata
+from ingot.tokens.metadata import Sizes, with_metadata
 from ingot.tokens.prefetch import Prefetcher
-from ingot.train.batches import lengthen, round_shapes
+from ingot.train.batches import Shapes, lengthen
 from ingot.train.parallel.layout import Layout
 from ingot.train.source import Source
 from ingot.train.terms import LossTerm
@@ -56,6 +56,7 @@ class Feed:
     ) -> None:
         self.source, self.terms, self.layout = source, terms, layout
         self.cuda = device.type == "cuda"
+        self.shapes, self.sizes = Shapes(), Sizes()
         self.rank, self.world = (0, 1) if layout is None else (layout.data_rank, layout.data_world)
         self.pieces = 1 if layout is None or layout.size("context") == 1 else 2 * layout.size("context")
         self.ahead = Prefetcher(self.prepare, first, NEVER) if source.ahead else None
@@ -73,7 +74,7 @@ class Feed:
         """Make and count the batches of `step`."""
         batches, logged = self.source.batches(step, self.rank, self.world)
         if self.cuda and self.source.varies:
-            batches = round_shapes(batches)
+            batches = self.shapes.round(batches)
         batches = [lengthen(batch, self.pieces) for batch in batches]  # packed rows are as long as the fullest
         counts = {}
         for term in self.terms:
@@ -88,7 +89,7 @@ class Feed:
         tokens = sum(batch.token_count for batch in batches)
         if self.cuda:
             batches = [with_metadata(batch, varies=self.source.varies) for batch in batches]
-            batches = [batch.pinned() for batch in (same_sizes(batches) if self.source.varies else batches)]
+            batches = [batch.pinned() for batch in (self.sizes.same(batches) if self.source.varies else batches)]
         return Prepared(batches, counts, tokens, logged)
 
     def restart(self, step: int) -> None:

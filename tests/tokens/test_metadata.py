@@ -16,8 +16,8 @@ from ingot.tokens.metadata import (
     DOCUMENTS,
     MOST,
     SCORED,
+    Sizes,
     document_starts,
-    same_sizes,
     scored_positions,
     with_metadata,
 )
@@ -196,7 +196,7 @@ def test_whole_rows_are_scored_like_numbered_ones() -> None:
 def test_micro_batches_of_a_step_get_one_size(listed: list[Batch]) -> None:
     """Nothing is lost: the documents stay, every scored position is listed, and what was added carries no weight."""
     before = [with_metadata(batch, varies=True) for batch in listed]
-    after = same_sizes(before)
+    after = Sizes().same(before)
     assert len({(len(metadata_of(each).starts), metadata_of(each).longest) for each in after}) == 1
     assert len({None if (at := metadata_of(each).scored) is None else len(at) for each in after}) == 1
     for batch, one, other in zip(listed, before, after, strict=True):
@@ -207,6 +207,18 @@ def test_micro_batches_of_a_step_get_one_size(listed: list[Batch]) -> None:
             count = len(mine.scored)
             assert larger.scored[:count].tolist() == mine.scored.tolist()
             assert not any(stream.flatten()[larger.scored[count:]].any() for stream in batch.streams.values())
+
+
+@given(st.lists(batches(), min_size=2, max_size=5))
+def test_a_later_step_has_at_least_the_sizes_of_those_before(listed: list[Batch]) -> None:
+    """Of as many positions: there is a graph for it already."""
+    sizes, largest = Sizes(), dict[int, tuple[int, int]]()
+    for batch in listed:
+        (after,) = sizes.same([with_metadata(batch, varies=True)])
+        found, total = metadata_of(after), batch.tokens.numel()
+        here = len(found.starts), found.longest
+        assert all(now >= before for now, before in zip(here, largest.get(total, (0, 0)), strict=True))
+        largest[total] = here
 
 
 def metadata_of(batch: Batch) -> BatchMetadata:

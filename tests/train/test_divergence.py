@@ -17,7 +17,7 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train import logprobs
-from ingot.train.batches import lengthen, padding_like, round_shapes, split_rows
+from ingot.train.batches import Shapes, lengthen, padding_like, split_rows
 from ingot.train.divergence import STATES, Divergence, FullDivergence, TopKDivergence, generalised_jsd
 from ingot.train.logprobs import score
 from ingot.train.terms import Distributions, LossTerm, Scored, Wants
@@ -53,7 +53,7 @@ CUTS: dict[str, list[Batch]] = {
     "short rows": [make_batch(TEXTS, 13)],
     "three micro-batches": split_rows(make_batch(TEXTS[::-1], 25), 2),
     "a micro-batch each": [lengthen(make_batch([text], 13), 8) for text in TEXTS],
-    "shapes of a GPU": round_shapes(split_rows(make_batch(TEXTS, 13), 2)),
+    "shapes of a GPU": Shapes().round(split_rows(make_batch(TEXTS, 13), 2)),
     "padding too": [make_batch(TEXTS[:4], 20), make_batch(TEXTS[4:], 20), padding_like(make_batch(TEXTS[:1], 20))],
 }
 

@@ -10,9 +10,9 @@ import torch
 
 from ingot.post.conversations.sequences import pack_groups
 from ingot.tokens.batch import Batch, BatchMetadata, TokenSequence
-from ingot.tokens.metadata import same_sizes, with_metadata
+from ingot.tokens.metadata import Sizes, with_metadata
 from ingot.tokens.packing import make_batch
-from ingot.train.batches import deal, lengthen, round_shapes, split_rows
+from ingot.train.batches import Shapes, deal, lengthen, split_rows
 from ingot.train.feed import Feed
 from ingot.train.policy_gradient import PolicyGradient
 from ingot.train.source import Source
@@ -103,7 +103,7 @@ def test_steps_of_many_sizes_have_few_shapes() -> None:
     shapes = set()
     for rows in range(1, 33):
         batch = make_batch([TokenSequence([1, 2, 3 + row], {"weight": [0.0, 1.0, 1.0]}) for row in range(rows)], 2)
-        (rounded,) = round_shapes([batch])
+        (rounded,) = Shapes().round([batch])
         assert torch.equal(rounded.targets[:rows, :2], batch.targets)
         assert int((rounded.streams["weight"] != 0).sum()) == 2 * rows
         assert rounded.token_count == batch.token_count
@@ -112,15 +112,34 @@ def test_steps_of_many_sizes_have_few_shapes() -> None:
     assert shapes == {*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32}
 
 
+def test_a_shape_that_was_there_is_taken_again() -> None:
+    """If it is at most a quarter larger, or a few times if it is more."""
+    known = Shapes()
+
+    def rounded(rows: int, length: int) -> tuple[int, int]:
+        batch = make_batch([TokenSequence([1] * (length + 1), {"weight": [1.0] * (length + 1)})] * rows, length)
+        (made,) = known.round([batch])
+        assert made.token_count == batch.token_count
+        return made.tokens.shape[0], made.tokens.shape[1]
+
+    assert rounded(27, 192) == (28, 192)
+    assert rounded(23, 180) == (28, 192), "24 rows would do"
+    assert rounded(28, 192) == (28, 192)
+    shapes = [rounded(10, 120) for _ in range(10)]
+    assert shapes == [(28, 192)] * 8 + [(10, 128)] * 2, "much larger, until it came often"
+    assert rounded(9, 120) == (10, 128)
+    assert rounded(29, 192) == (32, 192), "what does not fit has a shape of its own"
+
+
 def test_steps_of_several_micro_batches_have_one_shape() -> None:
     """Answers of any number and length: blocks are compiled once."""
-    shapes = set()
+    known, sizes, shapes = Shapes(), Sizes(), set()
     for step in range(12):
         rng = random.Random(step)
         lengths = [rng.randrange(8, 120) for _ in range(200 + 10 * step)]
         groups = [[TokenSequence([1] * length, {"weight": [0.0] + [1.0] * (length - 1)})] for length in lengths]
         plain = pack_groups(groups, 128, 2048)
-        rounded = same_sizes([with_metadata(batch, varies=True) for batch in round_shapes(plain)])
+        rounded = sizes.same([with_metadata(batch, varies=True) for batch in known.round(plain)])
         assert sum(batch.token_count for batch in rounded) == sum(lengths) - len(
             lengths
         )  # first tokens are not predicted
