@@ -158,7 +158,7 @@ class PtxConfig(Config):
 class RlConfig(SamplingConfig):
     """Reinforcement learning with verifiable rewards."""
 
-    how: ClassVar[frozenset[str]] = SamplingConfig.how | {"measure_start"}
+    how: ClassVar[frozenset[str]] = SamplingConfig.how | {"measure_start", "pass_all"}
     moved: ClassVar[Mapping[str, str]] = {
         key: f"algorithm: {{algorithm: grpo, {key}: ...}}"
         for key in ("clip_low", "clip_high", "divide_by_std", "reference_weight", "format_reward")
@@ -215,6 +215,11 @@ class RlConfig(SamplingConfig):
         True,
         description="with every record of rollouts measure the policy's divergence from the input checkpoint, whose weights wait "
         "in the host's memory",
+    )
+    pass_all: bool = Field(
+        False,
+        description="run answers through the model from which nothing is learnt, too (all answers to their task earn the same): "
+        "entropy, ratios and divergence are then means over all answers; the gradient is the same",
     )
     longer_from: dict[int, int] = Field({}, description="max_new_tokens from a step on: {8200: 65536} (R1)")
     ptx: PtxConfig | None = Field(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from torch import Tensor
 
 class Surrogate(ABC):
     """A function of single tokens."""
+
+    proportional: ClassVar[bool] = False  # f(r, k A) = k f(r, A) for every k ≥ 0
 
     @abstractmethod
     def __call__(self, ratio: Tensor, advantage: Tensor, logprobs: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,6 +32,7 @@ class Surrogate(ABC):
 class Clip(Surrogate):
     """PPO's pessimistic bound."""
 
+    proportional: ClassVar[bool] = True
     low: float = 0.2
     high: float = 0.28
     dual: float | None = None
@@ -47,6 +51,7 @@ class Clip(Surrogate):
 class ClippedWeight(Surrogate):
     """A bounded importance weight on the plain score function; the bounds are of the ratio itself."""
 
+    proportional: ClassVar[bool] = True
     low: float | None = None
     high: float = 5.0
 
@@ -59,6 +64,7 @@ class ClippedWeight(Surrogate):
 class SoftGate(Surrogate):
     """A smooth gate in place of the clip; a gate that closes faster for negative advantages."""
 
+    proportional: ClassVar[bool] = True
     positive: float = 1.0
     negative: float = 1.05
 

@@ -98,6 +98,12 @@ class PolicyOptimization(RlAlgorithm):
     def wants_old(self) -> bool:
         return self.old_policy == "trainer"
 
+    @property
+    def by_advantage_alone(self) -> bool:
+        """Whether the loss is in proportion to advantages: a token without one has no part in it (silent.py)."""
+        further = self.wants_reference and self.reference_in == "loss"
+        return type(self).terms is PolicyOptimization.terms and self.surrogate().proportional and not further
+
     def learns_from(self, episode: Episode) -> bool:
         return super().learns_from(episode) and not (self.mask_truncated and truncated(episode))
 

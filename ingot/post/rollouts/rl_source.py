@@ -35,6 +35,7 @@ from ingot.post.rewards.reward_model import Judge
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.rl_state import HeldBatch, RlState
 from ingot.post.rollouts.sampling import SampledSource
+from ingot.post.rollouts.silent import learns_by_advantage_alone, without_silent
 from ingot.post.rollouts.staleness import count_ages, staleness_metrics
 from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.start import StartPolicy, divergence, measured
@@ -74,6 +75,7 @@ class RlSource(SampledSource):
         self.options = config
         self.rl: RlAlgorithm = config.algorithm
         self.spurious = config.spurious is not None
+        self.leaves_out = not config.pass_all and learns_by_advantage_alone(self.rl, model)
         self.saved = RlState(folder.path / "rl_state", processes)
         self.held: HeldBatch | None = None
         self.next_step = 0
@@ -99,6 +101,11 @@ class RlSource(SampledSource):
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         sequences, metrics = self.update(step)
+        if self.leaves_out:
+            assert isinstance(self.rl, PolicyOptimization)
+            passed = without_silent(sequences, self.rl.mean(self.options))
+            metrics |= {"passed_share": len(passed) / len(sequences)}
+            sequences = passed
         if self.options.ptx is not None:
             count = self.options.ptx.conversations
             sequences += [self.kept[self.pool[step * count + place]] for place in range(count)]
