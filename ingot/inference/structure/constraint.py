@@ -27,8 +27,10 @@ from ingot.inference.structure.errors import NO_TOKEN, StructureError, refusal
 from ingot.inference.structure.grammar import choice_rule, regex_rule, schema_rule
 from ingot.inference.structure.vocabulary import Vocabulary, known_vocabulary, library, vocabulary_of
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.memory import release_memory
 
 LONGEST_GRAMMAR = 1 << 20  # bytes
+LARGE_GRAMMAR = 1 << 14
 LIMITS = {
     "max_grammar_size": 20_000,  # symbols: some 1,000 optional properties; without a limit they take time by their square
     "max_items_in_row": 4_000,  # parser items at one position of the text: a mask takes up to some 10 ms
@@ -157,6 +159,8 @@ def compile_grammar(grammar: str, tokenizer: Tokenizer) -> Constraint:
         vocabulary.grammars.put(grammar, error, 2 * len(grammar) + 1000)
         raise
     vocabulary.grammars.put(grammar, constraint, BYTES_OF_GRAMMAR + BYTES_OF_CHARACTER * len(grammar))
+    if len(grammar) > LARGE_GRAMMAR:
+        release_memory()  # of those that the cache dropped for it
     return constraint
 
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from ingot.data.engine.pool import malloc_trim
+from ingot.workspace.memory import malloc_trim
 
 SCRIPT = """
 import numpy as np
-from ingot.data.engine.pool import release_memory, resident
+from ingot.workspace.memory import release_memory, resident
 release_memory()
 before = resident()
 arrays = [np.ones(100_000, np.uint8) for _ in range(2_000)]  # too small for mappings of their own
