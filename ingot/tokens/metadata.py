@@ -7,7 +7,8 @@ holds both. Sizes are rounded up, because code is compiled again for every new s
   of two that is an eighth to a sixteenth of their number; more would cost time in the kernel, which takes any length;
 * the longest document is rounded up to a power of two, at least 128 tokens, the kernel's block. It starts a program for every
   document and as many blocks as the longest one has, so padding is cut into pieces of that length: a row that is half empty
-  would else be the longest document, and most programs would find nothing to do;
+  would else be the longest document, and most programs would find nothing to do. Where batches vary from step to step, more
+  than a quarter of a row counts as a whole one;
 * the list of scored positions is padded to a multiple of 2048 with a position that has no weight in any stream; where more than
   three quarters are scored all positions are taken, which is cheaper than gathering them.
 """
