@@ -8,8 +8,9 @@
     trl            GRPOTrainer: `generate` on all answers of a step at once, then training; bfloat16 products, no recomputation
 
 All begin from the same checkpoint and have the tasks, rewards, group, prompts a step, temperature, lengths and learning rate of
-the stage `rl` of a recipe. Each runs in a process of its own. Counted are sampled tokens that were learnt from, by the clock,
-over the second half of the steps: compilation and captured graphs are in the first. Memory is that of the whole device. Steps are
+the stage `rl` of a recipe. Each runs in a process of its own. Counted are the sampled tokens of the steps, by the clock, over the
+second half of the steps: most of compilation and captured graphs is in the first. In our modes answers without an advantage
+count in the loss, but do not pass through the model (post/rollouts/silent.py). Memory is that of the whole device. Steps are
 printed as they end, so that a run that is cut off has said what it can. Several samplers share the slots.
 
     python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
