@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import RL, RlAlgorithm
 from ingot.post.rollouts.rl_source import RlSource
@@ -107,6 +108,30 @@ def test_all_pass_where_others_than_advantages_move_the_model(
     assert not learns_by_advantage_alone(algorithm, tiny_model(tokenizer))
     in_reward = scripted("grpo", MIXED, reference_weight=0.1, reference_in="reward")
     assert learns_by_advantage_alone(in_reward, tiny_model(tokenizer))
+
+
+LATENT = {"kind": "mla", "heads": 4, "key_value_latent": 16, "content_width": 8, "rope_width": 8, "value_width": 8}
+MODELS: dict[str, tuple[dict[str, Any], bool]] = {
+    "dense": ({}, True),
+    "mixture without a loss": (
+        {"feed_forward": {"kind": "moe", "experts": 4, "active": 2, "expert": {"width": 16}}},
+        False,
+    ),
+    "an indexer with its loss": (
+        {"mixer": {**LATENT, "query_latent": 16, "sparse": {"heads": 4, "head_width": 16, "keep": 4, "loss": 1.0}}},
+        False,
+    ),
+    "latent attention alone": ({"mixer": LATENT}, True),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_all_pass_where_parts_of_the_model_learn_from_every_token(name: str, tokenizer: Tokenizer) -> None:
+    changes, alone = MODELS[name]
+    given = tiny_model(tokenizer).config.model_dump(exclude_unset=True)
+    block = {**given["blocks"]["layer"], **changes}
+    config = ModelConfig.model_validate({**given, "blocks": {"layer": block}})
+    assert learns_by_advantage_alone(RL.find("grpo")(), Transformer(config)) == alone
 
 
 class Squared(Surrogate):
