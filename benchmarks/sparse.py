@@ -7,9 +7,9 @@ out of training's numbers; a decoding step is the whole layer, captured in a CUD
 
     python benchmarks/sparse.py [--device cpu|cuda] [--heads N] [--lengths N …] [--tune [PART …]] [--check] [--training]
 
---tune tries other tiles for each kernel (forward, backward, choice) and prints them as they come, the one in use first; a tile
-takes 5 to 10 s to compile. --training leaves out decoding. --check compares the kernels with the definition in float32 on a short
-row before anything is timed. A case that fails prints why, and the rest goes on.
+--tune tries other tiles for each kernel (forward; score, query, entry of the backward pass; choice) and prints them as they
+come, the one in use first; a tile takes 5 to 10 s to compile. --training leaves out decoding. --check compares the kernels with
+the definition in float32 on a short row before anything is timed. A case that fails prints why, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -266,17 +266,30 @@ def decoding_step(layer: Mla, batch: int, past: int, device: str) -> float:
 # ---- other tiles
 
 
-TILES: dict[str, tuple[tuple[int, int, int, int], ...]] = {  # heads or queries, entries or keys, warps, stages
+TILES: dict[str, tuple[tuple[int, ...], ...]] = {  # heads or queries, entries or keys, warps, stages
     "forward": ((64, 64, 8, 3), (64, 32, 8, 5), (64, 64, 8, 2), (32, 64, 8, 5), (32, 32, 8, 5)),
-    "backward": ((32, 32, 8, 2), (32, 32, 8, 1), (32, 64, 8, 1), (16, 64, 8, 1)),
+    "score": ((32, 64, 4, 2), (16, 64, 4, 2), (32, 64, 8, 2)),
+    "query": (
+        (128, 64, 256, 8, 3),
+        (128, 64, 128, 8, 4),
+        (64, 64, 256, 4, 3),
+    ),  # heads, entries, channels, warps, stages
+    "entry": (
+        (32, 128, 256, 8, 4),
+        (32, 128, 128, 4, 3),
+        (32, 128, 128, 4, 2),
+        (32, 64, 128, 4, 3),
+        (32, 256, 128, 8, 3),
+    ),
     "choice": ((128, 128, 8, 3), (128, 128, 8, 4), (64, 256, 8, 3)),
 }
 
 
 def tune(device: str, heads: int, length: int, parts: Iterable[str]) -> None:
     """Times kernels with a few tiles on one row."""
-    from ingot.kernels import select_keys_kernel
+    from ingot.kernels import select_keys_kernel, sparse_gradients_kernel
     from ingot.kernels.select_keys_kernel import ScoreTile
+    from ingot.kernels.sparse_gradients_kernel import ProductTile
 
     sparse = make_layer(device, heads, sparse=True)
     cases = training_cases(sparse, sparse, Inputs(sparse, length, device))
@@ -285,10 +298,14 @@ def tune(device: str, heads: int, length: int, parts: Iterable[str]) -> None:
             scores = [ScoreTile(*tile) for tile in TILES[part]]
             try_tiles(part, select_keys_kernel, "choose_score_tile", scores, cases["choice"][0], device)
             continue
-        tiles = [SparseTile(min(tile[0], heads), *tile[1:]) for tile in TILES[part]]
-        backward = part == "backward"
-        run = cases["attention, forward and backward" if backward else "attention, forward"][0]
-        try_tiles(part, sparse_attention, f"choose_{part}_tile", tiles, run, device, backward)
+        limited = [(min(tile[0], heads), *tile[1:]) for tile in TILES[part]]
+        if part == "forward":
+            tiles = [SparseTile(*tile) for tile in limited]
+            try_tiles(part, sparse_attention, "choose_forward_tile", tiles, cases["attention, forward"][0], device)
+            continue
+        products = [(SparseTile if part == "score" else ProductTile)(*tile) for tile in limited]
+        both = cases["attention, forward and backward"][0]
+        try_tiles(part, sparse_gradients_kernel, f"choose_{part}_tile", products, both, device, needs_gradients=True)
 
 
 def try_tiles(

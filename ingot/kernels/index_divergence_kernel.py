@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ingot.kernels.attend_paged import precision
 from ingot.kernels.attend_paged_kernel import _tile
+from ingot.kernels.gather_kernel import _count, _heads, _indices
 from ingot.kernels.launch import on_device_of, power_of_two
-from ingot.kernels.sparse_attention_kernel import _count, _heads
 
 NOTHING = tl.constexpr(-1e30)
 
@@ -53,16 +53,18 @@ def probability_kernel(
     """The share of BLOCK_H heads in the mean probability of every chosen key."""
     item = tl.program_id(0).to(tl.int64)
     row = item // tokens
-    count = _count(selected + item * kept, kept, BLOCK_K)
+    selected += item * kept
+    count = _count(selected, kept, BLOCK_K)
     head = begin + tl.arange(0, BLOCK_H)
     inside = head < heads
     at = query + (item * heads + head) * (L + R)
     asked = _heads(at, 1, inside, 0, L, BLOCK_L)
     asked_rotated = _heads(at, 1, inside, L, R, BLOCK_R)
     total = tl.load(sums + item * heads + head, mask=inside, other=0.0)
+    chosen = _indices(selected, 0, count, BLOCK_N)
     for start in range(0, count, BLOCK_N):
+        following = _indices(selected, start + BLOCK_N, count, BLOCK_N)  # as in sparse_gradients_kernel.py
         place = start + tl.arange(0, BLOCK_N)
-        chosen = tl.load(selected + item * kept + place, mask=place < count, other=-1)
         offset = (row * keys + tl.maximum(chosen, 0)) * (L + R)
         latent = _tile(entries + offset, L, BLOCK_L)
         found = _tile(entries + offset + L, R, BLOCK_R)
@@ -73,6 +75,7 @@ def probability_kernel(
         if ADDS:
             mean += tl.load(out + item * kept + place, mask=place < count, other=0.0)
         tl.store(out + item * kept + place, mean, mask=place < count)
+        chosen = following
     if not ADDS:
         rest = tl.arange(0, BLOCK_K)
         nothing = tl.zeros((BLOCK_K,), dtype=tl.float32)
@@ -193,7 +196,7 @@ def mean_probabilities_operator(
     rows, tokens, heads, width = query.shape
     out = torch.empty(selected.shape, dtype=torch.float32, device=query.device)
     wide = query.element_size() == 4
-    block_h = 16 if wide else min(64, power_of_two(heads))  # 64 queries and 32 entries three times: 180 KB
+    block_h = 16 if wide else min(64, power_of_two(heads))  # 64 queries and 64 entries twice: 216 KB
     for begin in range(0, heads if out.numel() else 0, block_h):
         with on_device_of(query):
             probability_kernel[(rows * tokens,)](
@@ -216,9 +219,9 @@ def mean_probabilities_operator(
                 ADDS=begin > 0,
                 PRECISION=precision(query),
                 BLOCK_H=block_h,
-                BLOCK_N=16 if wide else 32,
+                BLOCK_N=16 if wide else 64,
                 num_warps=4,
-                num_stages=2 if wide else 3,
+                num_stages=2,
             )
     return out
 

@@ -4,11 +4,12 @@
 
 S_t are the keys of query t, the same for all its heads: a query's heads are the rows of one matrix product with the entries.
 The definition copies every query's entries together, in blocks of queries that are recomputed in the backward pass. The kernels
-(sparse_attention_kernel.py) gather the entries by their index, a tile at a time: nothing of size T·K·E exists.
+(sparse_attention_kernel.py, sparse_gradients_kernel.py) gather the entries by their index, a tile at a time: nothing of size
+T·K·E exists, and of size T·K·H only a part in the backward pass.
 
     P = 2^(S − lse)     ∂S = scale · P ∘ (∂o·c − Σ_l ∂o∘o)     ∂q = ∂S e     ∂e_s = Σ_{t: s ∈ S_t} Σ_h (∂S q | P ∂o)
 
-∂e_s is a sum over all queries that chose s. The kernel adds to it atomically in float32, so its last bits depend on the order in
+∂e_s is a sum over all queries that chose s. A kernel adds to it atomically in float32, so its last bits depend on the order in
 which programs run, as those of the definition do on a GPU. Values and all other gradients are the same bits every time.
 
 Shapes: B rows, T queries, H heads, S keys, K chosen keys of a query, L latent width, E = L + R entry width; pages as in
@@ -130,13 +131,3 @@ def choose_page_tile(heads: int, bytes_per_number: int) -> SparseTile:
     """For decoding, where programs share a query's entries: shorter tiles divide them more evenly."""
     tile = choose_forward_tile(heads, bytes_per_number)
     return tile._replace(block_n=32, stages=5) if tile.block_n > 32 else tile
-
-
-def choose_backward_tile(heads: int, bytes_per_number: int) -> SparseTile:
-    """As above. Shared memory also holds ∂o (1 KB a head), registers ∂q (2.3 KB a head) and ∂e (2.3 KB an entry).
-
-    32 heads and 32 entries: 68 + 36·stages KB of shared memory, 74 + 74 KB of registers. Every 32 heads add to ∂e on their own.
-    """
-    if bytes_per_number == 4:
-        return SparseTile(16, 16, warps=4, stages=1)
-    return SparseTile(16 if heads <= 16 else 32, 32, warps=8, stages=2)

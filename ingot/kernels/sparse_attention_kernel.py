@@ -2,8 +2,7 @@
 
 A program takes one query and BLOCK_H of its heads. It reads the indices of the query's entries, gathers BLOCK_N entries at a time
 and keeps a running softmax in powers of two, as the kernels over pages do (attend_paged_kernel.py). In decoding, where there are
-few queries, programs share a query's entries and `combine` adds up their parts. The backward kernel makes the probabilities again
-from the saved sums; ∂q stays in registers, ∂e is added atomically to a buffer in float32.
+few queries, programs share a query's entries and `combine` adds up their parts. Gradients: sparse_gradients_kernel.py.
 
 Invariants: what lies behind an index below 0 never counts; a program stops after the query's last index that is not. Grids
 depend on shapes alone, so a captured graph serves any choice.
@@ -24,26 +23,11 @@ from torch import Tensor
 from ingot.kernels import sparse_attention
 from ingot.kernels.attend_paged import choose_splits, combine, precision, split_buffers
 from ingot.kernels.attend_paged_kernel import NOTHING, _softmax_step, _store, _tile
+from ingot.kernels.gather_kernel import _count, _heads, _indices
 from ingot.kernels.launch import dependent_launch, on_device_of, power_of_two
 from ingot.kernels.launch_kernel import launch_dependents, wait
 from ingot.kernels.sparse_attention import SparseTile
-
-
-@triton.jit
-def _count(selected, kept, BLOCK_K: tl.constexpr):
-    """The number of indices up to the last that is not below 0."""
-    place = tl.arange(0, BLOCK_K)
-    chosen = tl.load(selected + place, mask=place < kept, other=-1)
-    return tl.max(tl.where(chosen >= 0, place + 1, 0), 0)
-
-
-@triton.jit
-def _heads(at, step, inside, begin: tl.constexpr, width: tl.constexpr, BLOCK: tl.constexpr):
-    """Channels [begin, begin + width) of the heads that begin at addresses `at`."""
-    wide = tl.arange(0, BLOCK)
-    return tl.load(
-        at[:, None] + (begin + wide)[None, :] * step, mask=inside[:, None] & (wide < width)[None, :], other=0.0
-    )
+from ingot.kernels.sparse_gradients_kernel import sparse_gradients
 
 
 @triton.jit
@@ -101,8 +85,7 @@ def forward_kernel(
     total = tl.zeros((BLOCK_H,), dtype=tl.float32)
 
     for start in range(begin, end, BLOCK_N):
-        place = start + tl.arange(0, BLOCK_N)
-        chosen = tl.load(selected + place, mask=place < end, other=-1)
+        chosen = _indices(selected, start, end, BLOCK_N)
         near = tl.maximum(chosen, 0)  # for want of an index the first entry is read, and hidden
         if PAGE > 0:
             page = tl.load(table + row * pages + near // PAGE).to(tl.int64)
@@ -124,99 +107,6 @@ def forward_kernel(
         tl.store(sums + index, tl.where(some, largest + tl.log2(tl.where(some, total, 1.0)), 0.0), mask=inside)
 
 
-@triton.jit
-def backward_kernel(
-    query,  # [B, T, H, L + R], contiguous as all that follows
-    entries,  # [B, S, L + R]
-    selected,  # [B, T, K]
-    out,  # [B, T, H, L]
-    sums,  # [B, T, H]
-    of_out,  # [B, T, H, L]
-    of_query,  # [B, T, H, L + R]
-    of_entries,  # [B, S, L + R], float32
-    tokens,
-    heads,
-    kept,
-    keys,
-    scale,
-    scale_two,  # of scores in powers of two
-    L: tl.constexpr,
-    R: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """∂query, and this program's share of ∂entries."""
-    item = (tl.program_id(0) // BLOCKS).to(tl.int64)
-    row = item // tokens
-    head = tl.program_id(0) % BLOCKS * BLOCK_H + tl.arange(0, BLOCK_H)
-    inside = head < heads
-    selected += item * kept
-    count = _count(selected, kept, BLOCK_K)
-
-    wide, rotated = tl.arange(0, BLOCK_L), tl.arange(0, BLOCK_R)
-    index = item * heads + head
-    asked = _heads(query + index * (L + R), 1, inside, 0, L, BLOCK_L)
-    asked_rotated = _heads(query + index * (L + R), 1, inside, L, R, BLOCK_R)
-    given = _heads(of_out + index * L, 1, inside, 0, L, BLOCK_L)
-    mixed = _heads(out + index * L, 1, inside, 0, L, BLOCK_L)
-    mean = tl.sum(given.to(tl.float32) * mixed.to(tl.float32), 1)
-    total = tl.load(sums + index, mask=inside, other=0.0)
-    of_asked = tl.zeros((BLOCK_H, BLOCK_L), dtype=tl.float32)
-    of_asked_rotated = tl.zeros((BLOCK_H, BLOCK_R), dtype=tl.float32)
-
-    for start in range(0, count, BLOCK_N):
-        place = start + tl.arange(0, BLOCK_N)
-        chosen = tl.load(selected + place, mask=place < count, other=-1)
-        seen = chosen >= 0
-        offset = (row * keys + tl.maximum(chosen, 0)) * (L + R)
-        latent = _tile(entries + offset, L, BLOCK_L)
-        found = _tile(entries + offset + L, R, BLOCK_R)
-        score = tl.dot(asked, tl.trans(latent), input_precision=PRECISION)
-        score = tl.dot(asked_rotated, tl.trans(found), score, input_precision=PRECISION)
-        weight = tl.where(seen[None, :] & inside[:, None], tl.exp2(score * scale_two - total[:, None]), 0.0)
-        of_weight = tl.dot(given, tl.trans(latent), input_precision=PRECISION)
-        of_score = (weight * (of_weight - mean[:, None]) * scale).to(asked.dtype)
-        weight = weight.to(asked.dtype)
-        of_asked = tl.dot(of_score, latent, of_asked, input_precision=PRECISION)
-        of_asked_rotated = tl.dot(of_score, found, of_asked_rotated, input_precision=PRECISION)
-        turned = tl.trans(of_score)
-        of_found = tl.dot(turned, asked_rotated, input_precision=PRECISION)
-        to = of_entries + offset
-        there = seen[:, None] & (rotated < R)[None, :]
-        tl.atomic_add(to[:, None] + (L + rotated)[None, :], of_found, mask=there, sem="relaxed")
-        of_latent = tl.dot(tl.trans(weight), given, input_precision=PRECISION)
-        of_latent = tl.dot(turned, asked, of_latent, input_precision=PRECISION)
-        there = seen[:, None] & (wide < L)[None, :]
-        tl.atomic_add(to[:, None] + wide[None, :], of_latent, mask=there, sem="relaxed")
-
-    at = of_query + index * (L + R)
-    dtype = of_query.dtype.element_ty
-    tl.store(at[:, None] + wide[None, :], of_asked.to(dtype), mask=inside[:, None] & (wide < L)[None, :])
-    tl.store(
-        at[:, None] + (L + rotated)[None, :],
-        of_asked_rotated.to(dtype),
-        mask=inside[:, None] & (rotated < R)[None, :],
-    )
-
-
-def _widths(query: Tensor, selected: Tensor, latent_width: int) -> dict[str, Any]:
-    """What both kernels are compiled for."""
-    rotated = query.shape[-1] - latent_width
-    return {
-        "L": latent_width,
-        "R": rotated,
-        "BLOCK_L": power_of_two(latent_width),
-        "BLOCK_R": power_of_two(rotated),
-        "BLOCK_K": power_of_two(selected.shape[-1]),
-        "PRECISION": precision(query),
-    }
-
-
 def _forward(
     query_BTHE: Tensor,
     entries: Tensor,
@@ -228,7 +118,7 @@ def _forward(
     tile: SparseTile,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The splits' mixtures and sums, and the tensor for the whole mixtures, which a single split has written."""
-    rows, tokens, heads, _ = query_BTHE.shape
+    rows, tokens, heads, width = query_BTHE.shape
     out_BTHL = query_BTHE.new_empty(rows, tokens, heads, latent_width)
     parts, sums = split_buffers(out_BTHL, splits)
     if splits == 1:
@@ -252,7 +142,12 @@ def _forward(
             *query_BTHE.stride(),
             entries.stride(0),
             PAGE=0 if table_BR is None else entries.shape[2],
-            **_widths(query_BTHE, selected_BTK, latent_width),
+            L=latent_width,
+            R=width - latent_width,
+            BLOCK_L=power_of_two(latent_width),
+            BLOCK_R=power_of_two(width - latent_width),
+            BLOCK_K=power_of_two(selected_BTK.shape[-1]),
+            PRECISION=precision(query_BTHE),
             BLOCKS=head_blocks,
             SPLITS=splits,
             BLOCK_H=tile.block_h,
@@ -308,35 +203,7 @@ def sparse_attention_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of queries and entries."""
     query, entry, selected, gradient = (x.contiguous() for x in (query, entry, selected, gradient))
-    rows, tokens, heads, _ = query.shape
-    tile = sparse_attention.choose_backward_tile(heads, query.element_size())
-    of_query = torch.empty_like(query)
-    of_entry = torch.zeros(entry.shape, dtype=torch.float32, device=entry.device)
-    head_blocks = triton.cdiv(heads, tile.block_h)
-    if query.numel():
-        with on_device_of(query):
-            backward_kernel[(rows * tokens * head_blocks,)](
-                query,
-                entry,
-                selected,
-                out,
-                sums,
-                gradient,
-                of_query,
-                of_entry,
-                tokens,
-                heads,
-                selected.shape[-1],
-                entry.shape[1],
-                scale,
-                scale * math.log2(math.e),
-                **_widths(query, selected, latent_width),
-                BLOCKS=head_blocks,
-                BLOCK_H=tile.block_h,
-                BLOCK_N=tile.block_n,
-                num_warps=tile.warps,
-                num_stages=tile.stages,
-            )
+    of_query, of_entry = sparse_gradients(query, entry, selected, out, sums, gradient, scale)
     return of_query, of_entry.to(entry.dtype)
 
 

@@ -20,10 +20,13 @@ SHARED = 232_448  # bytes of a multiprocessor that one program can have
 SPILLED = 128  # bytes: some registers, once a program; hundreds are a loop over what did not fit
 PRODUCTS = {  # kernels that multiply matrices, and how: by groups of four warps where there are 64 rows for them
     ("sparse 32 heads", "forward_kernel"): "HMMA",
-    ("sparse 32 heads", "backward_kernel"): "HMMA",
+    ("sparse 32 heads", "score_gradient_kernel"): "HGMMA",
+    ("sparse 32 heads", "query_gradient_kernel"): "HMMA",
+    ("sparse 32 heads", "entry_gradient_kernel"): "HGMMA",  # the same for 128
     ("sparse 32 heads", "probability_kernel"): "HMMA",
     ("sparse 128 heads", "forward_kernel"): "HGMMA",
-    ("sparse 128 heads", "backward_kernel"): "HMMA",
+    ("sparse 128 heads", "score_gradient_kernel"): "HGMMA",
+    ("sparse 128 heads", "query_gradient_kernel"): "HGMMA",
     ("sparse 128 heads", "probability_kernel"): "HGMMA",
     ("sparse pages", "forward_kernel"): "HGMMA",
     ("choice", "score_kernel"): "HGMMA",
@@ -59,7 +62,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     for line in ran.stdout.splitlines():
         row = json.loads(line)
         found[row["case"], row["kernel"]].append(row)
-    assert len(found) == 27
+    assert len(found) == 30
     return found
 
 
