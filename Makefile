@@ -8,21 +8,18 @@ BIN    := $(VENV)/bin
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-all checks fast-tests all-tests lint docs docs-check reference systems tree clean
+.PHONY: run test test-all fast-tests all-tests lint docs docs-check reference systems tree clean
 
 run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this machine's CPU
 	$(BIN)/ingot run recipes/quickstart.yaml
 
 test: $(VENV)/.dev  ## everything that CI checks, in minutes; mypy has one core and takes minutes: tests run beside it
 	tools/system-programs
-	$(MAKE) --jobs 2 checks fast-tests
+	$(MAKE) --jobs 2 lint fast-tests
 
 test-all: $(VENV)/.dev  ## the slow checks too
 	tools/system-programs
-	$(MAKE) --jobs 2 checks all-tests
-
-checks: $(VENV)/.dev
-	$(MAKE) lint docs-check
+	$(MAKE) --jobs 2 lint all-tests
 
 fast-tests: $(VENV)/.dev
 	$(TESTS) -m "not slow"
@@ -44,7 +41,7 @@ systems: $(VENV)/.dev  ## write the pages of docs/systems/ from the presets
 tree: $(VENV)/.dev  ## write docs/tree.md from the modules' docstrings
 	$(BIN)/python tools/tree.py
 
-docs-check: $(VENV)/.dev  ## fail if a generated page is out of date
+docs-check: $(VENV)/.dev  ## fail if a generated page is out of date, as tests do
 	$(BIN)/python tools/reference.py --check
 	$(BIN)/python tools/systems.py --check
 	$(BIN)/python tools/tree.py --check

@@ -22,6 +22,7 @@ import ingot
 from ingot.cli import main
 from ingot.cli.stop import resume_command
 from ingot.recipe.stages import STAGES
+from tests.slow import first_fast
 
 TOYS = Path(__file__).parent / "recipe"
 RECIPE = """
@@ -294,7 +295,7 @@ def wait_for_training(process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(("number", "code"), first_fast([(signal.SIGTERM, 0), (signal.SIGINT, 130)]))
 def test_a_stopped_run_says_how_to_go_on(toy: ModuleType, number: signal.Signals, code: int) -> None:
     Path("recipe.yaml").write_text(RECIPE.replace("steps: 4", "steps: 60, pause: 0.02"))
     process = start_run(DRIVER)

@@ -31,6 +31,7 @@ def write_recipe(path: Path, start: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_recipe_in_two_processes(schooled: StageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = write_recipe(tmp_path / "post.yaml", schooled.path)

@@ -11,6 +11,7 @@ import reasoning_gym
 from ingot.envs.tasks.reasoning_gym import CHILDREN, ReasoningGym, is_calculation
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError
+from tests.slow import slow
 
 FAMILIES = [
     *(
@@ -64,7 +65,7 @@ def test_a_task_is_item_0_of_a_data_set_of_its_seed(family: str) -> None:
     assert kind._reseeds == (family not in ("survo", "acre"))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [slow(each) if each == "zebra_puzzles" else each for each in FAMILIES])
 def test_their_answers_earn_the_reward_and_junk_does_not(family: str) -> None:
     kind = ReasoningGym(family=family)
     for seed in range(2):

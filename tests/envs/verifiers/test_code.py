@@ -22,6 +22,7 @@ from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits
 from ingot.sandbox.run import isolation
 from tests.conftest import SHARED_DATA
+from tests.slow import slow
 
 LIMITS = Limits(20.0)
 PROBLEMS = [
@@ -207,7 +208,7 @@ def need(language: str) -> None:
         pytest.skip(f"{tool} is not in {code_programs.FOLDERS}")
 
 
-@pytest.mark.parametrize("language", PROGRAMS)
+@pytest.mark.parametrize("language", [slow(each) if each == "java" else each for each in PROGRAMS])
 def test_programs(pool: Pool, language: str) -> None:
     need(language)
     tests = InputOutput([("1 2\n", "3"), ("20 22\n", "42 \n\n")], language)
