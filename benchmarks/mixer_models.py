@@ -1,9 +1,12 @@
-"""Training speed of models of about 1B with linear-time mixers, beside a dense one of the same width: our trainer, random tokens.
+"""Training speed of models of about 1B with linear and sparse mixers, beside a dense one of the same width: our trainer.
 
-    python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h] [--lengths 4,32] [--steps 12]
+    python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h,deepseek-v3,deepseek-v3.2]
+        [--lengths 4,32] [--steps 12]
 
-The mixers and layer patterns are those of Qwen3-Next, Kimi Linear and Nemotron-H, with dense feed-forwards; width and vocabulary
-are those of the 1.24B of benchmarks/train.py, so that the mixers make the difference.
+The mixers and layer patterns are those of Qwen3-Next, Kimi Linear, Nemotron-H and DeepSeek-V3.2, with dense feed-forwards; width
+and vocabulary are those of the 1.24B of benchmarks/train.py, so that the mixers make the difference. Tokens are random.
+DeepSeek-V3 is V3.2 without sparse attention: of its 128 heads 32, as the width is smaller, and of the indexer's 64 16; 2,048
+keys are kept, and the indexer's loss is on.
 """
 
 from __future__ import annotations
@@ -46,6 +49,22 @@ def shape_of(name: str, context: int) -> ModelConfig:
         mixer = {"kind": "mla", "heads": 16, "rope": None, **latent}
         blocks["mla"] = {"mixer": mixer, "feed_forward": {"width": 7680}}
         return ModelConfig.model_validate({**common, "blocks": blocks, "layers": "(kda*3 mla)*4"})
+    if name in ("deepseek-v3", "deepseek-v3.2"):
+        sparse = (
+            {"heads": 16, "head_width": 128, "keep": 2048, "pairing": "halves"} if name == "deepseek-v3.2" else None
+        )
+        latent_attention: dict[str, Any] = {
+            "kind": "mla",
+            "heads": 32,
+            "query_latent": 1536,
+            "key_value_latent": 512,
+            "content_width": 128,
+            "rope_width": 64,
+            "value_width": 128,
+            "sparse": sparse,
+        }
+        layer = {"mixer": latent_attention, "feed_forward": {"width": 5504}}
+        return ModelConfig.model_validate({**common, "blocks": {"mla": layer}, "layers": "mla*16"})
     if name == "nemotron-h":
         mamba = {"kind": "mamba2", "heads": 64, "head_width": 64, "state": 128, "groups": 8, "norm": "gate_first"}
         blocks = {
