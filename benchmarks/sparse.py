@@ -266,14 +266,15 @@ def decoding_step(layer: Mla, batch: int, past: int, device: str) -> float:
 # ---- other tiles
 
 
-TILES: dict[str, tuple[tuple[int, ...], ...]] = {  # heads or queries, entries or keys, warps, stages
+# heads or queries, entries or keys, (of query and entry: channels,) warps, stages
+TILES: dict[str, tuple[tuple[int, ...], ...]] = {
     "forward": ((64, 64, 8, 3), (64, 32, 8, 5), (64, 64, 8, 2), (32, 64, 8, 5), (32, 32, 8, 5)),
     "score": ((32, 64, 4, 2), (16, 64, 4, 2), (32, 64, 8, 2)),
     "query": (
         (128, 64, 256, 8, 3),
         (128, 64, 128, 8, 4),
         (64, 64, 256, 4, 3),
-    ),  # heads, entries, channels, warps, stages
+    ),
     "entry": (
         (32, 128, 256, 8, 4),
         (32, 128, 128, 4, 3),
