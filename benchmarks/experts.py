@@ -1,10 +1,13 @@
 """Speed of the routed experts: ours (grouped), our reference loop, and transformers' three implementations, same weights.
 
-Cases: a training pass (forward and backward) and a forward pass over many tokens, and the few tokens of a decoding step. Every
+Cases: a training pass (forward and backward) and a forward pass over many tokens, and the few tokens of decoding steps. Every
 implementation gets the same random choices of experts, skewed as real ones are, and must give the same output. They take
-turns, so that a busy machine is busy for all; the best time of several rounds counts. Unit: tokens per second.
+turns, so that a busy machine is busy for all; the best time of several rounds counts. Unit: tokens per second of one layer.
 
-    python benchmarks/experts.py [--device cpu|cuda] [--quick] [--threads N]
+Decoding is STEPS steps with choices of their own, as those of a model's layers are, so that no step finds its experts in a cache.
+On a GPU it is timed twice: launched from Python, and as a captured graph, with transformers' `batched_mm` also compiled.
+
+    python benchmarks/experts.py [--device cpu|cuda] [--cases train,forward,decode] [--quick] [--threads N]
 """
 
 from __future__ import annotations
@@ -42,12 +45,19 @@ SHAPES = {
     "cpu": [Shape("small", 256, 128, 32, 4), Shape("many experts", 128, 64, 128, 8)],
     "cuda": [Shape("OLMoE-1B-7B", 2048, 1024, 64, 8), Shape("Qwen3-30B-A3B", 2048, 768, 128, 8)],
 }
-TOKENS = {"cpu": (1024, 1, 8), "cuda": (16384, 1, 64)}
+MANY = {"cpu": 1024, "cuda": 16384}  # tokens
+FEW = {"cpu": (1, 8), "cuda": (1, 2, 4, 8, 16, 64)}
+STEPS = 16
+CAPTURED = ("ours", "transformers grouped_mm", "transformers batched_mm", "transformers batched_mm, compiled")
+CASES = ("train", "forward", "decode")
 
 
-def make_choices(shape: Shape, tokens: int, device: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+Given = tuple[Tensor, Tensor, Tensor]
+
+
+def make_choices(shape: Shape, tokens: int, device: str, dtype: torch.dtype, seed: int = 0) -> Given:
     """Inputs, K different experts of each token (some experts are liked more), weights that sum to one."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     liking = torch.randn(tokens, shape.experts, generator=generator) + 0.5 * torch.randn(
         shape.experts, generator=generator
     )
@@ -77,27 +87,31 @@ def make_peer(ours: Experts, shape: Shape, implementation: str) -> Any:
     return peer
 
 
-def runners(ours: Experts, shape: Shape, given: tuple[Tensor, Tensor, Tensor]) -> dict[str, Callable[[], Tensor]]:
-    """Every implementation as a function of nothing."""
-    x, indices, weights = given
+def runners(ours: Experts, shape: Shape, tokens: int) -> dict[str, Callable[[Given], Tensor]]:
+    """Every implementation as a function of inputs, choices and weights."""
 
-    def run_ours(backend: str) -> Tensor:
+    def run_ours(given: Given, backend: str) -> Tensor:
         ours.backend = backend  # type: ignore[assignment]
-        return ours(x, indices, weights)
+        return ours(*given)
 
-    found: dict[str, Callable[[], Tensor]] = {
-        "ours": lambda: run_ours("grouped"),
-        "our loop": lambda: run_ours("loop"),
+    found: dict[str, Callable[[Given], Tensor]] = {
+        "ours": partial(run_ours, backend="grouped"),
+        "our loop": partial(run_ours, backend="loop"),
     }
     for name in TRANSFORMERS:
-        if name != "batched_mm" or len(x) <= LARGEST_BATCHED:
-            found[f"transformers {name}"] = partial(make_peer(ours, shape, name), x, indices, weights)
+        if name != "batched_mm" or tokens <= LARGEST_BATCHED:
+            found[f"transformers {name}"] = spread(make_peer(ours, shape, name))
     return found
 
 
-def check_equal(functions: dict[str, Callable[[], Tensor]]) -> None:
+def spread(function: Callable[..., Any]) -> Callable[[Given], Tensor]:
+    """A function of one value instead of three."""
+    return lambda given: function(*given)
+
+
+def check_equal(functions: dict[str, Callable[[Given], Tensor]], given: Given) -> None:
     with torch.no_grad():
-        outputs = {name: function() for name, function in functions.items()}
+        outputs = {name: function(given) for name, function in functions.items()}
     expected = outputs["our loop"].float()
     for name, value in outputs.items():
         difference = float((value.float() - expected).abs().max() / expected.abs().max())
@@ -118,50 +132,100 @@ def best_seconds(functions: dict[str, Callable[[], object]], repeats: int, devic
     return best
 
 
-def timed(function: Callable[[], Tensor], ours: Experts, x: Tensor, training: bool) -> Callable[[], object]:
-    def step() -> None:
-        if training:
-            ours.zero_grad(set_to_none=True)
-            x.grad = None
-            function().sum().backward()
-        else:
-            with torch.no_grad():
-                function()
+def train(function: Callable[[Given], Tensor], ours: Experts, given: Given) -> None:
+    ours.zero_grad(set_to_none=True)
+    given[0].grad = None
+    function(given).sum().backward()
 
-    return step
+
+def forward(function: Callable[[Given], Tensor], steps: list[Given]) -> None:
+    with torch.no_grad():
+        for given in steps:
+            function(given)
+
+
+def capture(function: Callable[[], None]) -> Callable[[], None]:
+    """The same as one graph, after a round that compiles."""
+    function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+class Bench:
+    """Runs cases and prints them."""
+
+    def __init__(self, device: str, quick: bool) -> None:
+        self.device, self.quick = device, quick
+        self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
+        self.results: list[dict[str, Any]] = []
+
+    def many(self, shape: Shape, ours: Experts, *, training: bool) -> None:
+        tokens = MANY[self.device] // (4 if self.quick else 1)
+        given = make_choices(shape, tokens, self.device, self.dtype)
+        given[0].requires_grad_(training)
+        functions = runners(ours, shape, tokens)
+        check_equal(functions, given)
+        runs: dict[str, Callable[[], object]] = {
+            name: partial(train, each, ours, given) if training else partial(forward, each, [given])
+            for name, each in functions.items()
+        }
+        seconds = best_seconds(runs, 5 if self.quick else 20, self.device)
+        self.compare(f"{shape.name}, {tokens} tokens, {'train' if training else 'forward'}", tokens, seconds)
+
+    def decode(self, shape: Shape, ours: Experts, tokens: int) -> None:
+        steps = [make_choices(shape, tokens, self.device, self.dtype, seed) for seed in range(STEPS)]
+        functions = runners(ours, shape, tokens)
+        check_equal(functions, steps[0])
+        runs: dict[str, Callable[[], object]] = {
+            name: partial(forward, each, steps) for name, each in functions.items()
+        }
+        seconds = best_seconds(runs, 3 if self.quick else 20, self.device)
+        self.compare(f"{shape.name}, {tokens} tokens, decode", tokens * STEPS, seconds)
+        if self.device == "cpu":
+            return
+        compiled: Any = torch.compile(make_peer(ours, shape, "batched_mm"), fullgraph=True, dynamic=False)
+        functions["transformers batched_mm, compiled"] = spread(compiled)
+        check_equal(functions, steps[0])
+        runs = {name: capture(partial(forward, functions[name], steps)) for name in CAPTURED}
+        seconds = best_seconds(runs, 20, self.device)
+        self.compare(f"{shape.name}, {tokens} tokens, decode in a graph", tokens * STEPS, seconds)
+
+    def compare(self, case: str, tokens: int, seconds: dict[str, float]) -> None:
+        for peer in list(seconds)[1:]:
+            mine, theirs = (round(tokens / seconds[name], 1) for name in ("ours", peer))
+            ratio = round(mine / theirs, 2)
+            print(f"{f'{case}, {peer}':78} {mine:12.0f} {theirs:12.0f} {ratio:7.2f}", flush=True)
+            row = {"case": f"{case}, {peer}", "ours": mine, "peer": theirs, "ratio": ratio, "unit": "tokens/s"}
+            self.results.append(row)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Experts: grouped, looped, and transformers.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--cases", default=",".join(CASES), help="some of them, with commas between")
     parser.add_argument("--quick", action="store_true", help="fewer tokens and repeats: within a minute")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads (default: torch's choice)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    device, dtype = options.device, torch.float32 if options.device == "cpu" else torch.bfloat16
-    many, *few = TOKENS[device]
-    many = many // 4 if options.quick else many
-    print(f"{dtype}, {device}, torch {torch.__version__}; tokens per second")
-    print(f"{'case':58} {'ours':>12} {'peer':>12} {'ratio':>7}")
-    results = []
-    for shape in SHAPES[device]:
-        ours = make_ours(shape, device, dtype)
-        for tokens, training in [(many, True), (many, False), *((count, False) for count in few)]:
-            given = make_choices(shape, tokens, device, dtype)
-            given[0].requires_grad_(training)
-            functions = runners(ours, shape, given)
-            check_equal(functions)
-            steps = {name: timed(function, ours, given[0], training) for name, function in functions.items()}
-            rounds = (5 if options.quick else 20) * (1 if tokens == many else 10)
-            seconds = best_seconds(steps, rounds, device)
-            for peer in list(seconds)[1:]:
-                mine, theirs = (round(tokens / seconds[name], 1) for name in ("ours", peer))
-                case = f"{shape.name}, {tokens} tokens, {'train' if training else 'forward'}, {peer}"
-                ratio = round(mine / theirs, 2)
-                print(f"{case:58} {mine:12.0f} {theirs:12.0f} {ratio:7.2f}", flush=True)
-                results.append({"case": case, "ours": mine, "peer": theirs, "ratio": ratio, "unit": "tokens/s"})
-    print(json.dumps({"benchmark": "experts", "device": device, "results": results}))
+    cases = options.cases.split(",")
+    if unknown := set(cases) - set(CASES):
+        parser.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    bench = Bench(options.device, options.quick)
+    print(f"{bench.dtype}, {bench.device}, torch {torch.__version__}; tokens per second")
+    print(f"{'case':78} {'ours':>12} {'peer':>12} {'ratio':>7}")
+    for shape in SHAPES[bench.device]:
+        ours = make_ours(shape, bench.device, bench.dtype)
+        for case in cases:
+            if case != "decode":
+                bench.many(shape, ours, training=case == "train")
+                continue
+            for tokens in FEW[bench.device]:
+                bench.decode(shape, ours, tokens)
+    print(json.dumps({"benchmark": "experts", "device": bench.device, "results": bench.results}))
 
 
 if __name__ == "__main__":

@@ -6,17 +6,19 @@
 |------------|-------------------------------------------------------------------|--------------------------------|
 | batches    | prompts of 32 tokens, greedy, at batch 1 and 8, on a GPU also 64   | transformers' generate         |
 |            |                                                                   | (on a CPU eager and compiled)  |
+| experts    | the same at batch 1, 2, 4 and 8 for layers of Qwen3-30B-A3B (GPU)  | generate with `batched_mm`,    |
+|            |                                                                   | eager and compiled             |
 | rl         | groups of samples that end at different times                     | transformers' generate         |
 | continuous | 256 prompts of 16 to 512 tokens, 256 new tokens each (GPU)         | transformers' generate_batch   |
 | decode     | 64 sequences of 300 to 4,000 tokens (GPU)                          | memory bandwidth               |
 | group      | 16 samples of one prompt of 2,048 tokens                           | the same with the prompt known |
 | update     | new weights for 1.2B parameters while 32 requests run (GPU)        | 50 ms                          |
 
-The model has the shape of SmolLM2-135M (30 layers, width 576, 9 query and 3 key heads, vocabulary 49,152) and random weights,
-the same on both sides, with QK-norm on a CPU, as the quickstart has it. Both sides have one round to warm up and then as many
-rounds; sampling is the same (temperature 1, nothing cut off). Tokens per second count the tokens that were asked for, prompts
-read included in the time. Bandwidth: all weights and the keys and values of all sequences, read once a step, at 4.3 TB/s (what a
-copy reaches on an H200).
+But for `experts` the model has the shape of SmolLM2-135M (30 layers, width 576, 9 query and 3 key heads, vocabulary 49,152) and
+random weights, the same on both sides, with QK-norm on a CPU, as the quickstart has it. Both sides have one round to warm up and
+then as many rounds; sampling is the same (temperature 1, nothing cut off). Tokens per second count the tokens asked for,
+prompts read included in the time. Bandwidth: all weights and the keys and values of all sequences, read once a step, at 4.3 TB/s
+(what a copy reaches on an H200).
 """
 
 from __future__ import annotations
@@ -63,13 +65,28 @@ def make_ours(
     return model.to(device, dtype)
 
 
-def make_peer(model: Transformer, device: str, dtype: torch.dtype) -> Any:
+def make_mixture(layers: int) -> Transformer:
+    """Some layers of Qwen3-30B-A3B: 128 experts, 8 of them active, 0.6B weights each."""
+    mixer: Row = {"heads": 32, "key_value_heads": 4, "head_width": 128, "query_key_norm": "head"}
+    feed_forward: Row = {"kind": "moe", "experts": 128, "active": 8, "expert": {"width": 768}}
+    config = {
+        "vocabulary_size": VOCABULARY,
+        "width": 2048,
+        "blocks": {"layer": {"mixer": mixer, "feed_forward": feed_forward}},
+        "layers": f"layer*{layers}",
+        "context": CONTEXT,
+    }
+    with torch.device("cuda"):  # the weights that the parts draw there: `initialise` would draw them on the host
+        return Transformer(ModelConfig.model_validate(config)).to(torch.bfloat16)
+
+
+def make_peer(model: Transformer, device: str, dtype: torch.dtype, **options: Any) -> Any:
     """The same weights in transformers."""
     from transformers import AutoModelForCausalLM
 
     with tempfile.TemporaryDirectory() as folder:
         export_model(model, Path(folder) / "peer")
-        peer = AutoModelForCausalLM.from_pretrained(Path(folder) / "peer", dtype=dtype)
+        peer = AutoModelForCausalLM.from_pretrained(Path(folder) / "peer", dtype=dtype, **options)
     for config in (peer.config, peer.generation_config):
         config.bos_token_id = config.eos_token_id = None
         config.pad_token_id = 0
@@ -156,6 +173,21 @@ def batches(bench: Bench) -> Iterator[Row]:
         yield compared(f"batch {size}", size * new, seconds[:2])
         if len(seconds) > 2:
             yield compared(f"batch {size}, generate compiled", size * new, [seconds[0], seconds[2]])
+
+
+def experts(bench: Bench) -> Iterator[Row]:
+    """Greedy decoding of a mixture; both sides read the prompts too."""
+    new = 32 if bench.quick else 128
+    model = make_mixture(4)
+    peer = make_peer(model, "cuda", torch.bfloat16, experts_implementation="batched_mm")
+    for size in (1, 2, 4, 8):
+        prompts, counts = partial(bench.prompts, [32] * size), [new] * size
+        engine = Engine(model, slots=size, length=256)
+        functions = [partial(sample, engine, prompts, counts, 0.0), partial(generate, peer, prompts, counts, 0.0)]
+        functions.append(partial(generate, peer, prompts, counts, 0.0, cache_implementation="static"))
+        seconds = bench.best(functions, ROUNDS)
+        for name, index in (("eager", 1), ("compiled", 2)):
+            yield compared(f"experts, batch {size}, batched_mm {name}", size * new, [seconds[0], seconds[index]])
 
 
 def rl(bench: Bench) -> Iterator[Row]:
@@ -264,6 +296,7 @@ def row(name: str, ours: float, peer: float, ratio: float, unit: str) -> Row:
 
 CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "batches": batches,
+    "experts": experts,
     "rl": rl,
     "continuous": continuous,
     "decode": decode,

@@ -8,6 +8,7 @@ Two backends compute it:
 * `loop`, the definition: expert after expert, its tokens picked out and its outputs added back.
 * `grouped`, the default: the N·K choices are sorted by expert, so that each expert's rows lie together and both products are
   one grouped matrix product each (kernels/grouped_linear.py). In bfloat16, on Hopper and newer, nothing waits for the device.
+  The few tokens of a decoding step on a GPU are not sorted: each reads its experts' matrices (kernels/chosen_linear.py).
 
 Sorting is stable and the sum over k has a fixed order, forward and backward, so that equal inputs give equal bits.
 
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from ingot.kernels import chosen_linear
 from ingot.kernels.grouped_linear import grouped_linear, has_kernel
 from ingot.kernels.swiglu import is_swiglu, swiglu
 from ingot.model.feed_forward.dense import FeedForwardConfig, activate
@@ -94,6 +96,8 @@ class Experts(nn.Module):
         return out_ND
 
     def _grouped(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
+        if self._are_few(x_ND, indices_NK):
+            return self._few(x_ND, indices_NK, weights_NK)
         active = indices_NK.shape[1]
         expert_R = indices_NK.reshape(-1)
         # sorted row r is choice order_R[r] = token·K + k; a radix sort takes time by the bits of a number, hence int16
@@ -107,6 +111,19 @@ class Experts(nn.Module):
             rows_RD = rows_RD * gather(weights_NK.reshape(-1, 1), order_R, sorted_R).to(x_ND.dtype)
         out_RD = self._sorted(rows_RD, counts_E, expert_R[order_R])
         return combine(out_RD, None if self.weigh_input else weights_NK, order_R, sorted_R.view(-1, active))
+
+    def _are_few(self, x_ND: Tensor, indices_NK: Tensor) -> bool:
+        """Whether sorting would cost more than it saves; never where other ranks have some of the experts."""
+        weight = local(self.get_parameter(self.first))
+        return len(weight) == self.experts and chosen_linear.kernel_allowed(x_ND, weight, indices_NK)
+
+    def _few(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
+        from ingot.kernels.chosen_linear_kernel import launch_linear, launch_sum
+
+        x = x_ND[:, None] * weights_NK[..., None].to(x_ND.dtype) if self.weigh_input else x_ND
+        inner_NKF = self._activate(launch_linear(x, *self._weights(self.first, x.dtype), indices_NK))
+        weights = None if self.weigh_input else weights_NK
+        return launch_sum(inner_NKF, *self._weights("down", x.dtype), indices_NK, weights)
 
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
         """The experts' outputs for rows that are sorted by expert [R, D]. Expert parallelism replaces this."""
