@@ -14,7 +14,7 @@ count in the loss, but do not pass through the model (post/rollouts/silent.py). 
 printed as they end, so that a run that is cut off has said what it can. Several samplers share the slots.
 
     python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
-        [--samplers 1] [--tokens 16384] [--modes static,continuous,asynchronous,trl]
+        [--samplers 1] [--staleness 2] [--tokens 16384] [--modes static,continuous,asynchronous,trl]
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ class ToldMetrics(MetricsLog):
         seconds, tokens = values["seconds"], values["response_length"] * self.answers
         idle, sampler = values["learner_idle_share"], values.get("sampler_tokens_per_second", 0.0)
         told = f"{tokens / seconds:.0f} tokens/s, {seconds:.2f} s, learner idle {idle:.2f}, samplers {sampler:.0f} tokens/s"
+        if "cancelled_groups" in values:
+            given_up = values["cancelled_groups"] + values["dropped_groups"]
+            told += f", {given_up:.0f} groups too old, staleness {values['staleness']:.1f}"
         print(f"STEP {step}: {told}", flush=True)
         super().append(step, values)
 
@@ -104,6 +107,8 @@ def run_ours(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:
     told = {"learner_idle": round(idle, 3), "reward": round(sum(line["reward"] for line in timed) / len(timed), 3)}
     if mode == "asynchronous":
         told["staleness"] = round(sum(line["staleness"] for line in timed) / len(timed), 2)
+        given_up = sum(line["cancelled_groups"] + line["dropped_groups"] for line in timed)
+        told["groups_too_old_a_step"] = round(given_up / len(timed), 1)
     return figures(tokens, seconds, len(timed), answers) | told
 
 
@@ -236,8 +241,10 @@ def stage_config(arguments: argparse.Namespace, mode: str) -> RlConfig:
     if mode != "asynchronous":
         algorithm = found.algorithm.model_copy(update={"importance": None})
         changed |= {"asynchronous": None, "algorithm": algorithm}
-    elif arguments.samplers and found.asynchronous is not None:
-        changed["asynchronous"] = found.asynchronous.model_copy(update={"samplers": arguments.samplers})
+    elif found.asynchronous is not None:
+        given = {"samplers": arguments.samplers, "staleness": arguments.staleness}
+        known = {name: value for name, value in given.items() if value is not None}
+        changed["asynchronous"] = found.asynchronous.model_copy(update=known)
     if arguments.tokens:
         changed["micro_batch_tokens"] = arguments.tokens
     return found.model_copy(update=changed)
@@ -253,6 +260,9 @@ def main() -> None:
         "--slots", type=int, default=128, help="answers at once, in our modes; of all samplers together"
     )
     parser.add_argument("--samplers", type=int, help="processes that sample beside training (default: the recipe's)")
+    parser.add_argument(
+        "--staleness", type=int, help="most updates between sampling and training (default: the recipe's)"
+    )
     parser.add_argument("--tokens", type=int, help="tokens of one pass of the learner (default: the recipe's)")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--one", choices=MODES, help=argparse.SUPPRESS)

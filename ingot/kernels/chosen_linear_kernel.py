@@ -34,7 +34,7 @@ def _multiply(
     fits = real[:, None] & (output < outputs)[None, :]
     given = x + (choice // active if SHARED else choice)[:, None] * inputs
     total = tl.zeros((CHOICES, OUTPUTS, INPUTS), tl.float32)
-    for start in range(0, inputs, INPUTS):
+    for start in tl.range(0, inputs, INPUTS, num_stages=3):  # the next tiles are on their way
         column = start + tl.arange(0, INPUTS)
         inside = column < inputs
         w = tl.load(weight + (row * inputs)[:, :, None] + column, mask=fits[:, :, None] & inside, other=0.0)
