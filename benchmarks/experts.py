@@ -186,6 +186,7 @@ class Bench:
         self.compare(f"{shape.name}, {tokens} tokens, decode", tokens * STEPS, seconds)
         if self.device == "cpu":
             return
+        torch.compiler.reset()  # it compiles one function for so many shapes only
         compiled: Any = torch.compile(make_peer(ours, shape, "batched_mm"), fullgraph=True, dynamic=False)
         functions["transformers batched_mm, compiled"] = spread(compiled)
         check_equal(functions, steps[0])

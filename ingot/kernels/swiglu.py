@@ -44,6 +44,8 @@ def swiglu(projected: Tensor) -> Tensor:
     """By the kernel where it can run, else by the definition."""
     if not kernel_allowed(projected):
         return swiglu_definition(projected)
-    from ingot.kernels.swiglu_kernel import swiglu_forward
+    from ingot.kernels.swiglu_kernel import launch, swiglu_forward
 
-    return swiglu_forward(projected)
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return swiglu_forward(projected)
+    return launch(projected)  # the operator would cost a step of decoding more than the kernel

@@ -47,8 +47,7 @@ def _grid(projected: Tensor) -> tuple[int, int]:
     return projected.numel() // (2 * width), triton.cdiv(width, BLOCK)
 
 
-@torch.library.custom_op("ingot::swiglu", mutates_args=())
-def swiglu_forward(projected: Tensor) -> Tensor:
+def launch(projected: Tensor) -> Tensor:
     """silu(gate) ⊙ up [..., F] of [gate | up] [..., 2F]."""
     projected = projected.contiguous()
     width = projected.shape[-1] // 2
@@ -57,6 +56,12 @@ def swiglu_forward(projected: Tensor) -> Tensor:
         with on_device_of(out):
             _forward[_grid(projected)](projected, out, width, BLOCK=BLOCK, num_warps=4)
     return out
+
+
+@torch.library.custom_op("ingot::swiglu", mutates_args=())
+def swiglu_forward(projected: Tensor) -> Tensor:
+    """`launch` as an operator with a gradient."""
+    return launch(projected)
 
 
 @torch.library.custom_op("ingot::swiglu_backward", mutates_args=())

@@ -26,6 +26,7 @@ from torch.nn.functional import linear
 
 from ingot.kernels import chosen_linear
 from ingot.kernels.grouped_linear import grouped_linear, has_kernel
+from ingot.kernels.sum_rows import sum_rows
 from ingot.kernels.swiglu import is_swiglu, swiglu
 from ingot.model.feed_forward.dense import FeedForwardConfig, activate
 from ingot.model.matrices import in_order
@@ -159,23 +160,6 @@ def gather(x: Tensor, index: Tensor, back: Tensor, copies: int = 1) -> Tensor:
     Autograd would add the gradients of the copies in whatever order the device finds them; here they are gathered and summed.
     """
     return _Gather.apply(x, index, back, copies)  # type: ignore[no-untyped-call]
-
-
-def sum_rows(rows_RD: Tensor, sorted_NK: Tensor, weights_NK: Tensor | None = None) -> Tensor:
-    """Σ_k weight[n, k] · rows[sorted[n, k]], in float32 or better.
-
-    One addition a choice, not a sum over an axis of them: whole rows are read in one piece, and a compiler makes one kernel
-    of it that runs at the speed of the memory.
-    """
-    total_ND: Tensor | None = None
-    exact = torch.promote_types(rows_RD.dtype, torch.float32)
-    for choice, sorted_N in enumerate(sorted_NK.unbind(1)):
-        part_ND = rows_RD[sorted_N].to(exact)
-        if weights_NK is not None:
-            part_ND = part_ND * weights_NK[:, choice, None]
-        total_ND = part_ND if total_ND is None else total_ND + part_ND
-    assert total_ND is not None, "a token chooses at least one expert"
-    return total_ND
 
 
 class _Combine(torch.autograd.Function):
