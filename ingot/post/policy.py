@@ -17,6 +17,7 @@ from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
 from ingot.train.logprobs import score
+from ingot.train.prepare import uncompiled
 from ingot.train.terms import NOTHING_MORE, Distributions, Scored, Wants
 from ingot.workspace.errors import ArtifactError
 
@@ -138,7 +139,8 @@ def _scored(
 ) -> list[list[list[float]]]:
     """Each of the `numbers` for every token of every sequence.
 
-    A token is stamped with its index among all tokens, so that its number is found in whatever row it was scored.
+    A token is stamped with its index among all tokens, so that its number is found in whatever row it was scored. Each time there
+    are other numbers of rows and documents: compiled code would be made anew for them.
     """
     starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
     for sequence in sequences:
@@ -149,11 +151,12 @@ def _scored(
         for sequence, start in zip(sequences, starts, strict=True)
     ]
     values = [torch.zeros(total, dtype=torch.float32) for _ in numbers]
-    for batch in split_rows(make_batch(numbered, capacity), ROWS):
-        between()
-        scored = score(model, batch.to(model.embedding.weight.device), temperature, wants=wants)
-        places = scored.streams["place"].long().cpu()
-        for column, number in zip(values, numbers, strict=True):
-            column[places] = number(scored).float().cpu()
+    with uncompiled(model):
+        for batch in split_rows(make_batch(numbered, capacity), ROWS):
+            between()
+            scored = score(model, batch.to(model.embedding.weight.device), temperature, wants=wants)
+            places = scored.streams["place"].long().cpu()
+            for column, number in zip(values, numbers, strict=True):
+                column[places] = number(scored).float().cpu()
     spans = [(start, start + len(sequence.tokens)) for sequence, start in zip(sequences, starts, strict=True)]
     return [[[0.0, *column[start + 1 : end].tolist()][: end - start] for start, end in spans] for column in values]

@@ -6,9 +6,11 @@ each block is compiled, and last its weights are sharded (FSDP2), so that the ga
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from ingot.model.transformer import Transformer
 from ingot.train.config import TrainingConfig
@@ -25,6 +27,19 @@ def compile_blocks(model: Transformer) -> None:
     torch._dynamo.config.recompile_limit = VARIANTS
     for block in model.blocks:
         block.compile(dynamic=False)
+
+
+@contextmanager
+def uncompiled(model: nn.Module) -> Iterator[None]:
+    """Runs blocks as they are, for passes whose shapes hardly come again: each would be compiled, seconds for milliseconds."""
+    compiled = [(part, part._compiled_call_impl) for part in model.modules() if part._compiled_call_impl is not None]
+    for part, _ in compiled:
+        part._compiled_call_impl = None
+    try:
+        yield
+    finally:
+        for part, call in compiled:
+            part._compiled_call_impl = call
 
 
 def is_compiled(config: TrainingConfig, device: torch.device, dtype: torch.dtype) -> bool:

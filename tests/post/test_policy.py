@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -37,6 +40,25 @@ def test_sequence_logprobs_equal_transformers(
         assert values[1:] == pytest.approx(expected, abs=1e-5)
         assert entropy[0] == 0
         assert entropy[1:] == pytest.approx(torch.distributions.Categorical(logits=table).entropy().tolist(), abs=1e-5)
+
+
+def test_scoring_compiles_nothing(tokenizer: Tokenizer) -> None:
+    """Other rows every time would be other code every time; training goes on with its own."""
+    model, generator = tiny_model(tokenizer), torch.Generator().manual_seed(0)
+    sequences = [TokenSequence(random_tokens(length, tokenizer.vocabulary_size, generator)) for length in (20, 7)]
+    expected = sequence_logprobs(model, sequences, 40)
+    made: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, given: list[Any]) -> Callable[..., Any]:
+        made.append(graph)
+        return graph.forward
+
+    for block in model.blocks:
+        block.compile(backend=backend, dynamic=False)
+    assert sequence_logprobs(model, sequences, 40) == expected and not made
+    with torch.no_grad():
+        model(torch.tensor([sequences[0].tokens]))
+    assert made, "outside of scoring blocks are compiled as before"
 
 
 def test_a_model_without_tokenizer_is_refused(tokenizer: Tokenizer) -> None:
