@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to be run as a f
 from ingot.kernels import (
     attend_latent,
     attend_paged,
+    chosen_linear_kernel,
     cross_entropy_kernel,
     decayed_attention_kernel,
     index_divergence_kernel,
@@ -39,6 +40,7 @@ from ingot.kernels import (
     rms_norm_kernel,
     select_keys_kernel,
     sparse_attention_kernel,
+    sum_rows_kernel,
     swiglu_kernel,
 )
 from ingot.kernels.attention_options import AttentionOptions
@@ -143,6 +145,14 @@ def rows() -> None:
     cross_entropy_kernel.differentiate(logits, targets, torch.ones(8), None, 1.0, None)
 
 
+def experts() -> None:
+    """Two tokens at 8 of Qwen3-30B-A3B's experts, without sorting, and the sum over sorted rows."""
+    chosen, weights = torch.zeros(2, 8, dtype=torch.long), random(2, 8)
+    inner = chosen_linear_kernel.launch_linear(random(2, 2048), random(1, 1536, 2048), None, chosen)
+    chosen_linear_kernel.launch_sum(inner[..., :768], random(1, 2048, 768), None, chosen, weights)
+    sum_rows_kernel.launch(random(16, 2048), chosen, weights)
+
+
 CASES: dict[str, Callable[[], None]] = {
     "sparse 32 heads": lambda: sparse(32),
     "sparse 128 heads": lambda: sparse(128),
@@ -152,6 +162,7 @@ CASES: dict[str, Callable[[], None]] = {
     "delta rule": delta_rule,
     "pages": pages,
     "rows": rows,
+    "experts": experts,
 }
 
 

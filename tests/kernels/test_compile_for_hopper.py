@@ -62,7 +62,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     for line in ran.stdout.splitlines():
         row = json.loads(line)
         found[row["case"], row["kernel"]].append(row)
-    assert len(found) == 30
+    assert len(found) == 32
     return found
 
 
