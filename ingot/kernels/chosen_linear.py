@@ -21,10 +21,10 @@ from ingot.kernels.launch import has_triton
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def chosen_linear_definition(x_NI: Tensor, weight_EOI: Tensor, bias_EO: Tensor | None, experts_NK: Tensor) -> Tensor:
-    """Every token times the matrices of its K experts [N, K, O]. The input can also be one of each choice [N, K, I]."""
-    x = x_NI[:, None] if x_NI.dim() == 2 else x_NI
-    out_NKO = (weight_EOI[experts_NK] @ x[..., None])[..., 0]
+def chosen_linear_definition(x: Tensor, weight_EOI: Tensor, bias_EO: Tensor | None, experts_NK: Tensor) -> Tensor:
+    """Every input times the matrix of its expert [N, K, O]. Inputs: one of each token [N, I], or of each choice [N, K, I]."""
+    x_NKI = x[:, None] if x.dim() == 2 else x
+    out_NKO = (weight_EOI[experts_NK] @ x_NKI[..., None])[..., 0]
     return out_NKO if bias_EO is None else out_NKO + bias_EO[experts_NK]
 
 
@@ -43,3 +43,23 @@ def kernel_allowed(x: Tensor, weight_EOI: Tensor, experts_NK: Tensor) -> bool:
     if not weight_EOI.is_contiguous() or not 0 < experts_NK.numel() <= len(weight_EOI):
         return False
     return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def chosen_linear(x: Tensor, weight_EOI: Tensor, bias_EO: Tensor | None, experts_NK: Tensor) -> Tensor:
+    """By the kernel where it can run, else by the definition."""
+    if not kernel_allowed(x, weight_EOI, experts_NK):
+        return chosen_linear_definition(x, weight_EOI, bias_EO, experts_NK)
+    from ingot.kernels.chosen_linear_kernel import launch_linear
+
+    return launch_linear(x, weight_EOI, bias_EO, experts_NK)
+
+
+def chosen_sum(
+    x_NKI: Tensor, weight_EOI: Tensor, bias_EO: Tensor | None, experts_NK: Tensor, weights_NK: Tensor | None
+) -> Tensor:
+    """By the kernel where it can run, else by the definition."""
+    if not kernel_allowed(x_NKI, weight_EOI, experts_NK):
+        return chosen_sum_definition(x_NKI, weight_EOI, bias_EO, experts_NK, weights_NK)
+    from ingot.kernels.chosen_linear_kernel import launch_sum
+
+    return launch_sum(x_NKI, weight_EOI, bias_EO, experts_NK, weights_NK)

@@ -82,7 +82,7 @@ def _launch(
         _multiply[(experts_NK.numel() // of_a_sum, triton.cdiv(outputs, block))](
             x.contiguous(),
             weight_EOI,
-            bias_EO,
+            None if bias_EO is None else bias_EO.contiguous(),
             experts_NK.contiguous(),
             None if weights_NK is None else weights_NK.contiguous(),
             out,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ingot.kernels import chosen_linear
 from ingot.kernels.chosen_linear import chosen_linear_definition, chosen_sum_definition, kernel_allowed
+from ingot.model.feed_forward import experts as module
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 
@@ -86,7 +86,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @torch.no_grad()
 def test_a_mixture_of_few_tokens(options: dict[str, Any], weigh_input: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every option of the experts has the value of the loop over them, whichever way the layer takes."""
+    """Every option of the experts has the value of the loop over them, whichever way the layer takes; also by the kernel."""
     torch.manual_seed(0)
     config = FeedForwardConfig.model_validate({"width": 24, **options})
     experts = Experts(config, EXPERTS, 32, weigh_input=weigh_input).to(DEVICE)
@@ -96,10 +96,12 @@ def test_a_mixture_of_few_tokens(options: dict[str, Any], weigh_input: bool, mon
     experts.backend = "loop"
     expected = experts(x[:, 0], indices, weights)
     experts.backend = "grouped"
-    ways = []
-    for few in (False, True):
-        monkeypatch.setattr(Experts, "_are_few", lambda *_, few=few: few)
-        ways.append(experts(x[:, 0], indices, weights))
+    ways = [experts(x[:, 0], indices, weights)]
+    monkeypatch.setattr(Experts, "_are_few", lambda *_: True)
+    ways.append(experts(x[:, 0], indices, weights))
+    monkeypatch.setattr(module, "chosen_linear", launch_linear)
+    monkeypatch.setattr(module, "chosen_sum", launch_sum)
+    ways.append(experts(x[:, 0], indices, weights))
     for found in ways:
         torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
 
@@ -121,7 +123,7 @@ def test_only_what_it_names() -> None:
 
 def test_a_share_of_the_experts_is_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Expert parallelism: a rank has some of the experts, and the others' rows must be sent."""
-    monkeypatch.setattr(chosen_linear, "kernel_allowed", lambda *_: True)
+    monkeypatch.setattr(module, "kernel_allowed", lambda *_: True)
     experts = Experts(FeedForwardConfig(width=8), EXPERTS, 8)
     x, indices = torch.zeros(1, 8), torch.zeros(1, 2, dtype=torch.long)
     assert experts._are_few(x, indices)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ingot.kernels import chosen_linear
+from ingot.kernels.chosen_linear import chosen_linear, chosen_sum, kernel_allowed
 from ingot.kernels.grouped_linear import grouped_linear, has_kernel
 from ingot.kernels.sum_rows import sum_rows
 from ingot.kernels.swiglu import is_swiglu, swiglu
@@ -116,15 +116,14 @@ class Experts(nn.Module):
     def _are_few(self, x_ND: Tensor, indices_NK: Tensor) -> bool:
         """Whether sorting would cost more than it saves; never where other ranks have some of the experts."""
         weight = local(self.get_parameter(self.first))
-        return len(weight) == self.experts and chosen_linear.kernel_allowed(x_ND, weight, indices_NK)
+        return len(weight) == self.experts and kernel_allowed(x_ND, weight, indices_NK)
 
     def _few(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
-        from ingot.kernels.chosen_linear_kernel import launch_linear, launch_sum
-
+        """`_grouped` without sorting: every choice reads the matrices of its expert."""
         x = x_ND[:, None] * weights_NK[..., None].to(x_ND.dtype) if self.weigh_input else x_ND
-        inner_NKF = self._activate(launch_linear(x, *self._weights(self.first, x.dtype), indices_NK))
+        inner_NKF = self._activate(chosen_linear(x, *self._weights(self.first, x.dtype), indices_NK))
         weights = None if self.weigh_input else weights_NK
-        return launch_sum(inner_NKF, *self._weights("down", x.dtype), indices_NK, weights)
+        return chosen_sum(inner_NKF, *self._weights("down", x.dtype), indices_NK, weights)
 
     def _sorted(self, rows_RD: Tensor, counts_E: Tensor, expert_R: Tensor) -> Tensor:
         """The experts' outputs for rows that are sorted by expert [R, D]. Expert parallelism replaces this."""
