@@ -7,7 +7,7 @@ turns, so that a busy machine is busy for all; the best time of several rounds c
 Decoding is STEPS steps with choices of their own, as those of a model's layers are, so that no step finds its experts in a cache.
 On a GPU it is timed twice: launched from Python, and as a captured graph, with transformers' `batched_mm` also compiled.
 
-    python benchmarks/experts.py [--device cpu|cuda] [--cases train,forward,decode] [--quick] [--threads N]
+    python benchmarks/experts.py [--device cpu|cuda] [--cases train,forward,decode] [--tokens 1,8] [--quick] [--threads N]
 """
 
 from __future__ import annotations
@@ -207,6 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Experts: grouped, looped, and transformers.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--cases", default=",".join(CASES), help="some of them, with commas between")
+    parser.add_argument("--tokens", default=None, help="tokens of the decoding steps, with commas between")
     parser.add_argument("--quick", action="store_true", help="fewer tokens and repeats: within a minute")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads (default: torch's choice)")
     options = parser.parse_args()
@@ -215,6 +216,7 @@ def main() -> None:
     cases = options.cases.split(",")
     if unknown := set(cases) - set(CASES):
         parser.error(f"unknown cases: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    few = [int(each) for each in options.tokens.split(",")] if options.tokens else FEW[options.device]
     bench = Bench(options.device, options.quick)
     print(f"{bench.dtype}, {bench.device}, torch {torch.__version__}; tokens per second")
     print(f"{'case':78} {'ours':>12} {'peer':>12} {'ratio':>7}")
@@ -224,7 +226,7 @@ def main() -> None:
             if case != "decode":
                 bench.many(shape, ours, training=case == "train")
                 continue
-            for tokens in FEW[bench.device]:
+            for tokens in few:
                 bench.decode(shape, ours, tokens)
     print(json.dumps({"benchmark": "experts", "device": bench.device, "results": bench.results}))
 

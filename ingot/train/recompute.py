@@ -4,7 +4,9 @@
     products   what matrix products and attention made is kept too; only cheap things are done twice
     budget     torch.compile weighs memory against work and keeps what fits into the given share
 
-Routers report after their block, outside of what is computed twice (block.py), so they report once.
+Routers report after their block, outside of what is computed twice (block.py), so they report once. The backward pass runs the
+blocks from the last to the first: sparse attention that shares an earlier layer's choice of keys must see that choice again, not
+the last one of the model.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import nn
 from torch._functorch import config as compiler
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from ingot.model.context import Context
 from ingot.model.transformer import Transformer
 from ingot.train.config import ActivationsConfig
 from ingot.workspace.errors import RecipeError
@@ -29,11 +32,16 @@ PRODUCTS = (
     "_scaled_mm",
     "_grouped_mm",
     "grouped_product",
+    "packed_product",
     "_scaled_dot_product_",
     "_varlen_attn",
     "_flash_attention",
     "delta_rule",
     "decayed_attention",
+    "sparse_attention",
+    "select_keys",
+    "mean_probabilities",
+    "chosen_divergence",
 )
 """Beginnings of the names of operators whose results are worth keeping."""
 EVERYTHING = 1.0  # the budget that recomputes nothing
@@ -64,10 +72,19 @@ def _recomputing(block: nn.Module, contexts: Callable[[], Any] | None, *, random
     forward = block.forward
     options: dict[str, Any] = {} if contexts is None else {"context_fn": contexts}
 
-    def run(stream: Any, *others: Any) -> Any:
+    def run(stream: Any, context: Context, *others: Any) -> Any:
         if not torch.is_grad_enabled():
-            return forward(stream, *others)
-        return checkpoint(forward, stream, *others, use_reentrant=False, preserve_rng_state=random, **options)
+            return forward(stream, context, *others)
+        selected = context.selected
+
+        def with_choice(stream: Any, context: Context, *others: Any) -> Any:
+            if context.selected is not selected:  # only the second time: by then a later layer has chosen
+                context.selected = selected
+            return forward(stream, context, *others)
+
+        return checkpoint(
+            with_choice, stream, context, *others, use_reentrant=False, preserve_rng_state=random, **options
+        )
 
     return run
 

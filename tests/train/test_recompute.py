@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,21 +14,41 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import ingot.kernels
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.batches import split_rows
 from ingot.train.config import ActivationsConfig
 from ingot.train.passes import Objective, Passes, Sums
-from ingot.train.recompute import recompute
+from ingot.train.recompute import PRODUCTS, recompute
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, uneven
+from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, VOCABULARY, fresh, shape, uneven
 from tests.train.toy import FixedSource, make_trainer, records
 
 BLOCKS = {"dense": DENSE, "mla": MLA, "moe": MOE}
 CPU = torch.device("cpu")
+
+
+def sparse(**options: Any) -> dict[str, Any]:
+    return {**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, **options}}}
+
+
+def two_choices() -> ModelConfig:
+    """Two layers choose keys, and after each comes one that shares its choice."""
+    blocks = {"chooses": sparse(), "shares": sparse(shared=True)}
+    return ModelConfig.model_validate(
+        shape(DENSE).model_dump() | {"blocks": blocks, "layers": "chooses shares chooses shares"}
+    )
+
+
+TWO_LAYERS = {name: shape(block, layers=2) for name, block in BLOCKS.items()} | {
+    "sparse": shape(sparse(), layers=2),
+    "warm-up": shape(sparse(stage="dense_warmup"), layers=2),
+    "shared choice": two_choices(),
+}
 
 
 def passes(config: ModelConfig, keep: str) -> tuple[Transformer, Passes]:
@@ -41,14 +63,14 @@ def one_step(runner: Passes, batches: list[Batch]) -> Sums:
     return runner.run(batches, {"cross_entropy": weights.double()}, tokens.double())
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("kind", TWO_LAYERS)
 @pytest.mark.parametrize("keep", ["products", "blocks"])
 def test_gradients_are_the_same_bits(kind: str, keep: str) -> None:
     """Two micro-batches: what a router saw in the first one is known to the balancers in the second."""
     batches = split_rows(uneven(0, rows=4), 2)
     results = []
     for each in ("all", keep):
-        model, runner = passes(shape(BLOCKS[kind], layers=2), each)
+        model, runner = passes(TWO_LAYERS[kind], each)
         sums = one_step(runner, batches)
         results.append((sums, {name: one.grad for name, one in model.named_parameters()}))
     (expected, exact), (found, gradients) = results
@@ -57,6 +79,15 @@ def test_gradients_are_the_same_bits(kind: str, keep: str) -> None:
     for name, gradient in exact.items():
         assert gradient is not None and gradients[name] is not None and gradient.any(), name
         assert torch.equal(gradients[name], gradient), name  # type: ignore[arg-type]
+
+
+def test_every_kernel_that_multiplies_is_kept() -> None:
+    """A new operator of kernels/ is a product, whose result is kept, or it is named here as cheap."""
+    cheap = {"cast_both", "qk_norm_rope", "swiglu"}
+    sources = [path.read_text(encoding="utf-8") for path in Path(ingot.kernels.__path__[0]).glob("*.py")]
+    operators = {name for source in sources for name in re.findall(r'custom_op\("ingot::(\w+)"', source)}
+    forward = {name for name in operators if not name.endswith("_backward")}
+    assert len(forward) > 10 and {name for name in forward if not name.startswith(PRODUCTS)} == cheap
 
 
 @pytest.mark.parametrize("keep", ["all", "products", "blocks"])
