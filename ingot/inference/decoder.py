@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ingot.inference.rows import DecodingRows
+from ingot.kernels.capture import capturing
 from ingot.model.block import Block
 from ingot.model.feed_forward.mixture import MixtureOfExperts
 from ingot.model.mixers.cache import Cache, CacheShape
@@ -86,7 +87,7 @@ class Decoder:
                 run()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with capturing(graph, self._pool):
             result = run()
         return graph, result
 

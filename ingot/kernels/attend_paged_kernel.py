@@ -120,7 +120,7 @@ def attend_kernel(
 
     number = block * BLOCK_M + tl.arange(0, BLOCK_M)
     inside = number < tokens * G
-    token = tl.minimum(number // G, tokens - 1)
+    token = tl.minimum(number // G, tokens - 1).to(tl.int64)
     head = key_head * G + number % G
     position = tl.load(positions + sequence * tokens + token).to(tl.int32)
     first = tl.zeros_like(position)
@@ -199,7 +199,7 @@ def latent_kernel(
 
     number = block * BLOCK_M + tl.arange(0, BLOCK_M)
     inside = number < tokens * heads
-    token = tl.minimum(number // heads, tokens - 1)
+    token = tl.minimum(number // heads, tokens - 1).to(tl.int64)
     head = number % heads
     position = tl.load(positions + sequence * tokens + token).to(tl.int32)
     begin, end = _share(0, tl.max(position, 0), split, SPLITS, BLOCK_N)

@@ -57,9 +57,12 @@ def _states(
     HAS_LAST: tl.constexpr,
 ):
     """The state before each chunk (left = keys, right = values); reversed, its gradient after each (queries, dO)."""
-    channel = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
-    column = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
-    sequence, head = (tl.program_id(2) // H).to(tl.int64), tl.program_id(2) % H
+    KEY_BLOCKS: tl.constexpr = triton.cdiv(K, BLOCK_K)
+    VALUE_BLOCKS: tl.constexpr = triton.cdiv(V, BLOCK_V)
+    channel = tl.program_id(0) % KEY_BLOCKS * BLOCK_K + tl.arange(0, BLOCK_K)
+    column = tl.program_id(0) // KEY_BLOCKS % VALUE_BLOCKS * BLOCK_V + tl.arange(0, BLOCK_V)
+    item = tl.program_id(0) // (KEY_BLOCKS * VALUE_BLOCKS)  # sequence and head; the grid's other axes end at 65,535
+    sequence, head = (item // H).to(tl.int64), item % H
     begin = tl.load(starts + sequence).to(tl.int64)
     length = tl.load(starts + sequence + 1).to(tl.int64) - begin
     place = tl.load(offsets + sequence).to(tl.int64)
@@ -213,7 +216,7 @@ def run_states(
     tile = (tile or (STATES_FEW if sequences * heads <= FEW else STATES)).fit(key_width, value_width)
     states = left_TGK.new_empty(len(chunks), heads, key_width, value_width)
     last = totals_TH.new_empty(sequences, heads, key_width, value_width) if wants_last else None
-    grid = (triton.cdiv(key_width, tile.keys), triton.cdiv(value_width, tile.values), sequences * heads)
+    grid = (sequences * heads * triton.cdiv(key_width, tile.keys) * triton.cdiv(value_width, tile.values),)
     with on_device_of(states):
         _states[grid](
             left_TGK,

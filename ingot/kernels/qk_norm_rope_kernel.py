@@ -105,7 +105,7 @@ def _section(
         head = group * SHARE + each
         inside = (token < left) & (head < COUNT)
         index = token * F + head * W
-        heads = part + token * token_stride + head * head_stride
+        heads = part + token * token_stride + head.to(tl.int64) * head_stride
         if BACKWARD:
             first, second = _load_pairs(heads, inside, W, R, INTERLEAVED)
             if R > 0:

@@ -23,6 +23,9 @@ from ingot.kernels.blocks import blocks
 from ingot.kernels.launch import has_triton
 
 WIDEST = 256  # of an indexer head: wider tiles do not fit
+MOST_KEPT = (
+    8192  # keys of a query: the kernel counts the scores that it compares, at least four times as many, in 16 bits
+)
 MOST_TOKENS = 8  # of a row, for which the kernel over pages reads the keys once for each
 
 
@@ -60,14 +63,14 @@ def select_keys_definition(
     return torch.cat(chosen, dim=1)
 
 
-def kernel_exists(width: int) -> bool:
-    """Whether the kernels take indexer heads of this width."""
-    return width <= WIDEST and has_triton()
+def kernel_exists(width: int, keep: int = 1) -> bool:
+    """Whether the kernels take indexer heads of this width, and so many keys to keep."""
+    return width <= WIDEST and keep <= MOST_KEPT and has_triton()
 
 
-def kernel_allowed(query_BTHW: Tensor) -> bool:
-    """Whether the kernels can run: CUDA, at most 32 bits, heads of at most WIDEST channels."""
-    return query_BTHW.is_cuda and query_BTHW.dtype in DTYPES and kernel_exists(query_BTHW.shape[-1])
+def kernel_allowed(query_BTHW: Tensor, keep: int) -> bool:
+    """Whether the kernels can run: CUDA, at most 32 bits, heads of at most WIDEST channels, at most MOST_KEPT keys."""
+    return query_BTHW.is_cuda and query_BTHW.dtype in DTYPES and kernel_exists(query_BTHW.shape[-1], keep)
 
 
 @torch.no_grad()
@@ -86,7 +89,7 @@ def select_keys(
     A query sees the keys `first_BT` … `last_BT`; number t of a row none beyond past + t, which bounds the work of its block.
     """
     given = (query_BTHW, weight_BTH, key_BSW, first_BT, last_BT)
-    if not kernel_allowed(query_BTHW):
+    if not kernel_allowed(query_BTHW, keep):
         return select_keys_definition(*given, keep=keep, past=past)
     from ingot.kernels.select_keys_kernel import select_keys_operator
 
@@ -96,9 +99,9 @@ def select_keys(
     )
 
 
-def reads_pages(query_BTHW: Tensor) -> bool:
+def reads_pages(query_BTHW: Tensor, keep: int) -> bool:
     """Whether `select_keys_pages` reads the keys where they lie."""
-    return kernel_allowed(query_BTHW) and query_BTHW.shape[1] <= MOST_TOKENS
+    return kernel_allowed(query_BTHW, keep) and query_BTHW.shape[1] <= MOST_TOKENS
 
 
 @torch.no_grad()
@@ -113,7 +116,7 @@ def select_keys_pages(
     reach: int,
 ) -> Tensor:
     """The same for new tokens at `positions_BT`, all below `reach`, over pages: each sees every position up to its own."""
-    if reads_pages(query_BTHW):
+    if reads_pages(query_BTHW, keep):
         from ingot.kernels.select_keys_kernel import select_from_pages
 
         return select_from_pages(query_BTHW, weight_BTH, keys_N1PW, table_BR, positions_BT, keep)

@@ -95,7 +95,8 @@ def score_kernel(
     weights = weight + row * heads * length + token
     score = tl.zeros((BLOCK_T, BLOCK_S), dtype=tl.float32)
     for head in range(heads):
-        asked = tl.load(at + head * query_h, mask=narrow, other=0.0)
+        asked = tl.load(at, mask=narrow, other=0.0)
+        at += query_h
         share = tl.load(weights + head * length)
         score += share[:, None] * tl.maximum(tl.dot(asked, found, input_precision=PRECISION), 0.0)
     to = out + (row * tokens + place.to(tl.int64))[:, None] * width + column[None, :]

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ingot.kernels.capture import capturing
 from ingot.model.count import count
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
@@ -186,7 +187,7 @@ class Graphs:
         counts, total = {name: value.clone() for name, value in denominators.items()}, tokens.clone()
         graph = torch.cuda.CUDAGraph()
         # other threads (the one that makes batches) may allocate memory meanwhile
-        with torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"):
+        with capturing(graph, self.pool, self.stream, errors="thread_local"):
             if self.gradients:
                 torch._foreach_zero_([gradient for _, gradient in self.gradients])
                 _give(self.gradients)

@@ -7,6 +7,7 @@ The interpreter has no products of bfloat16: there inputs are float32.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -53,6 +54,24 @@ def test_the_gradient_of_fixed_decays_is_not_computed() -> None:
     exact = [x.detach() for x in case.exact()]
     for one, two in zip((out, *found), (exact[0], *exact[2:5]), strict=True):
         assert float((one.detach().double() - two).norm() / two.norm()) < 3e-6
+
+
+def test_any_number_of_sequences_and_heads_can_be_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and third axis of CUDA's grid end at 65,535. 512 sequences of Nemotron-H's 128 heads are one more."""
+    grids: list[tuple[int, ...]] = []
+
+    class Recorded:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            grids.append(grid)
+            return lambda *given, **options: None
+
+    monkeypatch.setattr(kernel, "_states", Recorded())
+    sequences = cut_documents(torch.arange(513, dtype=torch.int32), 512)
+    query, value, totals = torch.zeros(512, 1, 16), torch.zeros(512, 128, 16), torch.zeros(512, 128)
+    at = (sequences.starts, sequences.chunks, sequences.offsets)
+    kernel.run_states(query, value, totals, None, *at, backwards=False, wants_last=False)
+    assert len(sequences.starts) - 1 >= 512 and grids
+    assert all(size <= 65_535 for grid in grids for size in grid[1:])
 
 
 def test_chunks_of_documents() -> None:

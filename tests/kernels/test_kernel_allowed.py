@@ -32,7 +32,7 @@ CASES: dict[str, Case] = {
     "draw": (torch.float32, (640, 512), draw.kernel_allowed),
     "float8": (torch.bfloat16, (640, 512), lambda x: float8.kernel_allowed(x, scale_on(x), torch.float8_e4m3fn)),
     "index_divergence": (torch.bfloat16, (1, 8, 64, 128), index_divergence.kernel_allowed),
-    "select_keys": (torch.bfloat16, (1, 8, 64, 128), select_keys.kernel_allowed),
+    "select_keys": (torch.bfloat16, (1, 8, 64, 128), lambda x: select_keys.kernel_allowed(x, 2048)),
     "packed_linear": (torch.bfloat16, (8, 512), packed_linear.kernel_allowed),
     "symmetric_product": (torch.float16, (2, 640, 512), symmetric_product.kernel_allowed),
 }
@@ -68,7 +68,8 @@ def test_sizes_and_layouts() -> None:
         assert cross_entropy.kernel_allowed(gaps), "rows with gaps"
         assert not cross_entropy.kernel_allowed(gaps.T), "columns"
         assert not draw.kernel_allowed(half(640, 1)), "a vocabulary of one"
-        assert not select_keys.kernel_allowed(half(1, 8, 4, 257)), "a head that is too wide"
+        assert not select_keys.kernel_allowed(half(1, 8, 4, 257), 64), "a head that is too wide"
+        assert not select_keys.kernel_allowed(half(1, 8, 4, 64), 8193), "more keys than 16 bits can count"
         x = half(640, 512)
         assert not float8.kernel_allowed(x, scale_on(x, 640, 1), torch.float8_e5m2), "a scale a row"
 

@@ -67,8 +67,10 @@ def near(found: dict[str, float]) -> None:
         ((1000,), 1, 4, 128, 64),
         ((63, 65, 7), 2, 2, 96, 48),
         ((130, 70), 1, 1, 256, 64),
+        ((130, 70), 1, 1, 64, 256),
+        ((8192, 2000), 1, 2, 128, 128),  # rounding of states that 128 chunks hand on
     ],
-    ids=["documents", "groups", "single tokens", "long", "odd widths", "wide"],
+    ids=["documents", "groups", "single tokens", "long", "odd widths", "wide", "wide values", "very long"],
 )
 def test_values_and_gradients(
     kind: str, lengths: tuple[int, ...], groups: int, heads: int, key_width: int, value_width: int
@@ -77,6 +79,26 @@ def test_values_and_gradients(
     made = {"dtype": torch.bfloat16, "device": "cuda"}
     case = make_recurrence(kind, lengths, groups, heads, key_width, value_width, **made)  # type: ignore[arg-type]
     near(distances(by_operator(case, operator(kind)), case.exact()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_more_sequences_and_heads_than_an_axis_of_a_grid_has(kind: str) -> None:
+    """600 documents and 128 heads are 76,800 pairs, as a batch of RL gives Nemotron-H; CUDA's other axes end at 65,535."""
+    groups = 128 if kind == "channel" else 2
+    case = make_recurrence(kind, (1, 2) * 300, groups, 128, 64, 64, dtype=torch.bfloat16, device="cuda")
+    near(distances(by_operator(case, operator(kind)), case.exact()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_linear_in_the_length(kind: str) -> None:
+    taken = []
+    for length in (8192, 32_768):
+        case = make_recurrence(kind, (length,), 4, 4, 128, 128, dtype=torch.bfloat16, device="cuda")
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        by_operator(case, operator(kind))
+        taken.append(torch.cuda.max_memory_allocated() - before)
+    assert taken[1] < 4.2 * taken[0], taken
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -173,7 +173,7 @@ class Mla(SoftmaxMixer, Reporter):
             "key_value_up.weight": in_turn(config.heads, config.content_width, config.value_width),
         }
         self.capturable = attend_latent.kernel_exists(config.key_value_latent, config.rope_width) and (
-            config.sparse is None or select_keys.kernel_exists(config.sparse.head_width)
+            config.sparse is None or select_keys.kernel_exists(config.sparse.head_width, config.sparse.keep)
         )
         self.indexer = None
         if config.sparse is not None and not config.sparse.shared:
@@ -302,7 +302,7 @@ class Mla(SoftmaxMixer, Reporter):
     ) -> Tensor:
         """Attention of few new tokens reads the chosen entries where they lie; that of many, copies of all."""
         assert context.reach is not None and self.config.sparse is not None
-        if index is not None and select_keys.reads_pages(index.query_BTHW):
+        if index is not None and select_keys.reads_pages(index.query_BTHW, self.config.sparse.keep):
             context.selected = select_keys.select_keys_pages(
                 index.query_BTHW,
                 index.weight_BTH,
