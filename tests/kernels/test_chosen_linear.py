@@ -23,6 +23,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from ingot.kernels.chosen_linear_kernel import launch_linear, launch_sum  # noqa: E402
+from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EXPERTS = 13
@@ -56,9 +57,10 @@ def exact(x: Tensor | None) -> Any:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("dtype", BARS)
+@pytest.mark.parametrize("dtype", first_fast(list(BARS)))
 @pytest.mark.parametrize(
-    ("tokens", "active", "inputs", "outputs"), [(1, 8, 256, 64), (3, 3, 300, 37), (2, 1, 24, 20), (1, 11, 40, 3)]
+    ("tokens", "active", "inputs", "outputs"),
+    first_fast([(3, 3, 300, 37), (2, 1, 24, 20), (1, 11, 40, 3), (1, 8, 256, 64)], keep=3),
 )
 @torch.no_grad()
 def test_like_the_definition(
@@ -83,7 +85,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("weigh_input", [False, True])
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("options", first_fast(list(OPTIONS.values()), keep=3), ids=list(OPTIONS))
 @torch.no_grad()
 def test_a_mixture_of_few_tokens(options: dict[str, Any], weigh_input: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option of the experts has the value of the loop over them, whichever way the layer takes; also by the kernel."""

@@ -20,13 +20,14 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 
 from ingot.kernels import decayed_attention_kernel as kernel  # noqa: E402
 from ingot.kernels.chunks import cut_documents, cut_equal  # noqa: E402
+from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.parametrize(
     ("lengths", "groups", "heads", "key_width", "value_width"),
-    [(DOCUMENTS, 1, 2, 16, 32), ((70, 5), 2, 2, 48, 16), ((130,), 1, 3, 16, 80)],
+    first_fast([(DOCUMENTS, 1, 2, 16, 32), ((70, 5), 2, 2, 48, 16), ((130,), 1, 3, 16, 80)], keep=2),
     ids=["documents", "odd widths", "group of three"],
 )
 def test_values_and_gradients_in_float32(

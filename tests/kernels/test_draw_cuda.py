@@ -104,7 +104,7 @@ def kth_largest(values: Tensor, k: int) -> float:
     return float(values.topk(k).values[-1]) if k else -math.inf
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", first_fast([torch.float32, torch.bfloat16]))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kinds", first_fast([MIXTURE, PLAIN]), ids=["mixture", "plain"])
 def test_ids_kept_sets_and_log_probabilities(size: int, dtype: torch.dtype, kinds: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from ingot.kernels.packed_linear import Packed, packed_linear, packed_linear_definition
 from tests.inference.weight_only.cases import check_product, packed_case
+from tests.slow import first_fast
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
 pytestmark = pytest.mark.skipif(
@@ -31,7 +32,7 @@ def there(packed: Packed) -> Packed:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", first_fast([torch.float32, torch.bfloat16, torch.float16], keep=2), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_exact_but_for_the_sums(bits: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
     from ingot.kernels.packed_linear_kernel import launch

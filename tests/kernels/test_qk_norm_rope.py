@@ -26,6 +26,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from ingot.kernels import qk_norm_rope_kernel  # noqa: E402
+from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EPSILON = 1e-5
@@ -58,7 +59,7 @@ def close(found: Tensor, exact: Tensor, steps: float = 1.0) -> None:
     ("rows", "tokens", "heads", "width", "share"),
     [(2, 11, 6, 64, 1.0), (1, 8, 2, 32, 1.0), (3, 34, 4, 80, 1.0), (2, 37, 10, 128, 0.5), (1, 3, 2, 80, 0.4), (0, 4, 2, 32, 1.0)],
 )  # fmt: skip
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", first_fast([torch.bfloat16, torch.float16]))
 def test_values_and_gradients(
     rows: int, tokens: int, heads: int, width: int, share: float, pairing: str, normed: bool, dtype: torch.dtype
 ) -> None:

@@ -21,6 +21,7 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from ingot.kernels.rms_norm_kernel import launch  # noqa: E402
+from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 EPSILON = 1e-5
@@ -36,7 +37,7 @@ def close(found: Tensor, exact: Tensor, steps: float) -> None:
 @pytest.mark.parametrize("cast", ["before_gain", "after_gain"])
 @pytest.mark.parametrize("zero_centred", [False, True])
 @pytest.mark.parametrize("shape", [(5, 64), (2, 3, 7, 48), (0, 32)])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", first_fast([torch.bfloat16, torch.float32, torch.float16], keep=2))
 @torch.no_grad()
 def test_values(shape: tuple[int, ...], dtype: torch.dtype, zero_centred: bool, cast: str, adds: bool) -> None:
     generator = torch.Generator().manual_seed(sum(shape))

@@ -201,7 +201,7 @@ def few_steps(name: str, runs: Path) -> dict[str, object]:
     return changes
 
 
-@pytest.mark.parametrize("name", first_fast(["glm-5-distill", "smollm3-3b", "tulu3-8b", *OTHERS], 3))
+@pytest.mark.parametrize("name", first_fast(["glm-5-distill", "tulu3-8b", "smollm3-3b", *OTHERS], 2))
 def test_the_stages_of_a_miniature_run(name: str, runs: Path) -> None:
     """All that train or merge, with two steps each: the options fit together and the stages fit each other."""
     wanted = [stage for stage in STAGES[name] if stage != "cut"]

@@ -22,6 +22,7 @@ from .example_run import FOLDERS, inputs
 from .example_scores import TRAINED, scores
 
 pytestmark = [
+    pytest.mark.slow,  # half a minute of a browser; test_browser_real.py looks at the same page of a real run
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium (apt-get install chromium)"),
 ]

@@ -15,6 +15,7 @@ from .example_scores import TRAINED
 from .run_files import rows_of
 
 pytestmark = [
+    pytest.mark.slow,  # half a minute of a browser; test_browser_real.py looks at the same page of a real run
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium (apt-get install chromium)"),
 ]

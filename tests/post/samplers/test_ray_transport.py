@@ -55,6 +55,7 @@ def wait_for(transport: RayTransport, kind: type[Any], count: int = 1) -> list[t
     return found
 
 
+@pytest.mark.slow  # Ray takes half a minute of processor time to start; curation through Ray is in make test
 def test_weights_jobs_cancellations_and_a_killed_actor(tokenizer: Tokenizer, tmp_path: Path, cluster: Any) -> None:
     """The environment's file is gone before the actor starts: it came with it. Tokens carry the version that drew them."""
     file = tmp_path / "own.py"
