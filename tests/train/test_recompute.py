@@ -25,23 +25,21 @@ from ingot.train.recompute import PRODUCTS, recompute
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, VOCABULARY, fresh, shape, uneven
+from tests.train.parallel.models import (
+    DENSE,
+    MLA,
+    MOE,
+    VOCABULARY,
+    fresh,
+    shape,
+    sparse,
+    two_choices,
+    uneven,
+)
 from tests.train.toy import FixedSource, make_trainer, records
 
 BLOCKS = {"dense": DENSE, "mla": MLA, "moe": MOE}
 CPU = torch.device("cpu")
-
-
-def sparse(**options: Any) -> dict[str, Any]:
-    return {**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, **options}}}
-
-
-def two_choices() -> ModelConfig:
-    """Two layers choose keys, and after each comes one that shares its choice."""
-    blocks = {"chooses": sparse(), "shares": sparse(shared=True)}
-    return ModelConfig.model_validate(
-        shape(DENSE).model_dump() | {"blocks": blocks, "layers": "chooses shares chooses shares"}
-    )
 
 
 TWO_LAYERS = {name: shape(block, layers=2) for name, block in BLOCKS.items()} | {

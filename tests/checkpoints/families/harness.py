@@ -178,7 +178,7 @@ def _check_decode(model: Transformer, tokens: Tensor, full: Tensor, tolerance: f
     rows, length = tokens.shape
     caches = model.make_caches(CacheShape(slots=rows + 1, length=length + 2))
     slots = torch.arange(rows, 0, -1)
-    lengths = torch.tensor([max(1, length // 2 - 3 * row) for row in range(rows)])
+    lengths = torch.tensor([max(1, length - 7 - 3 * row) for row in range(rows)])
     done = torch.zeros(rows, dtype=torch.int64)
     got = torch.zeros_like(full)
 

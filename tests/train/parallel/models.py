@@ -54,6 +54,19 @@ def shape(block: dict[str, Any], layers: int = 4, **changes: Any) -> ModelConfig
     return ModelConfig.model_validate({**parts, **changes})
 
 
+def sparse(**options: Any) -> dict[str, Any]:
+    """A block with sparse attention."""
+    return {**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, **options}}}
+
+
+def two_choices() -> ModelConfig:
+    """Two layers choose keys, and after each comes one that shares its choice."""
+    blocks = {"chooses": sparse(), "shares": sparse(shared=True)}
+    return ModelConfig.model_validate(
+        shape(DENSE).model_dump() | {"blocks": blocks, "layers": "chooses shares chooses shares"}
+    )
+
+
 def fresh(config: ModelConfig, seed: int = 3) -> Transformer:
     """The same weights in every process."""
     model = Transformer(config)

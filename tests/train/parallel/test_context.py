@@ -27,7 +27,7 @@ from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.train.preference import Preference
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
-from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, shape, uneven
+from tests.train.parallel.models import DENSE, MLA, MOE, shape, sparse, two_choices, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 from tests.train.parallel.steps import Case
@@ -67,8 +67,9 @@ MODELS = {
     "rich": shape(RICH, 2),
     "mla": shape(MLA, 2),
     "moe": shape(MOE, 2),
-    "sparse": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": INDEXER}}, 2),
-    "warm": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, "stage": "dense_warmup"}}}, 2),
+    "sparse": shape(sparse(), 2),
+    "warm": shape(sparse(stage="dense_warmup"), 2),
+    "shared choice": two_choices(),
     "far": shape({**DENSE, "mixer": {**DENSE["mixer"], "dual_chunk": {"chunk": 8, "window": 4}}}, 1),
     "hybrid": mixed(window=WINDOW, delta=DELTA, both=BOTH, chunk=CHUNK),
     "balanced": shape(GLOBAL, 2),
@@ -105,7 +106,11 @@ def by_context(names: list[str], mesh: MeshConfig, batch_seed: int = 0) -> list[
     [
         (MeshConfig(context=2), list(MODELS)),
         pytest.param(MeshConfig(context=4), ["dense", "mla", "hybrid"], marks=pytest.mark.slow),
-        pytest.param(MeshConfig(context=2, tensor=2), ["rich", "mla", "moe", "sparse", "warm"], marks=pytest.mark.slow),
+        pytest.param(
+            MeshConfig(context=2, tensor=2),
+            ["rich", "mla", "moe", "sparse", "warm", "shared choice"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(MeshConfig(context=2, shard=2), ["moe", "hybrid"], marks=pytest.mark.slow),
         pytest.param(MeshConfig(context=2, context_method="ring"), list(MODELS), marks=pytest.mark.slow),
         (MeshConfig(context=4, context_method="ring"), ["rich", "hybrid"]),

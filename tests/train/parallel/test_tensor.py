@@ -21,7 +21,17 @@ from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
 from tests.slow import first_fast, slow
-from tests.train.parallel.models import DENSE, INDEXER, MLA, MOE, VOCABULARY, fresh, shape, uneven
+from tests.train.parallel.models import (
+    DENSE,
+    MLA,
+    MOE,
+    VOCABULARY,
+    fresh,
+    shape,
+    sparse,
+    two_choices,
+    uneven,
+)
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 
@@ -69,8 +79,9 @@ MODELS = {
     "rich": shape(RICH, 2, tied_embeddings=True),
     "gated": shape(GATED, 2, norm={"zero_centred": True}),
     "mla": shape(MLA, 2),
-    "sparse": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": INDEXER}}, 2),
-    "warm": shape({**MLA, "mixer": {**MLA["mixer"], "sparse": {**INDEXER, "stage": "dense_warmup"}}}, 2),
+    "sparse": shape(sparse(), 2),
+    "warm": shape(sparse(stage="dense_warmup"), 2),
+    "shared choice": two_choices(),
     "moe": shape(MOE, 2),
     "biased_moe": shape(BIASED_MOE, 2),
     "odd": shape(DENSE, 1, vocabulary_size=VOCABULARY + 1),  # the vocabulary cannot be cut
@@ -114,7 +125,10 @@ def by_tensor(names: list[str], tensor: int) -> list[Results]:
 
 @pytest.mark.parametrize(
     ("tensor", "names"),
-    [(2, ["dense", "rich", "gated", "mla", "sparse", "warm", "moe", "biased_moe", "odd"]), slow((4, ["four", "mla"]))],
+    [
+        (2, ["dense", "rich", "gated", "mla", "sparse", "warm", "shared choice", "moe", "biased_moe", "odd"]),
+        slow((4, ["four", "mla"])),
+    ],
 )
 def test_loss_and_all_gradients_equal_one_process(tensor: int, names: list[str], tmp_path: Path) -> None:
     ranks = run_ranks(tensor, by_tensor, tmp_path / "store", names, tensor)
