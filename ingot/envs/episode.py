@@ -5,7 +5,7 @@ policy saw and wrote. A new segment begins where the environment starts with a n
 own. Sampled nodes carry the policy's log-probability and version per token. From this a trainer takes tokens, mask and
 log-probabilities of equal length, and a report takes one row of trajectories.jsonl.
 
-An episode whose environment failed (`score.error`) has no reward: that is something else than a reward of 0, and whoever
+An episode whose environment failed (`score.error`) has no reward: that is something else than a reward of 0, and code that
 averages or trains on rewards leaves it out.
 """
 
@@ -48,7 +48,7 @@ class Node:
     """Tokens that one side added: the prompt, the assistant (sampled), tools, or the environment.
 
     `ended` says why the policy's turn ended, `rewards` what that turn earned by itself; `messages` are what the tokens say, for
-    whoever reads them in another chat format.
+    code that reads them in another chat format.
     """
 
     role: str
@@ -196,6 +196,8 @@ class Episode:
                     "role": node.role,
                     "pieces": [tokenizer.piece(token) for token in node.tokens],
                     "sampled": node.sampled,
+                    "ended": node.ended,
+                    "rewards": dict(node.rewards),
                     "advantages": nothing,
                     **(own if node.sampled else dict.fromkeys(own, nothing)),
                 }

@@ -138,7 +138,7 @@ class LedGame(Game):
             if not reached:
                 room = self.limits.max_tokens - self.episode.segments[-1].length
                 asked_for = room if asked.most is None else max(1, asked.most)
-                turn = Turn(min(self.limits.max_new_tokens, room, asked_for))
+                turn = Turn(min(self.limits.max_new_tokens, room, asked_for, self.budget_left))
                 written: Writing | None = yield from self._timed("sampling", turn)
                 if written is not None:
                     answer = self._answer(written)
@@ -163,6 +163,8 @@ class LedGame(Game):
             return "turns"
         if self.seconds_left <= 0:
             return "time"
+        if self.budget_left <= 0:
+            return "tokens"
         for context in reversed(self.contexts):
             added = context.continued_by(asked)
             if added:

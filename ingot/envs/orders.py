@@ -42,7 +42,7 @@ class OrderPlayer:
         entries = (
             None if order is None else Entry(order.task, order.number, sample, order)
             for order in orders
-            for sample in range(1 if order is None else self.group)
+            for sample in ((0,) if order is None else order.samples or range(self.group))
         )
         for runs in self.player.play_groups(entries, self.at_once, self.group):
             order = runs[0].entry.order

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ingot.envs.beside import Work, call, named_failures
@@ -34,7 +34,8 @@ class Limits:
     hook_seconds: float = 60.0  # for each call of `setup`, `reply`, `done`, `teardown` and of the rewards of a turn
     judge_seconds: float = 120.0  # for all rewards at the end together
     stops: tuple[str, ...] = ()  # texts that end a turn, beside the tokens that do
-    episode_seconds: float = 3600.0  # for the whole episode from its setup on, before it is judged
+    episode_seconds: float = 3600.0  # for the whole episode from its setup on, before it is judged; without queues
+    budgets: Mapping[str, int] = field(default_factory=dict, hash=False)  # tokens of all turns, by kind of task
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,18 @@ class Game:
         self.episode = Episode(task, [Segment([self.prompt])])
         self.setting_up = self.has_state = self.tearing_down = False
         self.began = time.monotonic()
+        self.waited = 0.0  # seconds in which the policy had no slot for its turn: others were in the way
 
     @property
     def seconds_left(self) -> float:
         """Until the deadline of the episode."""
-        return self.began + self.limits.episode_seconds - time.monotonic()
+        return self.began + self.waited + self.limits.episode_seconds - time.monotonic()
+
+    @property
+    def budget_left(self) -> int:
+        """Tokens that the policy may still write by the budget of its kind of task; without one those of a turn."""
+        budget = self.limits.budgets.get(self.task.kind)
+        return self.limits.max_new_tokens if budget is None else budget - self.episode.sampled_count
 
     @property
     def offered(self) -> list[dict[str, Any]]:
@@ -123,7 +131,7 @@ class Game:
         """Turn after turn; why it ended."""
         limits, episode = self.limits, self.episode
         while episode.turns < limits.max_turns:
-            room = min(limits.max_new_tokens, limits.max_tokens - episode.segments[-1].length)
+            room = min(limits.max_new_tokens, limits.max_tokens - episode.segments[-1].length, self.budget_left)
             if room <= 0:
                 return "tokens"
             written: Writing | None = yield from self._timed("sampling", Turn(room))

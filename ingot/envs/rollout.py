@@ -8,7 +8,8 @@ between two turns, so the nodes of a segment are exactly what the policy saw and
 An episode ends when a turn has no tool call and the environment has nothing to say, when the stop rule says so, when a turn is
 malformed (nothing after it could earn the reward), or at a limit; a tool's result that leaves no room for another turn is left
 out. The seed of each request is a hash of (seed, task id, which sample of that task, turn): an episode does not depend on which
-other tasks share the batch, nor on the order in which things end.
+other tasks share the batch, nor on the order in which things end. Its deadline leaves out the time in which its turn waits for a
+slot of the engine, so that it does not depend on how many others there are, either.
 
 `rollouts` gives finished groups as they come, `rollout` all episodes in the order of the tasks, `OrderPlayer` (orders.py) those
 of a stream that may pause, whose seeds and limits change, and that may be cancelled. Every episode that was begun is given
@@ -107,13 +108,17 @@ def rollouts(
 
 @dataclass(frozen=True)
 class Order:
-    """A group to be played: its number, its task, the seed of its samples, its limits, and its temperature (orders.py)."""
+    """A group to be played: its number, its task, the seed of its samples, its limits, its temperature (orders.py).
+
+    With `samples` only these of the group's are played.
+    """
 
     number: int
     task: Task
     seed: int
     limits: Limits
     temperature: float = 1.0
+    samples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,8 @@ class Run:
     entry: Entry
     game: Game
     play: Play[None]
-    writing: Writing | None = None  # the turn that was asked for last
+    writing: Writing | None = None  # the turn that was asked for last,
+    asked: float = 0.0  # and when, by the monotonic clock
     _first: int | None = None
 
     @property
@@ -194,13 +200,14 @@ class Player:
                 self._close()
 
     def play_groups(self, entries: Iterable[Entry | None], at_once: int, size: int) -> Generator[list[Run], None, None]:
-        """The `size` runs of each group, by sample, as soon as all of them have ended."""
+        """The `size` runs of each group, or those that its order names, by sample, as soon as all of them have ended."""
         runs = self.play(entries, at_once)
         try:
             for run in runs:
                 members = self.members.setdefault(run.entry.group, [])
                 members.append(run)
-                if len(members) == size:
+                order = run.entry.order
+                if len(members) == (size if order is None else len(order.samples) or size):
                     yield sorted(self.members.pop(run.entry.group), key=lambda each: each.entry.sample)
         finally:
             runs.close()
@@ -216,8 +223,10 @@ class Player:
             self._advance(run, result, failure)
         if not self.cancelled and time.monotonic() - self.looked < LOOK_SECONDS:
             return
-        self.looked = time.monotonic()
+        before, self.looked = self.looked, time.monotonic()
         for turn, run in list(self.writing.items()):
+            if getattr(turn, "waiting", False):  # in the queue of an engine
+                run.game.waited += self.looked - max(before, run.asked)
             cancelled = run.entry.group in self.cancelled
             if cancelled or run.game.seconds_left <= 0:
                 del self.writing[turn]
@@ -264,6 +273,7 @@ class Player:
         )
         follows = episode.segments[-1] is segment  # a new context has no history
         run.writing = self.submit(run, sampling, run.writing if follows else None)
+        run.asked = time.monotonic()
         self.writing[run.writing] = run
 
     @staticmethod

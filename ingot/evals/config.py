@@ -16,6 +16,8 @@ UNIGRAM, UNIGRAM_TOKEN = "unigram", "unigram_token"
 # what a claim may compare bits_per_byte with, and the metric that holds it
 BASELINES = {UNIGRAM: "unigram_bits_per_byte", UNIGRAM_TOKEN: "unigram_token_bits_per_byte"}
 
+SIDES = "above", "below", "not_above", "not_below"  # of a claim
+
 
 class EvalConfig(Config):
     """Measure a checkpoint with suites."""
@@ -84,17 +86,19 @@ class ChooseConfig(Config):
     """Which of the checkpoints that an eval stage has measured is taken."""
 
     metric: str = Field(description="the metric that decides, such as hellaswag/accuracy")
-    best: Literal["auto", "max", "min"] = Field("auto", description="auto: as the metric says which side is better")
+    best: Literal["auto", "max", "min"] = Field(
+        "auto", description="auto: the metric's own direction (higher or lower is better)"
+    )
     patience: int | None = Field(
         None,
         ge=1,
-        description="end the search when so many measurements in a row are no better, as early stopping does",
+        description="end the search after this many measurements in a row without improvement, as early stopping does",
     )
-    min_improvement: float = Field(0.0, ge=0, description="what is better by no more than this is no better")
+    min_improvement: float = Field(0.0, ge=0, description="smallest change that counts as an improvement")
 
 
 class ClaimConfig(Config):
-    """One claim: a metric of a stage is above (or below) another stage's, a number, or a baseline.
+    """One claim: a metric of a stage is above (or below) another stage's, a number, or a baseline; or it is not, as of a control.
 
     The baselines of bits_per_byte: `unigram` (byte frequencies), `unigram_token` (token frequencies).
     """
@@ -103,6 +107,12 @@ class ClaimConfig(Config):
     stage: str = Field(description="the evaluated stage that the claim is about")
     above: float | str | None = Field(None, description="what it must be above: a stage, a number, or a baseline")
     below: float | str | None = Field(None, description="what it must be below: a stage, a number, or a baseline")
+    not_above: float | str | None = Field(
+        None, description="what it must not be above by the same measure: the claim `above` with these numbers fails"
+    )
+    not_below: float | str | None = Field(
+        None, description="what it must not be below by the same measure: the claim `below` with these numbers fails"
+    )
     by: float = Field(0.0, ge=0, description="by at least this much")
     sigmas: float = Field(
         1.0, ge=0, description="and by more than this many standard errors of the difference beyond it"
@@ -110,8 +120,8 @@ class ClaimConfig(Config):
 
     @model_validator(mode="after")
     def _one_side(self) -> ClaimConfig:
-        if (self.above is None) == (self.below is None):
-            raise ValueError("a claim says either above or below")
+        if sum(getattr(self, side) is not None for side in SIDES) != 1:
+            raise ValueError("a claim says either above or below, or not_above or not_below")
         if self.reference in BASELINES and self.metric != "bits_per_byte":
             raise ValueError(f"{self.reference} is a baseline of bits_per_byte, not of {self.metric}")
         return self
@@ -119,9 +129,13 @@ class ClaimConfig(Config):
     @property
     def reference(self) -> float | str:
         """What the metric is compared with."""
-        reference = self.above if self.above is not None else self.below
-        assert reference is not None  # one of them is set: checked when the claim was made
+        reference: float | str = getattr(self, self.side)
         return reference
+
+    @property
+    def side(self) -> str:
+        """Which of SIDES it says; that it is one was checked when the claim was made."""
+        return next(side for side in SIDES if getattr(self, side) is not None)
 
     @property
     def reference_stage(self) -> str | None:
@@ -131,8 +145,13 @@ class ClaimConfig(Config):
 
     @property
     def sign(self) -> int:
-        """+1 if larger is claimed, -1 if smaller."""
-        return 1 if self.above is not None else -1
+        """+1 if larger is claimed or denied, -1 if smaller."""
+        return 1 if self.side.endswith("above") else -1
+
+    @property
+    def denies(self) -> bool:
+        """Whether it claims that there is no such difference."""
+        return self.side.startswith("not_")
 
 
 class VerdictConfig(Config):

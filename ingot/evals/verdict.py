@@ -5,8 +5,10 @@ A claim "metric of A above B by m, s sigmas" holds if
     sign * (A - B) - m  >  s * SE(A - B)
 
 with the paired standard error where A and B were measured on the same tasks; an error that is not known (one task) is
-infinite, and with s = 0 none is asked for. Everything is written to verdict.json first; then a claim that failed fails
-the stage, with its numbers.
+infinite, and with s = 0 none is asked for. The claim "not above" holds if that one does not, and the error is known: it says of a
+control that nothing can be seen to have moved, and shows how large a difference could have been seen.
+
+Everything is written to verdict.json first; then a claim that failed fails the stage, with its numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def run(config: VerdictConfig, inputs: Mapping[str, Mapping[str, Path]], folder:
         raise CheckFailed(
             f"{len(failed)} of {len(judged)} claims did not hold:\n" + "\n".join(f"  {text}" for text in failed),
             place=str(folder.artifact("verdict") / "verdict.json"),
-            fix="look at the curves and samples in the report; the stage named in a claim did not learn what it should",
+            fix="look at the curves and samples in the report; the stage named in a claim did not learn what it should, or moved "
+            "without a reason to (not above)",
         )
     return {"held": len(judged), "claims": [row["claim"] for row in judged]}
 
@@ -63,13 +66,14 @@ def judge(claim: ClaimConfig, scores: Mapping[str, Mapping[str, Metric]]) -> dic
         difference = Estimate(metric.estimate.value - against, metric.estimate.standard_error, metric.estimate.count)
     lead = claim.sign * difference.value - claim.by
     noise = claim.sigmas * difference.standard_error if claim.sigmas else 0.0  # 0 times infinity is not a number
-    held = lead > ROUNDING and lead > noise
+    differs = lead > ROUNDING and lead > noise
+    held = not differs and math.isfinite(noise) if claim.denies else differs
     return {
         "claim": describe(claim, metric.estimate.value, against, difference, held),
         "held": held,
         "metric": claim.metric,
         "stage": claim.stage,
-        "direction": "above" if claim.sign > 0 else "below",
+        "direction": claim.side.replace("_", " "),
         "reference": reference,
         "value": metric.estimate.value,
         "reference_value": against,
@@ -82,11 +86,11 @@ def judge(claim: ClaimConfig, scores: Mapping[str, Mapping[str, Metric]]) -> dic
 
 def describe(claim: ClaimConfig, value: float, against: float, difference: Estimate, held: bool) -> str:
     """One line: what was claimed, the numbers, and how it came out."""
-    side = "above" if claim.sign > 0 else "below"
     wanted = f"{claim.reference}" + (f" by {claim.by:g}" if claim.by else "")
     numbers = f"{value:.4f} against {against:.4f}, difference {difference.value:+.4f} ± {difference.standard_error:.4f}"
-    asked = f"more than {claim.sigmas:g} standard errors asked"
-    return f"{'held' if held else 'FAILED'}: {claim.metric} of {claim.stage} {side} {wanted} ({numbers}; {asked})"
+    asked = f"{'at most' if claim.denies else 'more than'} {claim.sigmas:g} standard errors asked"
+    side, outcome = claim.side.replace("_", " "), "held" if held else "FAILED"
+    return f"{outcome}: {claim.metric} of {claim.stage} {side} {wanted} ({numbers}; {asked})"
 
 
 def find_metric(scores: Mapping[str, Mapping[str, Metric]], stage: str, name: str) -> Metric:

@@ -63,6 +63,11 @@ class Request:
     allowed: NDArray[np.uint8] | None = None  # what that allows next
 
     @property
+    def waiting(self) -> bool:
+        """Whether it has no slot yet, or none any more, and goes on when one is free."""
+        return self.finish is None and self.slot is None
+
+    @property
     def context(self) -> list[int]:
         """Everything that the next token depends on."""
         return self.prompt + self.tokens

@@ -8,8 +8,10 @@ It is whole in every process, never divided:
                 `tensor` a part of each, and the slots in the host's memory; with
                 `ray` none of it but one block of weights in the learner's memory; prefer: 4 B where several processes divide
                 the model, of which it also needs the reference's log-probabilities
+    learner     rl with `asynchronous`, where several processes divide the model: as whole a copy in each of them, from which the
+                weights go to the samplers and by which answers are scored; it is counted as `sampler`
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
-                with adapters in one process)
+                with adapters in one process); rl in several processes: a copy of what is sampled from, 2 B on a GPU
     teacher     4 B · parameters of the teacher (distill)
     cache       pages of keys and values for all samples of a step at their full length (inference/memory.py), and states and
                 rings of layers that have these: at most 60 % of what is free on a GPU, 4 GiB on a CPU (taken as they are used)
@@ -84,32 +86,44 @@ def sampler_memory(
     grading = weight_bytes(teacher) if teacher is not None else 0
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     if isinstance(config, RlConfig) and config.asynchronous is not None:
-        return _asynchronous_memory(model, config, config.asynchronous, weights, device)
+        return _asynchronous_memory(model, config, config.asynchronous, weights, processes, device)
     slots, width = -(-(config.slots or config.prompts_per_step * group) // processes), _sampling_width(config, device)
     if processes > 1 or width < MASTER:
         sampler = weights * width // MASTER
     free = None if device is None else device - sampler - grading - (weights if processes == 1 else 0)
-    wants = isinstance(config, RlConfig) and config.algorithm.wants_reference
-    reference = (
-        (sampler if processes > 1 else weights) if wants and (config.lora is None or processes > 1) else 0
-    )  # else the model without its adapters
+    reference = _reference(config, weights, sampler if processes > 1 else 0)
     return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free, width))
 
 
+def _reference(config: SamplingConfig, weights: int, whole: int) -> int:
+    """A copy of what is sampled from: of the `whole` copy beside a divided model, if there is one, else of the model itself."""
+    if not isinstance(config, RlConfig) or not config.algorithm.wants_reference:
+        return 0
+    if whole:
+        return whole
+    return weights if config.lora is None else 0  # else the model without its adapters
+
+
 def _asynchronous_memory(
-    model: ModelConfig, config: RlConfig, options: AsynchronousConfig, weights: int, device: int | None
+    model: ModelConfig,
+    config: RlConfig,
+    options: AsynchronousConfig,
+    weights: int,
+    processes: int,
+    device: int | None,
 ) -> SamplerMemory:
     width = _sampling_width(config, device)
-    reference = weights if config.algorithm.wants_reference and config.lora is None else 0
+    whole = weights * width // MASTER if processes > 1 else 0  # of the learner, in each of its processes
+    reference = _reference(config, weights, whole)
     if options.ray is not None:  # samplers are elsewhere
-        return SamplerMemory(weights * width // MASTER if device is None else 0, reference)
+        return SamplerMemory(whole + (weights * width // MASTER if device is None else 0), reference)
     copies = (options.samplers + 2) * weights * width // MASTER
     if options.tensor > 1 and device is not None:  # a part of each sampler; the slots are in the host's memory
         copies = options.samplers * weights * width // MASTER // options.tensor
     batch = config.prompts_per_step * config.mini_batches * config.group
     slots = options.samplers * -(-(config.slots or batch) // options.samplers)
-    free = None if device is None else device - weights - copies
-    return SamplerMemory(copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
+    free = None if device is None else device - copies - (whole or weights)
+    return SamplerMemory(whole + copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
 
 
 def _sampling_width(config: SamplingConfig, device: int | None) -> int:

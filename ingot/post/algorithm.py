@@ -71,8 +71,8 @@ class Samples:
     """The most tokens of a turn."""
     graded: Callable[[], list[list[Graded]]] = list
     """What the teacher says of every episode: of each sampled token, or of runs of them if its tokenizer is another."""
-    spurious: bool = False
-    """Whether coin flips stand in for the rewards."""
+    coins: str | None = None
+    """The seed of the coin flips that stand in for the rewards; None: the rewards of the tasks."""
 
 
 Stamped = tuple[list[list[float]], dict[str, float]]
@@ -129,6 +129,11 @@ class RlAlgorithm(SampledAlgorithm):
 
     dynamic: ClassVar[bool] = False  # dynamic sampling is part of it
 
+    @property
+    def least_group(self) -> int:
+        """How many answers to a task it needs."""
+        return 1
+
     def reward(self, episode: Episode) -> float:
         """What an answer earns: by default what its task's verifier says."""
         return episode.score.reward
@@ -141,7 +146,7 @@ class DistillAlgorithm(SampledAlgorithm):
 
 
 class DivergenceAlgorithm(DistillAlgorithm):
-    """One that compares whole distributions: it learns from any text, whoever wrote it, and stamps nothing on tokens."""
+    """One that compares whole distributions: it learns from any text, also of other writers, and stamps nothing on tokens."""
 
     @property
     def likeliest(self) -> int | None:

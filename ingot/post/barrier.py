@@ -32,15 +32,23 @@ class GivenUp(Exception):
     """Another process has failed."""
 
 
-def work_together(ranks: Ranks, stop: StopSignal, work: Callable[[Between], Value]) -> Value | None:
-    """What `work` returns in this process, when it is done in all; called by all.
+def work_together(
+    ranks: Ranks, stop: StopSignal, work: Callable[[Between], Value], alive: Callable[[], None] = lambda: None
+) -> Value | None:
+    """What `work` returns in this process, when it is done in all; called by all. `alive` is called between its steps, and while
+    it waits for the others.
 
     `Interrupted` in all of them if one was asked to stop. Where one fails, its error is raised there, and the others get None:
     they have given up.
     """
     if ranks.group is None:
-        return work(stop.check)
-    barriers = _Barriers(ranks, stop)
+
+        def between() -> None:
+            alive()
+            stop.check()
+
+        return work(between)
+    barriers = _Barriers(ranks, stop, alive)
     try:
         value = work(barriers.attend)
         while barriers.hold(working=False):
@@ -59,12 +67,13 @@ def work_together(ranks: Ranks, stop: StopSignal, work: Callable[[Between], Valu
 class _Barriers:
     """The barriers of one piece of work."""
 
-    def __init__(self, ranks: Ranks, stop: StopSignal) -> None:
-        self.ranks, self.stop = ranks, stop
+    def __init__(self, ranks: Ranks, stop: StopSignal, alive: Callable[[], None]) -> None:
+        self.ranks, self.stop, self.alive = ranks, stop, alive
         self.last = time.monotonic()
 
     def attend(self) -> None:
         """Wait for the others, if it is time."""
+        self.alive()
         if time.monotonic() - self.last >= BARRIER_SECONDS:
             self.hold(working=True)
 
@@ -72,6 +81,7 @@ class _Barriers:
         """Wait for the others now; whether any of them still works."""
         failures, stops, workers = self.ranks.totals(failed, self.stop.requested, working)
         self.last = time.monotonic()
+        self.alive()
         if failures:
             raise GivenUp
         if stops:

@@ -69,7 +69,7 @@ class Prefer(PostStage[PreferConfig]):
         return PairSource(groups, *self._sizes())
 
     def _find_pairs(self, whole: Transformer | None) -> tuple[Pairs, Pairs, str]:
-        """The pairs without and with the cap on lengths, and what to do if they are too few."""
+        """All pairs, the pairs within the length cap, and the fix to print if there are too few."""
         config = self.config
         if config.pairs.files:
             found: Pairs = self._read().pairs

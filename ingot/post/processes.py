@@ -17,6 +17,7 @@ its place among all tasks of the step (envs/rollout.py), up to the rounding of m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -47,13 +48,21 @@ Change = Callable[[StoredModel], StoredModel]
 class Processes:
     """The processes of a stage. All of them call each method; where one fails, all fail, and none waits for ever."""
 
-    def __init__(self, layout: Layout | None = None, stop: StopSignal | None = None) -> None:
-        self.layout, self.ranks, self.stop = layout, Ranks(layout), stop or StopSignal()
+    def __init__(
+        self, layout: Layout | None = None, stop: StopSignal | None = None, alive: Callable[[], None] = lambda: None
+    ) -> None:
+        """`alive` is called again and again during shared work, which may take long."""
+        self.layout, self.ranks, self.stop, self.alive = layout, Ranks(layout), stop or StopSignal(), alive
 
     @property
     def size(self) -> int:
         """How many they are."""
         return self.ranks.world
+
+    @property
+    def here(self) -> int:
+        """How many of them run on this machine, as their launcher says."""
+        return min(self.size, int(os.environ.get("LOCAL_WORLD_SIZE", self.size)))
 
     def share(
         self, count: int, work: Callable[[slice, Between], list[Result]], saved: Resumable[Result] | None = None
@@ -86,7 +95,7 @@ class Processes:
         def part(between: Between) -> list[tuple[slice, list[Result]]]:
             return [(run, work(run, between)) for run in own if run.stop > run.start]
 
-        parts = self.ranks.each(lambda: work_together(self.ranks, self.stop, part))
+        parts = self.ranks.each(lambda: work_together(self.ranks, self.stop, part, self.alive))
         return [made for each in parts for made in each or []]
 
     def once(self, work: Callable[[], Result]) -> Result:
@@ -100,7 +109,7 @@ class Processes:
         change: Change = lambda stored: stored,
         dtype: torch.dtype = torch.float32,
     ) -> Transformer:
-        """What is sampled from: the model that is trained, or a whole copy where that is divided, as in the checkpoint."""
+        """The model to sample from: the trained model or, if it is sharded, a full copy loaded from the checkpoint."""
         if self.layout is None:
             return model
         copied = change(open_model(checkpoint)).load().to(self.layout.mesh.device_type)

@@ -13,6 +13,7 @@ from ingot.envs.config import TaskMixConfig
 from ingot.envs.play import Limits
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.post.conflicts import conflicts
 from ingot.post.curriculum.difficulty import DifficultyConfig
 from ingot.post.rollouts.canary import CanaryConfig
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
@@ -47,9 +48,23 @@ class SamplingConfig(TrainingConfig):
         description="of the weights that are sampled with; auto: bfloat16 on a GPU, from a copy, and float32 on a CPU",
     )
     record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
+    record_groups: int | None = Field(
+        None,
+        gt=0,
+        description="tasks of such a step whose answers are kept, all of each; null: as many as have 16 answers, at least one",
+    )
     group: int = Field(1, gt=0, description="samples of each task")
     episode_seconds: float = Field(
-        3600.0, gt=0, description="deadline of an episode, its tools included; it then ends and counts as it stands"
+        3600.0,
+        gt=0,
+        description="deadline of an episode, its tools included and waiting for a slot left out; it then ends and counts as it "
+        "stands",
+    )
+    retries: int = Field(
+        2,
+        ge=0,
+        description="how often answers whose environment failed are sampled again; those that fail each time are left out of "
+        "their group",
     )
 
     stop: tuple[str, ...] = Field(
@@ -59,7 +74,15 @@ class SamplingConfig(TrainingConfig):
 
     def limits(self, max_new_tokens: int) -> Limits:
         """The limits of an episode with turns of so many tokens."""
-        return Limits(max_new_tokens, self.sequence_length, stops=self.stop, episode_seconds=self.episode_seconds)
+        seconds = self.episode_seconds
+        return Limits(
+            max_new_tokens, self.sequence_length, stops=self.stop, episode_seconds=seconds, budgets=self.budgets
+        )
+
+    @property
+    def budgets(self) -> Mapping[str, int]:
+        """The most sampled tokens of an episode, by kind of task."""
+        return {}
 
     @property
     def updates_per_batch(self) -> int:
@@ -114,8 +137,8 @@ class AsynchronousConfig(Config):
     staleness: int = Field(
         4,
         gt=0,
-        description="most updates between the weights that drew a token and those that learn from it; groups with an older "
-        "token are dropped, and their tasks come again",
+        description="most updates between the weights that drew a token and those that learn from it, up to the last update on "
+        "its batch; groups with an older token are dropped, and their tasks come again",
     )
     samplers: int = Field(1, gt=0, description="engines that sample, each with its own copy of the model")
     tensor: int = Field(
@@ -164,7 +187,9 @@ class RlConfig(SamplingConfig):
         for key in ("clip_low", "clip_high", "divide_by_std", "reference_weight", "format_reward")
     }
 
-    group: int = Field(8, gt=1, description="samples of each task; the advantage compares within the group")
+    group: int = Field(
+        8, gt=0, description="samples of each task; 1 for algorithms that do not compare them (ppo, reinforce_pp)"
+    )
     reward_model_weight: float = Field(
         1.0, description="with an input reward_model: what it gives, times this, is added to the reward of the task"
     )
@@ -174,7 +199,8 @@ class RlConfig(SamplingConfig):
     spurious: Literal["random"] | None = Field(
         None,
         description="negative control: coin flips with the batch's mean stand in for the rewards, so that a score which still "
-        "rises does not come from them; null: the rewards of the tasks",
+        "rises does not come from them (say so in the verdict: not_above); nothing else may choose tasks by their rewards. null: "
+        "the rewards of the tasks",
     )
     template: str | None = Field(
         None,
@@ -188,7 +214,8 @@ class RlConfig(SamplingConfig):
     )
     epochs: int = Field(1, gt=0, description="passes over the samples")
     dynamic_sampling: DynamicSamplingConfig | None = Field(
-        None, description="replace tasks whose answers earn all the same; null: as the algorithm has it (dapo: on)"
+        None,
+        description="replace tasks whose answers earn all the same; null: do not. Left out: as the algorithm has it (dapo: on)",
     )
     exclude_solved: float | None = Field(
         None, gt=0, le=1, description="a task of whose answers this share was right is not asked again (OLMo 3: 0.875)"
@@ -202,7 +229,7 @@ class RlConfig(SamplingConfig):
     asynchronous: AsynchronousConfig | None = Field(
         None,
         description="sample and train at the same time; null: by turns, which repeats to the bit. With it `importance` of the "
-        "algorithm is on unless it is given: truncated importance sampling",
+        "algorithm is on unless it is given, or the ratio is over the sampler (old_policy): truncated importance sampling",
     )
     difficulty: DifficultyConfig | None = Field(
         None,
@@ -237,9 +264,15 @@ class RlConfig(SamplingConfig):
         return super().step_tokens + (0 if self.ptx is None else self.ptx.conversations * self.sequence_length)
 
     @property
+    def budgets(self) -> Mapping[str, int]:
+        """Those of the algorithm's token budget."""
+        own = self.algorithm.token_budget if isinstance(self.algorithm, PolicyOptimization) else None
+        return {} if own is None else own.tokens
+
+    @property
     def refill(self) -> DynamicSamplingConfig | None:
         """How tasks without a difference are replaced."""
-        return self.dynamic_sampling or (DynamicSamplingConfig() if self.algorithm.dynamic else None)
+        return self.dynamic_sampling
 
     def temperature_at(self, step: int) -> float:
         """The sampling temperature of a step."""
@@ -263,14 +296,26 @@ class RlConfig(SamplingConfig):
     def _can_be_asynchronous(self) -> RlConfig:
         if self.asynchronous is None:
             return self
-        if self.asynchronous.staleness < self.updates_per_batch:
+        updates = self.updates_per_batch
+        if self.asynchronous.staleness < 2 * updates - 1:
             raise ValueError(
-                f"asynchronous.staleness: the samples of a batch are drawn during the {self.updates_per_batch} updates on the "
-                f"one before; give at least {self.updates_per_batch}"
+                f"asynchronous.staleness: the samples of a batch are drawn during the {updates} updates on the one before, and "
+                f"the last update on it comes {updates - 1} later; give at least {2 * updates - 1}"
             )
-        if "importance" not in self.algorithm.model_fields_set and isinstance(self.algorithm, PolicyOptimization):
-            corrected = self.algorithm.model_copy(update={"importance": ImportanceConfig()})
+        own = self.algorithm
+        chosen = "importance" in own.model_fields_set
+        if isinstance(own, PolicyOptimization) and own.old_policy == "trainer" and not chosen:
+            corrected = own.model_copy(update={"importance": ImportanceConfig()})
             self.__dict__["algorithm"] = corrected  # frozen, but it is still being made
+        return self
+
+    @model_validator(mode="after")
+    def _without_conflicts(self) -> RlConfig:
+        if self.algorithm.dynamic and "dynamic_sampling" not in self.model_fields_set:
+            self.__dict__["dynamic_sampling"] = DynamicSamplingConfig()  # frozen, but it is still being made
+        found = list(conflicts(self))
+        if found:
+            raise ValueError("; ".join(found))
         return self
 
     @model_validator(mode="after")
@@ -279,6 +324,13 @@ class RlConfig(SamplingConfig):
             raise ValueError(
                 f"spurious: {self.algorithm.algorithm} takes its rewards itself; derive it from PolicyOptimization "
                 "(ingot/post/rollouts/policy_optimization.py)"
+            )
+        by_rewards = "dynamic_sampling", "exclude_solved", "difficulty"
+        chosen = [name for name in by_rewards if getattr(self, name) is not None]
+        if self.spurious is not None and chosen:
+            raise ValueError(
+                f"spurious: a control may not know the rewards, by which {' and '.join(chosen)} would choose its tasks; set "
+                + ", ".join(f"{name}: null" for name in chosen)
             )
         return self
 

@@ -87,7 +87,7 @@ class SftConfig(LanguageConfig):
         "error", description="a conversation that is longer than a row: an error, left out, or cut at the end; counted"
     )
     bad_rows: Literal["error", "leave_out"] = Field(
-        "error", description="a row that is no conversation: an error that names it, or left out; counted"
+        "error", description="a row that is not a conversation: an error that names it, or left out; counted"
     )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
     batch_tokens: int | None = Field(

@@ -32,6 +32,7 @@ class PostStage(ABC, Generic[Options]):
 
     after_step: AfterStep | None = None  # what is checked after every step
     temperature: float = 1.0  # at which the trainer computes log-probabilities
+    trainer: Trainer | None = None  # from its beginning on
 
     def __init__(self, config: Options, inputs: Mapping[str, Path], folder: StageFolder) -> None:
         self.config: Options = config
@@ -45,7 +46,12 @@ class PostStage(ABC, Generic[Options]):
     @cached_property
     def processes(self) -> Processes:
         """The processes that share the sampling. They have a group of their own, which a stage that does not sample is spared."""
-        return Processes(self.layout, self.folder.stop)
+        return Processes(self.layout, self.folder.stop, self.alive)
+
+    def alive(self) -> None:
+        """Tell the watchdog that a step's data is still being made: to sample a batch may take longer than a hang."""
+        if self.trainer is not None:
+            self.trainer.heartbeat.beat("data")
 
     @abstractmethod
     def source(self) -> Source:
@@ -62,7 +68,7 @@ class PostStage(ABC, Generic[Options]):
     def run(self) -> dict[str, Any]:
         """Train; makes a checkpoint."""
         source = self.source()
-        trainer = Trainer(
+        trainer = self.trainer = Trainer(
             self.model,
             self.terms(),
             source,

@@ -37,6 +37,7 @@ class StageKind:
     version: int = 1
     divides: bool = False  # its work is divided over the processes of torchrun; other kinds run in the first one alone
     resumes: bool = True  # it saves parts of its work and resumes from them; other kinds start again
+    leaves: tuple[str, ...] = ()  # below its folder when it is finished; the report names what is missing
 
     def config(self) -> type[Config]:
         """The config class."""
@@ -63,6 +64,7 @@ STAGES: Table = {
             run_path="ingot.data.curate:run",
             does="Read raw text, remove bad documents and copies.",
             makes=("documents",),
+            leaves=("documents/funnel.json", "documents/removed.jsonl"),
         ),
         StageKind(
             "synthesize",
@@ -80,6 +82,7 @@ STAGES: Table = {
             does="Train a byte-level BPE tokenizer on documents.",
             needs={"documents": "documents"},
             makes=("tokenizer",),
+            leaves=("tokenizer/statistics.json",),
             resumes=False,
         ),
         StageKind(
@@ -89,6 +92,7 @@ STAGES: Table = {
             does="Turn documents into token shards.",
             needs={"documents": "documents", "tokenizer": "tokenizer"},
             makes=("shards",),
+            leaves=("shards/index.json",),
             version=2,
         ),
         StageKind(
@@ -99,6 +103,7 @@ STAGES: Table = {
             needs={"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"},
             optional=("checkpoint",),
             makes=("checkpoint",),
+            leaves=("metrics.jsonl",),
             divides=True,
         ),
         StageKind(
@@ -109,6 +114,7 @@ STAGES: Table = {
             needs={"checkpoint": "checkpoint", "conversations": "conversations"},
             optional=("conversations",),
             makes=("checkpoint",),
+            leaves=("metrics.jsonl",),
             divides=True,
             version=4,
         ),
@@ -125,6 +131,7 @@ STAGES: Table = {
             },
             optional=("reward_model", "strong", "weak"),
             makes=("checkpoint",),
+            leaves=("metrics.jsonl",),
             divides=True,
             version=2,
         ),
@@ -135,6 +142,7 @@ STAGES: Table = {
             does="Train a reward model on pairs of answers, or on answers with scores.",
             needs={"checkpoint": "checkpoint"},
             makes=("reward_model",),
+            leaves=("metrics.jsonl",),
             divides=True,
         ),
         StageKind(
@@ -145,8 +153,9 @@ STAGES: Table = {
             needs={"checkpoint": "checkpoint", "reward_model": "reward_model"},
             optional=("reward_model",),
             makes=("checkpoint",),
+            leaves=("metrics.jsonl", "trajectories.jsonl"),
             divides=True,
-            version=2,
+            version=3,
         ),
         StageKind(
             "distill",
@@ -157,6 +166,7 @@ STAGES: Table = {
             optional=("conversations",),
             several=("teacher",),
             makes=("checkpoint",),
+            leaves=("metrics.jsonl", "trajectories.jsonl"),
             divides=True,
             version=2,
         ),
@@ -168,6 +178,7 @@ STAGES: Table = {
             needs={"checkpoint": "checkpoint", "shards": "shards", "documents": "documents"},
             optional=("checkpoint", "shards", "documents"),
             makes=("scores",),
+            leaves=("scores/scores.json", "scores/samples.jsonl"),
             version=2,
         ),
         StageKind(
@@ -177,6 +188,7 @@ STAGES: Table = {
             does="Take the checkpoint of the step that scored best.",
             needs={"scores": "scores", "checkpoint": "checkpoint"},
             makes=("checkpoint",),
+            leaves=("choice.json",),
             resumes=False,
         ),
         StageKind(
@@ -187,6 +199,7 @@ STAGES: Table = {
             needs={"checkpoints": "checkpoint"},
             many=("checkpoints",),
             makes=("checkpoint",),
+            leaves=("checkpoint/manifest.json",),
             resumes=False,
         ),
         StageKind(
@@ -197,6 +210,7 @@ STAGES: Table = {
             needs={"scores": "scores"},
             many=("scores",),
             makes=("verdict",),
+            leaves=("verdict/verdict.json",),
             resumes=False,
         ),
     )

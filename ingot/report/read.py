@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from ingot.recipe.stages import STAGES
 from ingot.report.records import (
     Banding,
     Choice,
@@ -39,18 +40,6 @@ from ingot.workspace.stage import DONE
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# What a finished stage of a kind is expected to have left, below its folder.
-EXPECTED = {
-    "curate": ("documents/funnel.json", "documents/removed.jsonl"),
-    "tokenizer": ("tokenizer/statistics.json",),
-    "pretrain": ("metrics.jsonl",),
-    "sft": ("metrics.jsonl",),
-    "prefer": ("metrics.jsonl",),
-    "rl": ("metrics.jsonl", "trajectories.jsonl"),
-    "distill": ("metrics.jsonl", "trajectories.jsonl"),
-    "eval": ("scores/scores.json", "scores/samples.jsonl"),
-    "verdict": ("verdict/verdict.json",),
-}
 FINISHED = ("done", "reused")
 
 
@@ -242,7 +231,8 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
     stage.claims = reader.records(path, Claim, _claims(reader.value(path)))
 
     if stage.status in FINISHED:
-        stage.missing = [file for file in EXPECTED.get(stage.kind, ()) if not (folder / file).exists()]
+        leaves = STAGES[stage.kind].leaves if stage.kind in STAGES else ()
+        stage.missing = [file for file in leaves if not (folder / file).exists()]
     return stage
 
 

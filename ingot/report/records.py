@@ -145,6 +145,8 @@ class RolloutNode(Record):
     role: str = ""
     pieces: list[str] = Field(default_factory=list)
     sampled: bool = False
+    ended: str = ""
+    rewards: dict[str, float] = Field(default_factory=dict)
     advantages: list[float | None] = Field(default_factory=list)
     logprobs: list[float | None] = Field(default_factory=list)
     old_logprobs: list[float | None] = Field(default_factory=list)

@@ -8,6 +8,8 @@ what they earned; the rest is counted. What a page shows of a sampled token:
     ratios        log π_old − log μ: 0 where the trainer sees the distribution that was sampled from
     entropies     of π_old, in nats
     ages          updates between the weights that drew the token and the step that trains on it
+
+An answer whose last turn ran into its limit ended by that (`cut`), whatever could be read of the torn turn.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ ANSWERS_PER_GROUP = 8
 ROLLOUTS_PER_STEP = 16
 ANSWER_TOKENS = 400
 PIECE_LIMIT = 200
+READ = ("answer", "malformed")  # what a last turn was taken for
 
 Column = list[float | None]
 
@@ -93,7 +96,7 @@ def _answer(rollout: Rollout, start: int) -> dict[str, Any]:
         "rewards": rollout.rewards,
         "correct": rollout.correct,
         "format_ok": rollout.format_ok,
-        "ended": rollout.ended,
+        "ended": _ended(rollout),
         "error": rollout.error,
         "sampled": sum(len(node.pieces) for node in rollout.nodes if node.sampled),
         "cut": sum(len(node.pieces) for node in rollout.nodes[start:]) - (ANSWER_TOKENS - left),
@@ -101,9 +104,17 @@ def _answer(rollout: Rollout, start: int) -> dict[str, Any]:
     }
 
 
+def _ended(rollout: Rollout) -> str:
+    """Why an answer ended."""
+    last = next((node.ended for node in reversed(rollout.nodes) if node.sampled), "")
+    return "cut" if last == "length" and rollout.ended in READ else rollout.ended
+
+
 def _node(node: RolloutNode, step: int, left: int) -> dict[str, Any]:
     pieces = [clip(piece, PIECE_LIMIT) for piece in node.pieces[: max(left, 0)]]
     shown: dict[str, Any] = {"role": node.role, "sampled": node.sampled, "pieces": pieces}
+    shown |= {"ended": node.ended} if node.ended not in ("", "stop") else {}
+    shown |= {"rewards": node.rewards} if node.rewards else {}
     ratios = zip(node.old_logprobs, node.logprobs, strict=False)
     columns: dict[str, Column] = {
         "advantages": [_number(value) for value in node.advantages],

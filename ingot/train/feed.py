@@ -2,6 +2,9 @@
 
 What a loss is divided by is counted here, on the host, from the batches of this rank; the counts of the other ranks are added
 on the device. Counting before the batches are copied there means that nothing waits for the device.
+
+A step that has nothing to learn from is an error of the data, unless the source says that it may happen (`may_be_empty`): then
+the denominator is 1 and the numerator 0, on all ranks.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class Prepared:
     tokens: int  # real tokens, of this rank
     logged: dict[str, float]
     waited: float = 0.0  # seconds that the loop waited for it
+    may_be_empty: bool = False  # a denominator of 0 stands for a loss of 0
 
     def totals(self, layout: Layout | None, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
         """Denominators and tokens of the whole step, on the device."""
@@ -45,7 +49,10 @@ class Prepared:
             total = total.pin_memory().to(device, non_blocking=True)
         if layout is not None:
             total = layout.sum_over(total, "replicate", "shard")  # every context rank has counted whole rows
-        return dict(zip(names, total[:-1], strict=True)), total[-1]
+        denominators = total[:-1]
+        if self.may_be_empty:  # every rank sees the same sums, so all of them decide alike
+            denominators = torch.where(denominators == 0, torch.ones_like(denominators), denominators)
+        return dict(zip(names, denominators, strict=True)), total[-1]
 
 
 class Feed:
@@ -80,7 +87,8 @@ class Feed:
         for term in self.terms:
             _check_streams(step, term, batches)
             counts[term.name] = torch.stack([term.denominator(batch.streams) for batch in batches]).sum()
-            if self.world == 1 and not counts[term.name] > 0:
+            empty = self.source.may_be_empty and counts[term.name] == 0
+            if self.world == 1 and not empty and not counts[term.name] > 0:
                 raise CheckFailed(
                     f"step {step} has nothing to learn from: the denominator of the loss term {term.name!r} is "
                     f"{float(counts[term.name])}",
@@ -90,7 +98,7 @@ class Feed:
         if self.cuda:
             batches = [with_metadata(batch, varies=self.source.varies) for batch in batches]
             batches = [batch.pinned() for batch in (self.sizes.same(batches) if self.source.varies else batches)]
-        return Prepared(batches, counts, tokens, logged)
+        return Prepared(batches, counts, tokens, logged, may_be_empty=self.source.may_be_empty)
 
     def restart(self, step: int) -> None:
         """Drop the steps that were made ahead: the source now gives other batches from `step` on."""

@@ -1,5 +1,8 @@
 """Corrections of a policy gradient for samples that its policy would not have drawn: weights on tokens, without a gradient.
 
+Log ratios are kept within ± `limit` (verl and SkyRL: 20): the sum over a long answer may pass 88, beyond which e^x is infinite
+in float32, and a gradient through it is no number even where a clip or A = 0 makes it vanish.
+
 Sampler and trainer never agree wholly (other kernels, other precision), and a sample may be older than the policy. Of a token
 
     ρ = π_old / μ     how far the trainer's policy is from the sampler's
@@ -22,6 +25,7 @@ from typing import Literal
 
 from torch import Tensor
 
+LOG_RATIO_LIMIT = 20.0
 Level = Literal["token", "product", "mean"]
 """Of a token; of its sequence: the product over its tokens, or their geometric mean."""
 
@@ -54,10 +58,11 @@ class Importance(Correction):
     low: float | None = None
     high: float | None = 2.0
     of: Literal["old", "current"] = "old"  # ρ or w
+    limit: float = LOG_RATIO_LIMIT
 
     def weights(self, logs: Probabilities, streams: Mapping[str, Tensor]) -> Tensor:
         newer = logs.old if self.of == "old" else logs.current
-        ratio = at_level(newer - logs.sampled, streams, self.level).exp()
+        ratio = ratio_at_level(newer - logs.sampled, streams, self.level, self.limit)
         low, high = self.low or 0.0, math.inf if self.high is None else self.high
         if self.mode == "truncate":
             return ratio.clamp(low, high)
@@ -90,3 +95,8 @@ def at_level(log_ratio: Tensor, streams: Mapping[str, Tensor], level: Level) -> 
         count = log_ratio.new_zeros(len(numbers)).index_add(0, index, streams["response_mask"].to(log_ratio.dtype))
         total = total / count.clamp(min=1)
     return total[index]
+
+
+def ratio_at_level(log_ratio: Tensor, streams: Mapping[str, Tensor], level: Level, limit: float) -> Tensor:
+    """The ratio of each token, or of its sequence [n], with its logarithm within ± `limit`; none passes a gradient beyond."""
+    return at_level(log_ratio, streams, level).clamp(-limit, limit).exp()

@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ingot.train.off_policy import Correction, Level, Probabilities, at_level
+from ingot.train.off_policy import LOG_RATIO_LIMIT, Correction, Level, Probabilities, ratio_at_level
 from ingot.train.surrogates import Clip, Surrogate
 from ingot.train.terms import LossTerm, Scored
 
@@ -90,6 +90,7 @@ class PolicyGradient(LossTerm):
     aggregation: Aggregation = TOKEN_MEAN
     corrections: tuple[Correction, ...] = ()
     old: str | None = "sampled_logprob"  # the stream of log π_old; None: π itself, without its gradient
+    limit: float = LOG_RATIO_LIMIT
     name: str = "policy_gradient"
     coefficient: float = 1.0
     needs: tuple[str, ...] = field(init=False)
@@ -107,7 +108,7 @@ class PolicyGradient(LossTerm):
     def numerator(self, scored: Scored) -> tuple[Tensor, dict[str, Tensor]]:
         streams, mask = scored.streams, scored.streams["response_mask"]
         logs = probabilities(scored, self.old)
-        ratio = at_level(scored.logprobs - logs.old, streams, self.level).exp()
+        ratio = ratio_at_level(scored.logprobs - logs.old, streams, self.level, self.limit)
         objective, beyond = self.surrogate(ratio, streams["advantage"], scored.logprobs)
         exact = scored.logprobs.dtype
         weights, shares = self.aggregation.weights(streams, exact), self.aggregation.shares(streams, exact)
@@ -152,6 +153,7 @@ class ReferenceDivergence(LossTerm):
     level: Level = "token"
     aggregation: Aggregation = TOKEN_MEAN
     old: str | None = "sampled_logprob"
+    limit: float = LOG_RATIO_LIMIT
     name: str = "reference_divergence"
     needs: tuple[str, ...] = field(init=False)
     by_token: bool = field(init=False)
@@ -173,7 +175,7 @@ class ReferenceDivergence(LossTerm):
             "k2": lambda: difference.square() / 2,
             "k3": lambda: (-difference).exp() - 1 + difference,
             "k3_unbiased": lambda: (
-                at_level(scored.logprobs - probabilities(scored, self.old).old, streams, self.level).exp()
+                ratio_at_level(scored.logprobs - probabilities(scored, self.old).old, streams, self.level, self.limit)
                 * ((-difference).exp() - 1 + difference)
             ),
         }

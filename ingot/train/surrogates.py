@@ -4,6 +4,7 @@
       with `dual`    at least dual · A where A < 0                   dual clip, arXiv 1912.09729; `delta` of INTELLECT-2 in TRL
     ClippedWeight    sg[ clip(r, low, high) ] A log π                CISPO, arXiv 2506.13585
     SoftGate         4/τ · σ( τ (r − 1) ) A                          SAPO, arXiv 2511.20347
+    ProbabilityMask  m r A − weight (log r)²                         DPPO, prime-rl; m = 0 where π has moved by more than a bound
 
 Clip takes the gradient from tokens beyond its bounds; ClippedWeight bounds their weight, and every token keeps a gradient.
 """
@@ -72,3 +73,17 @@ class SoftGate(Surrogate):
         steepness = torch.where(advantage > 0, self.positive, self.negative).to(ratio.dtype)
         gate = torch.sigmoid(steepness * (ratio - 1)) * 4 / steepness
         return gate * advantage, torch.zeros_like(ratio, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class ProbabilityMask(Surrogate):
+    """A mask by the difference of probabilities, not by their ratio; all tokens are held to the old policy a little."""
+
+    bound: float = 0.2
+    weight: float = 1e-3
+
+    def __call__(self, ratio: Tensor, advantage: Tensor, logprobs: Tensor) -> tuple[Tensor, Tensor]:
+        probability = logprobs.detach().exp()
+        moved = probability - probability / ratio.detach()  # π − π_old
+        beyond = ((advantage > 0) & (moved > self.bound)) | ((advantage < 0) & (moved < -self.bound))
+        return (ratio * advantage).masked_fill(beyond, 0.0) - self.weight * ratio.log().square(), beyond

@@ -126,6 +126,16 @@ def test_a_request_that_goes_on_adds_only_what_is_between() -> None:
     assert (first.prompt_tokens, first.tokens) == (len(policy.asked[0]), len(policy.turns[0]))
 
 
+def test_a_budget_of_tokens_is_a_limit_too() -> None:
+    """Its last turn is cut there; a program that asks again is told so."""
+    first, second = Message("assistant", "It is blue."), Message("assistant", "Yes, it is.")
+    length = len(turn_tokens(first, thinking=False))
+    steps = (goes_on(), goes_on(Message("user", "Sure?")), goes_on(Message("user", "Sure?"), Message("user", "?")), end)
+    episode = played(Says(first, second), *steps, budgets={"led": length + 2})
+    assert (episode.sampled_count, episode.ended) == (length + 2, "tokens")
+    assert ANSWERS[-1] == Refused("tokens")
+
+
 def test_an_edited_history_begins_a_new_segment() -> None:
     """Its prompt is encoded from the messages, and none of it counts as sampled."""
     edited = (START, Message("assistant", "It is green."), Message("user", "Sure?"))

@@ -101,3 +101,15 @@ def test_what_runs_beside_the_policy_ends_before_its_group_does() -> None:
     assert [(order.number, episodes) for order, episodes in player.play([Order(0, task, 5, LIMITS)])] == [(0, None)]
     assert sorted(line.split()[0] for line in game.log) == ["setup", "setup", "teardown", "teardown"]
     assert len(policy.cancelled) == 2
+
+
+def test_an_order_may_be_for_some_samples_of_a_group() -> None:
+    """They have the texts that they have in the whole group."""
+    game = Guess(largest=0)
+    (task,) = game.generate(0, 1, "train")
+    some: list[list[Any]] = []
+    for samples in ((), (1, 3)):
+        player = OrderPlayer(Says(lambda _, seed: str(seed % 7)), CHAT, {"guess": game}, group=GROUP)
+        orders = iter([Order(0, task, 5, LIMITS, samples=samples)])
+        some.append([each.tokens() for _, episodes in player.play(orders) for each in episodes or ()])
+    assert len(some[0]) == GROUP and some[1] == [some[0][1], some[0][3]]

@@ -158,6 +158,21 @@ def test_the_token_limit_bounds_every_episode() -> None:
     assert [node.role for node in episode.nodes] == ["prompt", "assistant"]
 
 
+def test_a_budget_by_kind_of_task_is_of_the_whole_episode() -> None:
+    """The turn in which it ends is cut there, and no other begins; other kinds have none."""
+    call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
+    task = Calculator().generate(0, 1, "train")[0]
+    for budget in (1, len(call) - 1, len(call), len(call) + 3, 2 * len(call)):
+        policy = Fixed(call)
+        limits = Limits(200, 10_000, max_turns=9, budgets={"calculator": budget, "other": 1})
+        (episode,) = rollout([task], policy, CHAT, limits=limits)
+        assert episode.sampled_count == budget
+        assert episode.ended == ("malformed" if budget % len(call) else "tokens"), "cut in a turn, or between two"
+        assert len(policy.asked) == -(-budget // len(call))
+    (episode,) = rollout([task], Fixed(call), CHAT, limits=Limits(200, 10_000, max_turns=9, budgets={"other": 1}))
+    assert episode.turns == 9
+
+
 def test_a_tool_result_that_leaves_no_room_for_an_answer_ends_the_episode() -> None:
     """At every limit: nothing is longer than it, and what was said to the model is what the verifier reads."""
     call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))

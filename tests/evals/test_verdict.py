@@ -49,6 +49,32 @@ def test_paired_numbers_by_hand() -> None:
     assert not judge(claim(below="sft", sigmas=0), SCORES)["held"]
 
 
+@pytest.mark.parametrize("sigmas", [0, 1.6, 1.7, 3])
+@pytest.mark.parametrize("by", [0.0, 0.15, 0.4, 0.5])
+@pytest.mark.parametrize("side", ["above", "below"])
+def test_what_is_denied_is_the_opposite_of_what_is_claimed(side: str, by: float, sigmas: float) -> None:
+    claimed, denied = (judge(claim(**{each: "sft"}, by=by, sigmas=sigmas), SCORES) for each in (side, f"not_{side}"))
+    assert claimed["held"] is not denied["held"]
+    assert denied["direction"] == f"not {side}" and denied["difference"] == pytest.approx(0.4)
+
+
+def test_a_control_that_did_not_rise() -> None:
+    """Equal scores did not move. A score whose error nobody knows is no evidence of that."""
+    same = {"sft": accuracy(1, 1, 0), "rl": accuracy(1, 1, 0)}
+    row = judge(claim(not_above="sft", sigmas=2), same)
+    assert row["held"] and judge(claim(not_above="sft", sigmas=0), same)["held"]
+    assert row["claim"].startswith(
+        "held: accuracy/all of rl not above sft (0.6667 against 0.6667, difference +0.0000 ± 0.0000;"
+    )
+    assert "at most 2 standard errors asked" in row["claim"]
+    rose = judge(claim(not_above="sft", sigmas=1), SCORES)
+    assert not rose["held"] and rose["claim"].startswith(
+        "FAILED: accuracy/all of rl not above sft (0.8000 against 0.4000"
+    )
+    single = {"rl": {"accuracy/all": Metric("accuracy/all", Estimate(0.1, float("inf"), 1), "Accuracy")}}
+    assert not judge(claim(not_above=0.5), single)["held"]
+
+
 def test_against_a_number() -> None:
     assert judge(claim(above=0.5, sigmas=1), SCORES)["held"]  # 0.8 ± 0.2
     assert not judge(claim(above=0.5, sigmas=2), SCORES)["held"]
@@ -88,6 +114,8 @@ def test_the_unigram_baseline_is_paired_on_the_same_rows() -> None:
     [
         ({}, "either above or below"),
         ({"above": 1, "below": 2}, "either above or below"),
+        ({"above": "sft", "not_above": "sft"}, "or not_above or not_below"),
+        ({"not_above": "unigram"}, "unigram is a baseline of bits_per_byte"),
         ({"above": "unigram"}, "unigram is a baseline of bits_per_byte"),
         ({"above": "sft", "sigma": 2}, "Extra inputs"),
         ({"above": "sft", "sigmas": -1}, "greater than or equal to 0"),

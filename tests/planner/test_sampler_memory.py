@@ -70,6 +70,25 @@ def test_asynchronous_rl_by_hand() -> None:
     assert sampler_memory(llama(), elsewhere, device=80 * GIB) == NOTHING
 
 
+def test_the_learners_whole_copies_by_hand() -> None:
+    """Eight processes divide the model; each holds a whole copy of it and of the reference, on a GPU in bfloat16, wherever the
+    samplers are."""
+    referred = {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}}
+    narrow = LLAMA_BYTES // 2
+    for lora in ({}, {"lora": {"rank": 4}}):
+        ray = RlConfig.model_validate(SAMPLES | referred | lora | {"asynchronous": {"samplers": 2, "ray": {}}})
+        assert sampler_memory(llama(), ray, 8, device=80 * GIB) == SamplerMemory(narrow, narrow)
+        assert sampler_memory(llama(), ray, 8) == SamplerMemory(2 * LLAMA_BYTES, LLAMA_BYTES), (
+            "and the weights on their way"
+        )
+    plain = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "ray": {}}})
+    turns = RlConfig.model_validate(SAMPLES)
+    assert sampler_memory(llama(), plain, 8, device=80 * GIB).sampler == narrow
+    assert sampler_memory(llama(), turns, 8, device=80 * GIB).sampler == narrow, "as by turns"
+    local = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2}})
+    assert sampler_memory(llama(), local, 8, device=80 * GIB).sampler == (1 + 2 + 2) * narrow
+
+
 def test_a_cache_takes_what_is_free_and_no_more() -> None:
     large = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 100})
     assert sampler_memory(llama(), large).cache == 4 * GIB

@@ -87,8 +87,28 @@ def test_the_options() -> None:
     assert make_config(algorithm=Grpo(), asynchronous=None).algorithm.model_dump()["importance"] is None
     again = RlConfig.model_validate(make_config(algorithm="grpo").model_dump())
     assert again == make_config(algorithm="grpo")
-    with pytest.raises(ValidationError, match="drawn during the 4 updates on the one before; give at least 4"):
-        make_config(mini_batches=4)
+    with pytest.raises(ValidationError, match=r"drawn during the 4 updates on the one before.*give at least 7"):
+        make_config(mini_batches=4, asynchronous={"staleness": 6})
+    assert make_config(mini_batches=4, asynchronous={"staleness": 7}).updates_per_batch == 4
+
+
+def test_samplers_have_the_first_device_of_this_machine_that_the_learner_has_not(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner of four processes on two machines has two of the devices here."""
+
+    class Four(Processes):
+        size = 4
+
+    def first_gpu() -> int:
+        transport = AsynchronousSource(tiny_model(tokenizer), make_config(), make_folder("rl"), Four()).transport
+        assert isinstance(transport, LocalTransport)
+        return transport.first_gpu
+
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert first_gpu() == 4, "nobody says otherwise: one machine"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert first_gpu() == 2
 
 
 def test_the_temperature_falls_while_samplers_go_on(
@@ -204,6 +224,25 @@ def test_new_weights_cancel_what_is_too_old_for_them(
     assert {version for each in episodes for node in each.nodes for version in node.versions} == {3}
     stream = source.dispatcher.stream
     assert [each.task.id for each in episodes] == [stream[number].id for number in range(PROMPTS)]
+
+
+def test_no_token_is_older_than_the_bound_at_the_last_update(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """Samplers answer at once all that they are asked: what is taken second has waited in the queue for a whole batch."""
+    options: dict[str, Any] = {"mini_batches": 2, "prompts_per_step": 2, "group": 2, "algorithm": Grpo()}
+    config = make_config(**options, asynchronous={"staleness": 4})
+    source = PlayedSource(tiny_model(tokenizer), config, make_folder("rl"))
+    transport = source.transport
+    assert isinstance(transport, Played)
+    rows = []
+    for step in range(8):
+        rows.append(source.update(step)[1])
+        while transport.jobs[0]:
+            transport.finish(0, 0)
+    assert max(row["staleness_max"] for row in rows) == 3
+    assert all(sum(row[f"staleness/{age}"] for age in range(5)) == 1 for row in rows)
+    assert sum(row["dropped_groups"] for row in rows) == 0, "no more is asked than can be used"
 
 
 def trained_tasks(folder: Path, steps: int) -> list[str]:

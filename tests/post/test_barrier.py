@@ -39,10 +39,13 @@ def without_end(rank: int, run: slice, between: Between, at: int, act: Callable[
     return []
 
 
-def work_in_three() -> tuple[list[list[int]], str, str]:
-    """What three processes make of 0, 1, 2 and 7 items; what each hears when one of them fails, or is asked to stop."""
-    stop = StopSignal()
-    processes = Processes(make_layout(MeshConfig(), torch.device("cpu")), stop)
+def work_in_three() -> tuple[list[list[int]], int, str, str]:
+    """What three processes make of 0, 1, 2 and 7 items, and how often each says that it is alive.
+
+    Then what each hears when one of them fails, or is asked to stop.
+    """
+    stop, signs = StopSignal(), list[None]()
+    processes = Processes(make_layout(MeshConfig(), torch.device("cpu")), stop, partial(signs.append, None))
     rank = processes.ranks.rank
     shared = []
     for seconds in (0.0, 5.0):
@@ -50,6 +53,7 @@ def work_in_three() -> tuple[list[list[int]], str, str]:
             patch.setattr(barrier, "BARRIER_SECONDS", seconds)
             shared += [processes.share(number, partial(tens, number, rank)) for number in (0, 1, 2, 7)]
     assert processes.once(lambda: rank) == 0
+    alive = len(signs)
 
     def fail() -> None:
         raise CheckFailed("the logits are not finite", place="here")
@@ -61,15 +65,16 @@ def work_in_three() -> tuple[list[list[int]], str, str]:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(barrier, "BARRIER_SECONDS", 0.01)
         processes.share(7, partial(without_end, rank, at=1, act=stop.request))
-    return shared, type(caught.value).__name__, str(caught.value)
+    return shared, alive, type(caught.value).__name__, str(caught.value)
 
 
 def test_processes_share_their_work_their_failures_and_a_stop(tmp_path: Path) -> None:
     expected = [[], [0], [0, 10], [0, 10, 20, 30, 40, 50, 60]]
     found = run_ranks(3, work_in_three, tmp_path / "store")
-    assert [shared for shared, _, _ in found] == [[*expected, *expected, expected[-1]]] * 3
-    assert found[2][1] == "CheckFailed"
-    assert all("rank 2 failed: CheckFailed: here: the logits are not finite" in told for _, _, told in found[:2])
+    assert [shared for shared, *_ in found] == [[*expected, *expected, expected[-1]]] * 3
+    assert all(alive >= 9 for _, alive, *_ in found), "also the first, which waits for the nine steps of the last"
+    assert found[2][2] == "CheckFailed"
+    assert all("rank 2 failed: CheckFailed: here: the logits are not finite" in told for *_, told in found[:2])
 
 
 def test_one_process_hears_a_stop_between_two_steps() -> None:

@@ -224,6 +224,50 @@ def test_a_run_that_hacks_its_reward_is_noticed(schooled: StageFolder, outside: 
     assert isinstance(heard, Heard) and sum(line.startswith(f"canary, step {sang[0]}") for line in heard.lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "canary", "blind"),
+    [
+        pytest.param("Honest", {}, True, id="a reward that is the verdict"),
+        pytest.param("Honest", {"verifier": "Strict"}, True, id="a verifier that is the reward"),
+        pytest.param("Keyword", {}, False, id="another reward"),
+        pytest.param("Honest", {"held_out": {"count": 4}}, False, id="held-out tasks"),
+    ],
+)
+def test_a_blind_canary_says_so(
+    kind: str, canary: dict[str, Any], blind: bool, schooled: StageFolder, outside: str, tmp_path: Path
+) -> None:
+    """Once, at the first step whose answers earn something, with the ways out; and in the summary, which the report shows."""
+    if "verifier" in canary:
+        canary = {"verifier": f"{outside}:{canary['verifier']}"}
+    progress = Heard()
+    folder = StageFolder(tmp_path / "rl", seed=1, progress=progress)
+    told = run(folder, schooled.path, f"{outside}:{kind}", canary, steps=3)
+    lines = [line for line in progress.lines if line.startswith("canary: it is blind")]
+    assert len(lines) == blind
+    assert (
+        told.get("canary", "").startswith("it is blind: for every answer so far the reward is the second score")
+        is blind
+    )
+    assert all("held_out: {count: 32}" in line and "verifier: strict.py:Strict" in line for line in lines)
+
+
+def test_answers_that_earn_nothing_show_nothing() -> None:
+    """Two scores of 0 may be of anything; one answer of which they differ parts them for good, also after a resume."""
+    canary = Canary(CanaryConfig())
+    seen = []
+    for rewards, scores in (
+        ([0.0, 0.0], [0.0, 0.0]),
+        ([0.0, 1.0], [0.0, 1.0]),
+        ([0.1, 1.0], [0.0, 1.0]),
+        ([1.0], [1.0]),
+    ):
+        canary.compare([rewards], [scores])
+        canary, before = Canary(CanaryConfig()), canary
+        canary.restore(json.loads(json.dumps(before.state())))
+        seen.append(canary.blind)
+    assert seen == [False, True, False, False]
+
+
 def test_the_run_ends_if_it_is_told_to(schooled: StageFolder, outside: str, tmp_path: Path) -> None:
     """By another verifier on held-out tasks, where the environment itself sees nothing wrong."""
     folder = StageFolder(tmp_path / "stopped", seed=1, progress=Progress())
@@ -240,7 +284,7 @@ def test_an_honest_run_is_left_alone(schooled: StageFolder, outside: str, tmp_pa
     folder = StageFolder(tmp_path / "honest", seed=1, progress=Progress())
     told = run(folder, schooled.path, f"{outside}:Honest", {"verifier": f"{outside}:Strict"}, optimizer={"lr": 2e-3})
     rows = folder.metrics.read()
-    assert told["last_reward"] > told["first_reward"] + 0.05 and "canary" not in told
+    assert told["last_reward"] > told["first_reward"] + 0.05 and "canary_alarm" not in told
     assert not (folder.path / ALARM).exists()
     assert [row["canary"] for row in rows] == pytest.approx([row["correct_share"] for row in rows])
     assert max(row.get("canary_alarm", 0.0) for row in rows) == 0

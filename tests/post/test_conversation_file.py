@@ -47,8 +47,8 @@ def test_rows_become_sequences(tmp_path: Path, chat: ChatFormat) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ("{oops", "the line is no JSON"),
-        ([1], "the line is no JSON object"),
+        ("{oops", "the line is not JSON"),
+        ([1], "the line is not a JSON object"),
         ({"conversation": "x"}, "no list `conversation`"),
         ({"dialogue": []}, "no known form of conversation has the keys dialogue"),
         ({"messages": {"role": "user"}}, "no list `messages`"),
@@ -67,12 +67,12 @@ def test_rows_become_sequences(tmp_path: Path, chat: ChatFormat) -> None:
         ({"messages": [USER, {**ANSWER, "weight": 0.5}]}, "message 1: `weight` is 0.5"),
         ({"messages": [USER, {**ANSWER, "weight": 0}]}, "nothing of the conversation is learnt"),
         ({"messages": [USER, call("{expression}")]}, "message 1: the arguments of calculator: not JSON"),
-        ({"messages": [USER, call([1])]}, "message 1: the arguments of calculator are no object"),
+        ({"messages": [USER, call([1])]}, "message 1: the arguments of calculator are not an object"),
         ({"messages": [USER, {"role": "assistant", "tool_calls": [{"arguments": {}}]}]}, "a tool call without a name"),
         ({"messages": [USER, {"role": "assistant", "tool_calls": "x"}]}, "`tool_calls` is not a list of calls"),
         ({"messages": [USER, {**ANSWER, "content": "<think>12 times"}]}, "message 1: the thinking trace is not closed"),
         ({"instruction": "x", "output": 3}, "`output` is not a text"),
-        ({"instruction": "x", "output": "y", "history": ["a"]}, "`history` is no list of pairs"),
+        ({"instruction": "x", "output": "y", "history": ["a"]}, "`history` is not a list of pairs"),
         ({"prompt": 3, "completion": "x"}, "`prompt` is neither a text nor a list of messages"),
         ({"conversations": [], "chosen": {}, "rejected": {}}, "a preference pair, not a conversation"),
         ({"messages": [{**USER, "thinking": "x"}, ANSWER]}, "message 0: a user turn with thinking or tool calls"),
@@ -98,7 +98,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path, chat: ChatFormat) -> N
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b'\n{"messages": [{"role": "user", "content": "caf\xe9"}]}\n')
     with pytest.raises(
-        DataError, match=r"latin\.jsonl:2: the line is no JSON: 'utf-8' codec can't decode byte 0xe9 in position 46"
+        DataError, match=r"latin\.jsonl:2: the line is not JSON: 'utf-8' codec can't decode byte 0xe9 in position 46"
     ):
         file_conversations(path, chat)
 

@@ -109,7 +109,7 @@ def test_reinforce_pp_is_verls() -> None:
     masks = MASKS["whole"]
     rows, _ = ReinforcePp(discount=0.9, reference_weight=0.1).advantages(samples(masks))
     assert sampled(rows, masks) == pytest.approx(flat(NUMBERS["reinforce_pp/verl"]), abs=1e-7)
-    rows, _ = ReinforcePp(baseline=True).advantages(samples(masks))
+    rows, _ = ReinforcePp(baseline=True, reference_weight=0).advantages(samples(masks))
     assert sampled(rows, masks) == pytest.approx(flat(NUMBERS["reinforce_pp_baseline/verl"]), abs=1e-7)
 
 
@@ -118,7 +118,7 @@ def test_reinforce_pp_is_verls() -> None:
     [
         ("reinforce_pp", "whole", {"discount": 0.9, "reference_weight": 0.1}),
         ("reinforce_pp_tools", "tools", {"reference_weight": 0.1}),
-        ("reinforce_pp_baseline", "whole", {"baseline": True}),
+        ("reinforce_pp_baseline", "whole", {"baseline": True, "reference_weight": 0}),
     ],
 )
 def test_reinforce_pp_is_openrlhfs_but_for_bessel(name: str, masks: str, options: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ def test_reinforce_pp_by_hand() -> None:
     rows, metrics = ReinforcePp(reference_weight=0.5).advantages(samples())
     assert by_token(rows) == pytest.approx((plain - plain.mean()) / np.sqrt(plain.var(ddof=1) + 1e-8), abs=1e-12)
     assert metrics["reference_divergence"] == pytest.approx(0.2)
-    rows, _ = ReinforcePp(baseline=True).advantages(samples())
+    rows, _ = ReinforcePp(baseline=True, reference_weight=0).advantages(samples())
     centred = np.array([0.5, -0.5, -0.5, -0.5, -0.5, -0.5, 0.5, 0.5])
     assert by_token(rows) == pytest.approx((centred - centred.mean()) / np.sqrt(centred.var(ddof=1) + 1e-8))
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ingot.envs.episode import Episode, Score
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.rollouts.policy_optimization import group_advantages
+from ingot.post.algorithms.maxrl import MaxRl
+from ingot.post.rollouts.policy_optimization import Deviation, group_advantages
 from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
@@ -39,6 +40,36 @@ def test_a_group_of_equal_rewards_teaches_nothing(divide: bool) -> None:
     for group in range(2, 17):
         for reward in (0.05, 0.1, 0.2, 0.3, 0.7, 1 / 3):
             assert group_advantages([reward] * group, group, divide) == [0.0] * group
+            for std in DEVIATIONS:
+                assert group_advantages([reward] * group, group, divide, std, 0.0) == [0.0] * group
+
+
+DEVIATIONS: tuple[Deviation, ...] = ("sample", "population", "batch")
+
+
+@pytest.mark.parametrize("std", DEVIATIONS)
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-8, 0.0])
+def test_deviations(std: Deviation, epsilon: float) -> None:
+    """TRL's and verl's with n − 1, open-instruct's with n, Magistral's of all centred rewards; a failed answer is in none."""
+    rewards = [1.0, 0.0, 0.0, None, 0.5, 0.25, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    table = np.array([np.nan if one is None else one for one in rewards]).reshape(3, 4)
+    centred = table - np.nanmean(table, axis=1, keepdims=True)
+    scales = {
+        "sample": np.nanstd(table, axis=1, ddof=1, keepdims=True),
+        "population": np.nanstd(table, axis=1, keepdims=True),
+        "batch": np.nanstd(centred, ddof=1),
+    }
+    scale = np.where(scales[std] == 0, 1.0, scales[std] + epsilon)  # the last group: 0 over 0
+    found = Grpo(divide_by_std=True, std=std, std_epsilon=epsilon).answer_advantages(rewards, 4)
+    assert found == pytest.approx(np.nan_to_num(centred / scale).flatten().tolist(), abs=1e-12)
+
+
+def test_advantages_over_the_pass_rate() -> None:
+    """k of n right: a right answer has n/k − 1, a wrong one −1, so that the sum over a group is 0; none right teaches nothing."""
+    rewards = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, None, 0.0, 0.0]
+    third = [3.0, -1.0, -1.0, -1.0, 1 / 3, 1 / 3, 1 / 3, -1.0, *[0.0] * 4, 2.0, 0.0, -1.0, -1.0]
+    assert MaxRl().answer_advantages(rewards, 4) == pytest.approx(third)
+    assert MaxRl().answer_advantages([-1.0, -0.5, 0.0, 0.0], 4) == [0.0] * 4, "penalties alone are no success"
 
 
 PLAIN = (

@@ -1,4 +1,4 @@
-"""Every algorithm raises the reward of a tiny policy on a bandit over tokens, through the real stage, in a few steps."""
+"""Every algorithm raises the reward of a tiny policy on a bandit over tokens to its optimum, through the real stage."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.post.making import SUMS, checkpoint_of, tiny_model
 from tests.slow import first_fast
 
 PAYING = 4  # one in so many arms pays
+STEPS = 28
 
 
 def bandit(kind: type[RlAlgorithm], options: dict[str, Any]) -> RlAlgorithm:
@@ -34,34 +35,34 @@ def bandit(kind: type[RlAlgorithm], options: dict[str, Any]) -> RlAlgorithm:
     return Bandit(**options)
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "reinforce_pp": {"baseline": True},
-    "rloo": {"reference_weight": 0.01},
-    "gspo": {"clip_low": 0.2, "clip_high": 0.28},  # the ratio of one token is no mean: it moves far
+ONE = {"group": 1, "prompts_per_step": 32, "dynamic_sampling": None}  # an answer to each task
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # the others change a formula that has its own tests
+    "grpo": ("grpo", {}, {}),
+    "rloo": ("rloo", {}, {}),  # with a reference
+    "ppo, one answer": ("ppo", {}, ONE),  # with a critic
+    "reinforce_pp, one answer": ("reinforce_pp", {}, ONE),
+    "reinforce_pp, baseline": ("reinforce_pp", {"baseline": True}, {}),
+    **{name: (name, {}, {}) for name in RL.names() if name not in ("grpo", "rloo")},
 }
 
 
-FAST = (
-    "grpo",
-    "ppo",
-    "rloo",
-)  # plain, with a critic, with a reference: the others change a formula that has its own tests
-
-
-@pytest.mark.parametrize("name", first_fast(sorted(RL.names(), key=lambda name: name not in FAST), len(FAST)))
-def test_the_reward_rises(
-    name: str, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
+@pytest.mark.parametrize("case", first_fast(list(CASES), 3))
+def test_the_reward_rises_to_the_optimum(
+    case: str, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:
-    """Two updates on each batch, so that ratios, clips and old values are at work."""
-    algorithm = bandit(RL.find(name), OPTIONS.get(name, {}))
+    """From a quarter, the share of arms that pay, to nearly 1. Each algorithm has its own settings; two updates on each batch, so
+    that ratios, clips and old values are at work."""
+    name, options, stage = CASES[case]
+    algorithm = bandit(RL.find(name), options)
     config = RlConfig.model_validate(
         {
-            **{"steps": 16, "sequence_length": 48, "tasks": SUMS, "prompts_per_step": 4, "group": 8, "epochs": 2},
+            **{"steps": STEPS, "sequence_length": 48, "tasks": SUMS, "prompts_per_step": 4, "group": 8, "epochs": 2},
             **{"max_new_tokens": 1, "record_every": 2, "algorithm": algorithm, "precision": "float32", "device": "cpu"},
             **{"optimizer": AdamWConfig(lr=2e-2, weight_decay=0.0), "dynamic_sampling": {"rounds": 1}},
         }
+        | stage
     )
-    folder = make_folder(name)
+    folder = make_folder("rl")
     checkpoint = checkpoint_of(tiny_model(tokenizer, std=0.05), tmp_path / "base")
     earned: list[float] = []
     original = type(algorithm).reward
@@ -75,12 +76,12 @@ def test_the_reward_rises(
     fifth = len(earned) // 5
     before, after = sum(earned[:fifth]) / fifth, sum(earned[-fifth:]) / fifth
     assert before < 0.45
-    assert after > before + 0.25, (before, after)
+    assert after > 0.9, (before, after)
     trained = open_model(folder.path)
     assert trained.config.heads == (("value",) if name == "ppo" else ())
     if name == "ppo":  # a critic stays behind when the policy is exported
         export_model(folder.path, tmp_path / "exported")
         assert not load_model(tmp_path / "exported").config.heads
     rows = folder.metrics.read()
-    assert [row["staleness"] for row in rows] == [0.0, 1.0] * 8
+    assert [row["staleness"] for row in rows] == [0.0, 1.0] * (STEPS // 2)
     assert rows[0]["sampler_divergence"] < 1e-5 < max(row["sampler_divergence"] for row in rows)

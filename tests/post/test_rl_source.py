@@ -118,6 +118,24 @@ def test_held_samples_come_back_from_disk(
                 assert torch.tensor(values, dtype=torch.float32).tolist() == other.streams[name]
 
 
+@pytest.mark.parametrize(("keep", "files"), [(2, 4), (6, 7)])
+def test_every_checkpoint_that_is_kept_has_its_samples(
+    keep: int, files: int, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """The newest `keep` ones while one more is written: a run can go back to each of them."""
+    options = {"mini_batches": 2, "steps": 20, "checkpoints": {"every": 1, "keep": keep}}
+    source = make_source(tokenizer, make_folder("rl"), **options, max_new_tokens=1, prompts_per_step=1)
+    states = []
+    for step in range(0, 20, 2):
+        source.update(step)
+        states.append(source.state())
+    names = [f"batch-{number:08d}.npz" for number in range(10 - files, 10)]
+    assert sorted(path.name for path in source.saved.folder.iterdir()) == names
+    for state in states[-keep - 1 :]:
+        source.restore(state)
+        assert source.held is not None and source.held.number == state["batch"]
+
+
 def test_samples_of_an_earlier_run_are_not_taken_for_those_of_this_one(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
@@ -199,14 +217,28 @@ def shaped(algorithm: PolicyOptimization, lengths: Sequence[int], rewards: Seque
 
 def test_penalties_of_length() -> None:
     """DAPO's penalty at the paper's numbers; Kimi k1.5's reward; a budget by kind of task."""
-    paper = Grpo(overlong=OverlongConfig(buffer=4096))
+    paper = Grpo(overlong=OverlongConfig(buffer=4096, factor=1.0))
     lengths = [100, 16_384, 18_432, 20_480]
     assert shaped(paper, lengths, [1.0] * 4, 20_480) == [1.0, 1.0, 0.5, 0.0]
-    assert shaped(Grpo(overlong=OverlongConfig()), lengths, [1.0] * 4, 20_480) == [1.0, 1.0, 0.5, 0.0]
+    assert shaped(Grpo(overlong=OverlongConfig()), lengths, [1.0] * 4, 20_480) == [1.0, 1.0, 0.75, 0.5]
     direct = Grpo(length_reward=LengthRewardConfig(thinking=7.0, direct=0.4))  # the tasks here are answered directly
     assert shaped(direct, [10, 20, 30, 30], [1.0, 1.0, 1.0, 0.0], 99) == pytest.approx([1.2, 1.0, 0.8, -0.2])
     budget = Grpo(token_budget=TokenBudgetConfig(tokens={"no_think": 20}, penalty=0.5))
     assert shaped(budget, [10, 20, 21], [1.0, 0.0, 1.0], 99) == [1.0, 0.0, -0.5]
+
+
+def test_a_budget_cuts_and_is_paid_for(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
+    """No answer is longer; one that was cut there loses the penalty, one that ended there earns its reward."""
+    budget = TokenBudgetConfig(tokens={"no_think": 2}, penalty=0.75)
+    algorithm = EvenLast(token_budget=budget)
+    source = make_source(tokenizer, make_folder("rl"), max_new_tokens=9, algorithm=algorithm)
+    episodes, _ = source.draw(0)
+    assert {each.sampled_count for each in episodes} == {2} and describe(episodes)["truncated_share"] == 1
+    for each in episodes[::2]:
+        each.segments[-1].nodes[-1] = dataclasses.replace(each.nodes[-1], ended="stop")
+    rows: Callable[[], list[list[float]]] = list
+    earned = algorithm.rewards(Samples(episodes, 3, rows, rows, rows, 9))
+    assert earned[1::2] == [-0.75] * 3 and earned[::2] == [algorithm.reward(each) for each in episodes[::2]]
 
 
 def test_the_limit_rises_and_the_temperature_falls(

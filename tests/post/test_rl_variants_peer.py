@@ -21,6 +21,7 @@ from ingot.post.algorithms.cispo import Cispo
 from ingot.post.algorithms.dapo import Dapo
 from ingot.post.algorithms.dr_grpo import DrGrpo
 from ingot.post.algorithms.grpo import Grpo
+from ingot.post.algorithms.grpo_paper import GrpoPaper
 from ingot.post.algorithms.gspo import Gspo
 from ingot.post.algorithms.rloo import Rloo
 from ingot.post.algorithms.sapo import Sapo
@@ -142,13 +143,7 @@ CASES: dict[str, tuple[dict[str, Any], PolicyOptimization]] = {
     "grpo": ({"loss_type": "grpo"}, Grpo(divide_by_std=True, aggregation="sequence")),
     "grpo of the paper": (
         {"loss_type": "grpo", "epsilon_high": 0.2, "beta": 0.04, "use_bias_correction_kl": False},
-        Grpo(
-            divide_by_std=True,
-            aggregation="sequence",
-            clip_high=0.2,
-            reference_weight=0.04,
-            reference_estimator="k3",
-        ),
+        GrpoPaper(),
     ),
     "bnpo": ({"loss_type": "bnpo", "scale_rewards": "none"}, Grpo()),
     "dr_grpo": ({"loss_type": "dr_grpo", "scale_rewards": "none", "epsilon_high": 0.2}, DrGrpo()),

@@ -23,7 +23,9 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
 from ingot.post.algorithms.grpo import Grpo
-from ingot.post.rollouts.sampling import RATIO_TOLERANCE, SampledSource
+from ingot.post.rollouts.ratio_check import RATIO_TOLERANCE
+from ingot.post.rollouts.rl_source import RlSource
+from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
@@ -45,6 +47,11 @@ class EvenLast(Grpo):
 
     def reward(self, episode: Episode) -> float:
         return float(episode.tokens()[-1] % 2 == 0)
+
+
+class Never(Grpo):
+    def reward(self, episode: Episode) -> float:
+        return 0.0
 
 
 SMALL = ("arithmetic", "calculator", "no_think", "small_talk", "strings")
@@ -223,19 +230,43 @@ def test_recorded_episodes(tokenizer: Tokenizer, make_folder: Callable[[str], St
         for node in row["nodes"]:
             assert len(node["pieces"]) == len(node["advantages"]) == len(node["logprobs"])
             assert all((value is not None) == node["sampled"] for value in node["advantages"])
+            assert (node["ended"] in ("stop", "length")) == node["sampled"] and node["rewards"] == {}
             if node["sampled"]:  # the sampler's weights are the trainer's, so that both see the same distribution
                 assert node["old_logprobs"] == pytest.approx(node["logprobs"], abs=1e-4)
                 assert node["versions"] == [row["step"]] * len(node["pieces"])
                 assert all(0 < value <= math.log(tokenizer.vocabulary_size) for value in node["entropies"])
     for step in (0, 2):
         groups = [(row["group"], row["task_id"]) for row in rows if row["step"] == step]
-        assert [group for group, _ in groups] == [place // config.group for place in range(len(groups))]
+        numbers = [group for group, _ in groups[:: config.group]]
+        assert [group for group, _ in groups] == [number for number in numbers for _ in range(config.group)]
+        assert len(numbers) == 4 and numbers == sorted(set(numbers)), "as many whole groups as have 16 answers"
         assert len(set(groups)) == len({group for group, _ in groups}), "the answers of a group are to one task"
     assert {row["group_size"] for row in rows} == {config.group}
     again = SampledSource(tiny_model(tokenizer), config, source.folder)
     path.write_bytes(first.encode() + '{"step": 3, "é'.encode()[:-1])  # torn in the middle of a character
     again.batches(2)
     assert path.read_text(encoding="utf-8") == first
+
+
+@pytest.mark.parametrize(("options", "recorded"), [({}, 1), ({"record_groups": 3}, 3), ({"record_groups": 9}, 6)])
+def test_which_groups_are_recorded_does_not_depend_on_rewards(
+    options: dict[str, int], recorded: int, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """Whole groups, by their places in the batch; dynamic sampling puts those that differ first, which must not be preferred."""
+    kept = []
+    for earns in (EvenLast(), Never()):
+        config = make_config(
+            **options, algorithm=earns, group=20, max_new_tokens=2, record_every=1, dynamic_sampling={"rounds": 1}
+        )
+        source = RlSource(tiny_model(tokenizer), config, make_folder(f"{type(earns).__name__}"))
+        for step in range(6):
+            source.update(step)
+        rows = [json.loads(line) for line in source.trajectories.path.read_text(encoding="utf-8").splitlines()]
+        kept.append([(row["step"], row["group"]) for row in rows])
+        counts = Counter(kept[-1])
+        assert set(counts.values()) == {20} and len(counts) == 6 * recorded
+    assert kept[0] == kept[1]
+    assert recorded == 6 or len({group for _, group in kept[0]}) > recorded, "not always the first"
 
 
 def test_a_prompt_without_room_for_an_answer_is_an_error(
@@ -280,7 +311,7 @@ def test_a_tool_result_never_makes_an_episode_longer_than_a_row(
     calls = TaskMixConfig(weights={"calculator": 1.0})
     for beyond in (0, 1, between - 1, between, between + 1, between + len(wrote) - 1):
         length = given + beyond
-        parts = {"tasks": calls, "sequence_length": length, "prompts_per_step": 1, "group": 2, "max_new_tokens": 200}
+        parts = {"tasks": calls, "sequence_length": length, "prompts_per_step": 1, "group": 2, "max_new_tokens": length}
         source = SampledSource(tiny_model(tokenizer), make_config(**parts), make_folder("rl"))
         source.engine = Calls(wrote)  # type: ignore[assignment]
         batches, metrics = source.batches(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ingot.post.algorithms.ppo import Ppo
 from ingot.post.algorithms.reinforce_pp import ReinforcePp
 from ingot.post.rewards.reward_shaping import LengthRewardConfig, coin_flips
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
+from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder
@@ -45,7 +47,7 @@ def answers(rewards: list[float | None], first: int = 0) -> list[Episode]:
 
 def samples(episodes: list[Episode], spurious: bool) -> Samples:
     rows = [[0.0] * each.length for each in episodes]
-    return Samples(episodes, GROUP, lambda: rows, lambda: rows, lambda: rows, LIMIT, spurious=spurious)
+    return Samples(episodes, GROUP, lambda: rows, lambda: rows, lambda: rows, LIMIT, coins="1/0" if spurious else None)
 
 
 def test_the_mean_is_kept_in_expectation() -> None:
@@ -55,7 +57,7 @@ def test_the_mean_is_kept_in_expectation() -> None:
         given, flipped = [], []
         for number in range(200):
             rewards = [float(one) for one in rng.choice(values, size=4 * GROUP, p=chances)]
-            made = coin_flips(rewards, answers(list(rewards), first=4 * number))
+            made = coin_flips(rewards, answers(list(rewards), first=4 * number), "1/0")
             assert set(made) <= {min(rewards), max(rewards)}
             given.append(np.mean(rewards))
             flipped.append(np.mean([one for one in made if one is not None]))
@@ -93,12 +95,56 @@ def test_rewards_are_independent_of_the_answers(algorithm: PolicyOptimization) -
 def test_a_run_repeats_and_failures_stay() -> None:
     rewards = [1.0, 0.0, None, 0.0, 1.0, 0.0, 0.0, 1.0]
     made = answers(rewards)
-    flipped = coin_flips(rewards, made)
-    assert flipped == coin_flips(rewards, made) and [one is None for one in flipped] == [one is None for one in rewards]
-    others = [coin_flips(rewards, answers(rewards, first=first)) for first in range(1, 6)]
+    flipped = coin_flips(rewards, made, "1/0")
+    assert flipped == coin_flips(rewards, made, "1/0")
+    assert [one is None for one in flipped] == [one is None for one in rewards]
+    others = [coin_flips(rewards, answers(rewards, first=first), "1/0") for first in range(1, 6)]
     assert any(one != flipped for one in others)  # another task has other coins
-    assert coin_flips([0.0] * GROUP, answers([0.0] * GROUP)) == [0.0] * GROUP  # nothing was earned, so nothing is given
-    assert coin_flips([None] * GROUP, answers([None] * GROUP)) == [None] * GROUP
+    assert coin_flips([0.0] * GROUP, answers([0.0] * GROUP), "1/0") == [0.0] * GROUP  # nothing was earned, or given
+    assert coin_flips([None] * GROUP, answers([None] * GROUP), "1/0") == [None] * GROUP
+
+
+def test_a_task_that_comes_again_has_other_coins(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """One question in every place of every batch: a coin that stayed with it would be a reward that can be learnt.
+
+    Another seed of the stage has other coins, the same one the same.
+    """
+    options: dict[str, Any] = {"steps": 4, "sequence_length": 48, "tasks": SUMS, "prompts_per_step": 1, "group": 16}
+    algorithm = bandit(ReinforcePp, {})
+    config = RlConfig.model_validate(
+        options
+        | {"algorithm": algorithm, "spurious": "random", "precision": "float32", "device": "cpu", "max_new_tokens": 1}
+    )
+    rewards = [float(place % 2) for place in range(config.group)]
+    drawn = []
+    for seed in (1, 1, 2):
+        folder = dataclasses.replace(make_folder("rl"), seed=seed)
+        source = RlSource(tiny_model(tokenizer), config, folder)
+        for step in range(2):
+            source.update(step)
+            assert source.coins is not None
+            drawn.append(coin_flips(rewards, answers([*rewards]), source.coins))
+    assert drawn[0:2] == drawn[2:4]
+    assert len({tuple(row) for row in drawn}) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"algorithm": "dapo"}, "dynamic_sampling"),
+        ({"dynamic_sampling": {}}, "dynamic_sampling"),
+        ({"exclude_solved": 0.9}, "exclude_solved"),
+        ({"difficulty": {}, "exclude_solved": 0.9}, "exclude_solved and difficulty"),
+    ],
+)
+def test_what_chooses_tasks_by_their_rewards_is_refused(options: dict[str, Any], named: str) -> None:
+    usual: dict[str, Any] = {"steps": 1, "sequence_length": 96, "max_new_tokens": 48, "spurious": "random"}
+    with pytest.raises(ValidationError, match=f"may not know the rewards, by which {named} would choose"):
+        RlConfig.model_validate(usual | options)
+    without = {"dynamic_sampling": None, "exclude_solved": None, "difficulty": None}
+    assert RlConfig.model_validate(usual | options | without).refill is None
 
 
 def test_an_algorithm_with_its_own_rewards_is_refused() -> None:
@@ -106,7 +152,7 @@ def test_an_algorithm_with_its_own_rewards_is_refused() -> None:
         def advantages(self, samples: Samples) -> Stamped:
             return [[each.score.reward] * each.length for each in samples.episodes], {}
 
-    options: dict[str, Any] = {"steps": 1, "sequence_length": 48, "algorithm": Own(), "spurious": "random"}
+    options: dict[str, Any] = {"steps": 1, "sequence_length": 64, "algorithm": Own(), "spurious": "random"}
     with pytest.raises(ValidationError, match="takes its rewards itself; derive it from PolicyOptimization"):
         RlConfig.model_validate(options)
 

@@ -98,7 +98,7 @@ def test_entries_from_outside_are_typed_and_written_whole(spec: str) -> None:
         ("weights: {encodr: 1}", ["r.yaml:1: draw.weights.encodr: there is no shape encodr\n  fix: did you mean encoder?"]),
         (
             "shapes:\n  - shape: FOLDER/mine.py:Other",
-            ["r.yaml:2: draw.shapes.0.shape: FOLDER/mine.py:Other is no shape: it does not derive from Shape\n"
+            ["r.yaml:2: draw.shapes.0.shape: FOLDER/mine.py:Other does not derive from Shape, the base class of every shape\n"
              "  fix: write class Other(Shape), with Shape from tests.recipe.test_kinds"],
         ),
         (

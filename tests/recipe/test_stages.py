@@ -92,7 +92,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     },
     "sft": {"steps": 3, "sequence_length": 8},
     "prefer": {"steps": 3, "sequence_length": 8},
-    "rl": {"steps": 3, "sequence_length": 8},
+    "rl": {"steps": 3, "sequence_length": 128},
     "distill": {"steps": 3, "sequence_length": 8},
     "choose": {"metric": "bits_per_byte"},
     "verdict": {"claims": [{"metric": "bits_per_byte", "stage": "sft", "below": 3.0}]},

@@ -137,6 +137,8 @@ def write_stage(path: Path, name: str, kind: str, rng: random.Random, status: st
         for part, rows in enumerate((kept_table().slice(0, 30), kept_table().slice(30))):
             pyarrow.parquet.write_table(rows, path / f"documents/part-{part:05d}.parquet", row_group_size=8)
         summary = {"documents": funnel()[-1]["documents_out"], "bytes": funnel()[-1]["bytes_out"]}
+    elif kind == "tokenize":
+        write_json(path / "shards/index.json", {})
     elif kind == "tokenizer":
         write_json(path / "tokenizer/statistics.json", STATISTICS)
         summary = {"vocabulary_size": 4096, "bytes_per_token": {"all": 3.4127, "code": 3.02, "prose": 4.0379}}

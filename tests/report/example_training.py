@@ -59,8 +59,9 @@ def metrics(stage: str, rng: random.Random) -> list[dict[str, Any]]:
 def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
     """trajectories.jsonl: four rollouts a task at every fourth step, with one advantage a rollout (rl) or a token.
 
-    In the second group of a step one answer has some reward without being right, and the wrong ones ran out of tokens. Weights
-    of rl that drew a token are up to two updates old; in distill all are new.
+    In the second group of a step one answer has some reward without being right, and the wrong ones ran out of tokens. Wrong ones
+    of rl's third have a malformed last turn, in every other step because its limit cut it; calls of the first earn something in
+    the last step. Weights of rl that drew a token are up to two updates old; in distill all are new.
     """
     rows = []
     oldest = 3 if stage == "rl" else 1
@@ -132,8 +133,13 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                         "\u2028",
                     ]
 
+                malformed = stage == "rl" and group == 2 and reward == 0
+                ended = "tokens" if group == 1 and reward == 0 else "malformed" if malformed else "answer"
+                cut = "length" if malformed and step % 8 == 0 else "stop"
+                earned = {"call": 0.25} if (stage, step, group) == ("rl", 44, 0) else {}
+
                 def node(
-                    role: str, pieces: list[str], sampled: bool, advantage: float, now: int = step
+                    role: str, pieces: list[str], sampled: bool, advantage: float, now: int = step, **told: Any
                 ) -> dict[str, Any]:
                     logprobs = [-abs(rng.gauss(0, 0.7)) if sampled else None for _ in pieces]
                     each = [advantage + (rng.gauss(0, 0.4) if stage == "distill" else 0.0) for _ in pieces]
@@ -141,11 +147,14 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                         "role": role,
                         "pieces": pieces,
                         "sampled": sampled,
+                        "ended": "stop" if sampled else "",
+                        "rewards": {},
                         "advantages": each if sampled else [None] * len(pieces),
                         "logprobs": logprobs,
                         "old_logprobs": [None if known is None else known + more.gauss(0, 0.05) for known in logprobs],
                         "entropies": [more.expovariate(2) if sampled else None for _ in pieces],
                         "versions": [now - min(now, more.randrange(oldest)) if sampled else None for _ in pieces],
+                        **told,
                     }
 
                 rows.append(
@@ -158,15 +167,15 @@ def trajectories(stage: str, rng: random.Random) -> list[dict[str, Any]]:
                         "rewards": {},
                         "correct": reward == 1,
                         "format_ok": group != 2,
-                        "ended": "tokens" if group == 1 and reward == 0 else "answer",
+                        "ended": ended,
                         "group": group,
                         "group_size": 4,
                         "error": None,
                         "nodes": [
                             node("prompt", given, False, 0),
-                            node("assistant", call, True, reward - mean),
+                            node("assistant", call, True, reward - mean, rewards=earned),
                             node("tool", result, False, 0),
-                            node("assistant", last, True, reward - mean),
+                            node("assistant", last, True, reward - mean, ended=cut),
                         ],
                     }
                 )

@@ -179,8 +179,30 @@ def matching(rows: Rows, kind: str | None = None, earned: str | None = None, end
     return [
         row
         for row in rows
-        if kind in (None, row["kind"]) and earned in (None, of(row)) and ended in (None, row["ended"])
+        if kind in (None, row["kind"]) and earned in (None, of(row)) and ended in (None, shown_end(row))
     ]
+
+
+def shown_end(row: dict[str, Any]) -> str:
+    cut = row["ended"] == "malformed" and row["nodes"][-1]["ended"] == "length"
+    return "cut" if cut else str(row["ended"])
+
+
+def test_answers_that_a_limit_cut_are_filtered_apart(opened: Any, rows: Rows) -> None:
+    """From turns that are malformed although they ended by themselves; a turn says that it was cut, and what it earned."""
+    section = opened.locator("#rollouts")
+    torn = [row for row in rows if row["ended"] == "malformed"]
+    for value, turn in (("cut", "length"), ("malformed", "stop")):
+        section.get_by_label("Ended").select_option(value)
+        wanted = {(row["step"], row["group"]) for row in torn if row["nodes"][-1]["ended"] == turn}
+        assert wanted and section.locator("[role=status]").inner_text().endswith(f"{len(wanted)} of 36 groups match.")
+        words = {"cut": "cut at the limit of a turn", "malformed": "malformed turn"}[value]
+        assert all(words in text for text in texts(opened, "#rollouts .attempt-head"))
+        notes = texts(opened, "#rollouts .attempt .node:last-child .role small")
+        assert set(notes) == {"sampled · cut at its limit" if value == "cut" else "sampled"}
+    section.get_by_label("Ended").select_option("answer")
+    section.locator(".rollout-item").first.click()
+    assert "sampled · call 0.25" in texts(opened, "#rollouts .attempt:first-child .role small")
 
 
 def walk(page: Any) -> list[tuple[int, int, list[str]]]:

@@ -178,7 +178,12 @@ def test_what_is_missing_is_named(copy: Path) -> None:
     (folder_of(copy, "rl") / "trajectories.jsonl").unlink()
     (folder_of(copy, "curate") / "documents/funnel.json").unlink()
     shutil.rmtree(folder_of(copy, "distill"))
+    named = json.loads((copy / "run.json").read_text(encoding="utf-8"))
+    next(each for each in named["stages"] if each["name"] == "prefer")["kind"] = "reward"
+    (copy / "run.json").write_text(json.dumps(named), encoding="utf-8")
+    (folder_of(copy, "prefer") / "metrics.jsonl").unlink()
     run = read_run(copy)
+    assert stage(run, "prefer").missing == ["metrics.jsonl"]
     assert stage(run, "rl").missing == ["trajectories.jsonl"]
     assert stage(run, "curate").missing == ["documents/funnel.json"]
     assert any("stage distill: its folder" in problem for problem in run.problems)

@@ -88,6 +88,27 @@ def test_prompts_that_differ_stay_with_their_answers() -> None:
     assert (empty["given"], empty["answers"][0]["nodes"]) == (None, [])
 
 
+@pytest.mark.parametrize(
+    ("ended", "turn", "shown"),
+    [
+        ("malformed", "length", "cut"),
+        ("malformed", "stop", "malformed"),
+        ("answer", "length", "cut"),
+        ("answer", "stop", "answer"),
+        ("tokens", "length", "tokens"),
+        ("malformed", "", "malformed"),  # of a file that does not say it
+    ],
+)
+def test_what_a_limit_cut_is_told_from_what_is_malformed(ended: str, turn: str, shown: str) -> None:
+    said = RolloutNode(role="assistant", pieces=["x"], sampled=True, ended=turn, rewards={"brief": 0.5})
+    tool = RolloutNode(role="tool", pieces=["y"])
+    (group,) = rollouts_by_step([Rollout(step=0, ended=ended, nodes=[PROMPT, said, tool, said])])[0]["groups"]
+    (told,) = group["answers"]
+    assert told["ended"] == shown
+    assert [node.get("rewards") for node in told["nodes"]] == [{"brief": 0.5}, None, {"brief": 0.5}]
+    assert [node.get("ended") for node in told["nodes"]] == [own := turn if turn == "length" else None, None, own]
+
+
 def test_a_trace_that_the_template_opened() -> None:
     prompt = RolloutNode(role="prompt", pieces=["Hi", "<think>", "\n"])
     said = RolloutNode(role="assistant", pieces=["so", "</think>"], sampled=True)
@@ -119,11 +140,14 @@ def test_a_real_run(stage: str, real_run: Path) -> None:
     for chosen in rollouts_by_step(record.rollouts):
         assert sum(len(group["answers"]) for group in chosen["groups"]) == chosen["total"] > 4
         for number, group in enumerate(chosen["groups"]):
-            there = [row for row in rows if (row["step"], row["group"]) == (chosen["step"], number)]
+            numbers = sorted({row["group"] for row in rows if row["step"] == chosen["step"]})
+            there = [row for row in rows if (row["step"], row["group"]) == (chosen["step"], numbers[number])]
             for answered, row in zip(group["answers"], there, strict=True):
                 shown = [group["given"], *answered["nodes"]]
                 assert [node["pieces"] for node in shown] == [node["pieces"] for node in row["nodes"]]
-                assert (answered["reward"], answered["ended"]) == (row["reward"], row["ended"])
+                last = [node["ended"] for node in row["nodes"] if node["sampled"]][-1]
+                assert last in ("stop", "length") and answered["reward"] == row["reward"]
+                assert answered["ended"] == ("cut" if last == "length" else row["ended"])
                 for node in (node for node in answered["nodes"] if node["sampled"]):
                     ratios = node["ratios"] if isinstance(node["ratios"], list) else [node["ratios"]]
                     assert max(map(abs, ratios)) < 1e-3 and node["ages"] == 0

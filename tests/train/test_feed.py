@@ -84,6 +84,40 @@ def test_errors_of_the_data_reach_the_loop(ahead: bool) -> None:
     missing.close()
 
 
+class Summed:
+    """The layout of one of two data ranks; the other one has counted these."""
+
+    data_rank, data_world = 0, 2
+
+    def __init__(self, *others: float) -> None:
+        self.others = torch.tensor(others, dtype=torch.float64)
+
+    def size(self, axis: str) -> int:
+        return 1
+
+    def sum_over(self, total: torch.Tensor, *axes: str) -> torch.Tensor:
+        return total + self.others
+
+
+@pytest.mark.parametrize(("others", "wanted"), [(0.0, 1.0), (5.0, 5.0)])
+def test_ranks_decide_alike_about_a_step_without_a_token_to_learn_from(others: float, wanted: float) -> None:
+    """By the sums over all of them: a denominator of 0 is 1, and one of another rank counts here as there."""
+    source = Counted(False, scale=0.0)
+    source.may_be_empty = True
+    for layout in (Summed(others, others, 7.0), None):
+        opened = Feed(source, TERMS, layout, 0, CPU)  # type: ignore[arg-type]
+        denominators, tokens = opened.get(0).totals(layout, CPU)  # type: ignore[arg-type]
+        assert {float(each) for each in denominators.values()} == {wanted if layout else 1.0} and tokens > 0
+        opened.close()
+
+
+def test_a_mask_below_zero_is_an_error_also_where_steps_may_be_empty() -> None:
+    source = Counted(False, scale=-1.0)
+    source.may_be_empty = True
+    with pytest.raises(CheckFailed, match="nothing to learn from"):
+        Feed(source, TERMS, None, 0, CPU).get(0)
+
+
 def test_rows_are_lengthened_with_padding() -> None:
     batch = make_batch(
         [TokenSequence([5, 6, 7, 8], {"weight": [1.0] * 4}), TokenSequence([9, 4], {"weight": [0.5] * 2})], 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -9,9 +10,9 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from ingot.train.off_policy import Correction, Importance, Probabilities, SequenceMask
+from ingot.train.off_policy import Correction, Importance, Level, Probabilities, SequenceMask
 from ingot.train.policy_gradient import RATIOS, Aggregation, Estimator, PolicyGradient, ReferenceDivergence
-from ingot.train.surrogates import ClippedWeight
+from ingot.train.surrogates import Clip, ClippedWeight, ProbabilityMask
 from ingot.train.terms import LossTerm, Scored
 from ingot.train.value_loss import ValueLoss
 
@@ -204,3 +205,63 @@ def test_the_critics_loss_by_hand() -> None:
     assert loss.item() == pytest.approx((1.69 + 0.16 + 1.0) / 6)
     (gradient,) = torch.autograd.grad(loss, value)
     assert gradient.tolist() == pytest.approx([0.0, 0.4 / 3, -1.0 / 3])
+
+
+@pytest.mark.parametrize("limit", [20.0, 5.0])
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+def test_the_ratio_of_a_long_answer_stays_finite(advantage: float, limit: float) -> None:
+    """8,000 tokens that each became 1.0126 times likelier: e^100 is infinite in float32. The value is that of the limit."""
+    count, moved = 8_000, 0.0125
+    logprobs = torch.full((count,), -1.0, requires_grad=True)
+    streams = {name: value.float() for name, value in streams_of(count, sequence=torch.ones(count)).items()}
+    streams |= {"advantage": torch.full((count,), advantage), "sampled_logprob": logprobs.detach() - moved}
+    streams["reference_logprob"] = logprobs.detach() - 0.1
+    unbounded = Importance("product", high=None, of="current", limit=limit)
+    terms: list[LossTerm] = [
+        PolicyGradient(Clip(0.2, 0.2), "product", limit=limit),
+        PolicyGradient(ClippedWeight(None, 1e9), corrections=(unbounded,), old=None),
+        ReferenceDivergence(1.0, "k3_unbiased", "product", limit=limit),
+    ]
+    largest = math.exp(limit)
+    expected = [
+        -count * (1.2 * advantage if advantage > 0 else largest * advantage),
+        count * largest * advantage,  # the loss is −w A log π, and log π is −1
+        count * largest * (math.exp(-0.1) - 1 + 0.1),
+    ]
+    for term, value in zip(terms, expected, strict=True):
+        loss = term.numerator(Scored(logprobs, streams))[0]
+        (gradient,) = torch.autograd.grad(loss, logprobs)
+        assert gradient.isfinite().all()
+        assert loss.item() == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("level", ["token", "product", "mean"])
+def test_a_ratio_within_the_limit_is_as_without(level: Level) -> None:
+    """Value and gradient, of the ratio and of a weight."""
+    generator = torch.Generator().manual_seed(1)
+    logprobs = torch.randn(5, generator=generator).double().requires_grad_()
+    streams = streams_of(5, sequence=NUMBERS, sampled_logprob=torch.randn(5, generator=generator))
+    found = []
+    for limit in (20.0, 1e9):
+        correction = Importance(level, high=None, of="current", limit=limit)
+        term = PolicyGradient(ClippedWeight(None, 1e9), level, corrections=(correction,), limit=limit)
+        loss = term.numerator(Scored(logprobs, streams))[0]
+        found.append((loss, *torch.autograd.grad(loss, logprobs)))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_a_mask_by_probabilities() -> None:
+    """DPPO by hand: −m w A + 1e-3 (log w)². Masked are a rise of 0.3 with A > 0 and a fall of 0.3 with A < 0, not the rare token
+    whose ratio is 10, nor what moves back."""
+    sampled = torch.tensor([0.5, 0.6, 0.001, 0.5, 0.6, 0.5]).double()
+    current = torch.tensor([0.8, 0.3, 0.010, 0.2, 0.9, 0.6]).double()
+    advantage = torch.tensor([1.0, -1.0, 2.0, 1.0, -1.0, 1.0]).double()
+    kept = torch.tensor([0, 0, 1, 1, 1, 1]).double()
+    logprobs = current.log().requires_grad_()
+    streams = streams_of(6, sampled_logprob=sampled.log(), advantage=advantage)
+    loss, logged = PolicyGradient(ProbabilityMask()).numerator(Scored(logprobs, streams))
+    ratio = current / sampled
+    torch.testing.assert_close(loss, (-kept * ratio * advantage + 1e-3 * ratio.log() ** 2).sum())
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    torch.testing.assert_close(gradient, -kept * ratio * advantage + 2e-3 * ratio.log())
+    assert logged["clip_share"] == 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.post.rollouts.policy_optimization import GroupRelative
 
@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 class Cispo(GroupRelative):
     """Clipped importance weights on the plain policy gradient."""
 
-    divide_by_std: bool = Field(True, description="divide the advantage by the group's standard deviation")
+    divide_by_std: bool = Field(True, description="divide the advantage by the standard deviation")
     weight_low: float | None = Field(None, ge=0, description="the smallest importance weight; null for none")
     weight_high: float = Field(5.0, gt=0, description="the largest importance weight")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Cispo:
+        if self.weight_low is not None and self.weight_low >= self.weight_high:
+            low, high = self.weight_low, self.weight_high
+            raise ValueError(f"weight_low: {low:g} is not below weight_high: {high:g}: all weights are the same")
+        return self
 
     def surrogate(self) -> Surrogate:
         from ingot.train.surrogates import ClippedWeight

@@ -2,7 +2,8 @@
 
     A_i = (R_i − mean(R)) / (std(R) + 1e-4),     loss = −Σ_t min( r A, clip(r, 1 − 0.2, 1 + 0.28) A ) / tokens
 
-R_i has the penalty in it: 0 up to L − B tokens, then down to −1 at L = max_new_tokens. In the paper L is 20,480, B a fifth.
+R_i has the penalty in it: 0 up to L − B tokens, then down to −1/2 at L = max_new_tokens. In the paper L is 20,480, B a fifth,
+and the penalty −1 beside rewards of 1 and −1: half of what a right answer earns more, as here, where rewards are 1 and 0.
 Groups of equal rewards are replaced by others: `dynamic_sampling` of the stage is on.
 """
 
@@ -21,7 +22,7 @@ class Dapo(Grpo):
 
     dynamic: ClassVar[bool] = True
 
-    divide_by_std: bool = Field(True, description="divide the advantage by the group's standard deviation")
+    divide_by_std: bool = Field(True, description="divide the advantage by the standard deviation")
     overlong: OverlongConfig | None = Field(
         OverlongConfig(), description="soft penalty before the limit of length; null for none"
     )

@@ -20,7 +20,7 @@ class Gspo(Grpo):
 
     clip_low: float = Field(3e-4, gt=0, description="ratios below 1 − this are clipped")
     clip_high: float = Field(4e-4, gt=0, description="ratios above 1 + this are clipped")
-    divide_by_std: bool = Field(True, description="divide the advantage by the group's standard deviation")
+    divide_by_std: bool = Field(True, description="divide the advantage by the standard deviation")
     ratio: Literal["token", "product", "mean"] = Field(
         "mean", description="of a token, or of its sequence: the product of its tokens' ratios, or their geometric mean"
     )

@@ -1,10 +1,11 @@
 """REINFORCE++ (arXiv 2501.03262): the return of every token, normalised over all tokens of the batch; no group, no critic.
 
-    reward_t = −β (log π_old − log ref),  plus the answer's reward at its last token
+    reward_t = −0.01 (log π_old − log ref),  plus the answer's reward at its last token
     G_t = reward_t + γ G_{t+1},     A_t = (G_t − mean) / sqrt(var + 1e-8)  over the batch's sampled tokens, variance with n − 1
 
-With `baseline: true` the mean reward of the task's answers is subtracted first (REINFORCE++-baseline). Returns pass over tool
-results: what comes after one counts for what was written before it. The mean is over tokens, so long answers weigh more in it.
+0.01 is the default of the authors' code (OpenRLHF, `init_kl_coef`). With `baseline: true` the mean reward of the task's answers
+is subtracted first (REINFORCE++-baseline). Returns pass over tool results: what comes after one counts for what was written
+before it. The mean is over tokens, so long answers weigh more in it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ class ReinforcePp(Clipped):
 
     baseline: bool = Field(False, description="subtract the mean reward of the task's answers first")
     discount: float = Field(1.0, gt=0, le=1, description="γ, from one sampled token to the next")
+    reference_weight: float = Field(0.01, ge=0, description="coefficient of the divergence from the reference")
     reference_in: Literal["loss", "reward"] = Field("reward", description="where the divergence stands")
+
+    @property
+    def least_group(self) -> int:
+        return 2 if self.baseline else 1
 
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
         return group_advantages(rewards, group, False) if self.baseline else [one or 0.0 for one in rewards]

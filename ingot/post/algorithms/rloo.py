@@ -4,7 +4,7 @@
     loss = −mean_i min( r_i A_i, clip(r_i, 1 ± 0.2) A_i )
 
 The ratio r_i is of the whole answer, the product of its tokens' (as in TRL; verl takes the ratio of each token: `ratio: token`).
-A group of one keeps its reward as advantage.
+An answer that is left alone, because the environments of the others failed, keeps its reward as advantage.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Rloo(Clipped):
     )
     reference_weight: float = Field(0.05, ge=0, description="coefficient of the divergence from the reference")
     reference_in: Literal["loss", "reward"] = Field("reward", description="where the divergence stands")
+
+    @property
+    def least_group(self) -> int:
+        return 2
 
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
         return leave_one_out(rewards, group)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Sapo(GroupRelative):
     """Soft adaptive policy optimisation."""
 
-    divide_by_std: bool = Field(True, description="divide the advantage by the group's standard deviation")
+    divide_by_std: bool = Field(True, description="divide the advantage by the standard deviation")
     gate_positive: float = Field(1.0, gt=0, description="steepness of the gate where A > 0")
     gate_negative: float = Field(1.05, gt=0, description="steepness of the gate where A < 0")
     aggregation: Literal["token", "sequence", "group", "constant"] = Field(

@@ -1,4 +1,4 @@
-"""A conversation as a row of somebody's file means it: messages, tools, the mode of thinking, and what is learnt of it."""
+"""A conversation as a row of a user's file describes it: messages, tools, the mode of thinking, and what is learnt of it."""
 
 from __future__ import annotations
 

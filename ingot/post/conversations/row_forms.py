@@ -125,7 +125,7 @@ def _alpaca(row: Row) -> Conversation:
     turns = list[dict[str, Any]]()
     for pair in row.get("history") or ():
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise DataError("`history` is no list of pairs", fix='write [["question", "answer"], …]')
+            raise DataError("`history` is not a list of pairs", fix='write [["question", "answer"], …]')
         turns += [{"role": "user", "content": pair[0]}, {**ANSWER, "content": pair[1]}]
     turns += [{"role": "user", "content": question}, {**ANSWER, "content": answer}]
     messages, weights = read_messages(turns)

@@ -79,7 +79,7 @@ def read_call(value: Any, place: str) -> ToolCall:
     elif isinstance(arguments, dict):  # in a text a null was written by somebody; here Arrow may have filled it in
         arguments = {key: found for key, found in arguments.items() if found is not None}
     if not isinstance(arguments, dict):
-        _refuse(f"the arguments of {inner['name']} are no object", place, 'write "arguments": {"name": value}')
+        _refuse(f"the arguments of {inner['name']} are not an object", place, 'write "arguments": {"name": value}')
     return ToolCall(inner["name"], arguments)
 
 

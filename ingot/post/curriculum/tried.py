@@ -16,6 +16,8 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
+import torch
+
 from ingot.envs.environment import Environment
 from ingot.envs.mix import TaskMix
 from ingot.envs.pass_rates import Earned, earned, write_pass_rates
@@ -31,11 +33,12 @@ from ingot.post.policy import chat_format
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
 from ingot.post.sampling_config import RlConfig
+from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 from ingot.workspace.stage import StageFolder
 
-SLOTS = 64  # answers that are sampled at the same time
+SLOTS = 64  # answers that are sampled at the same time by a process, if an option does not say it
 PIECE = 2048  # answers that are saved together
 PASS_RATES = "pass_rates.jsonl"
 
@@ -114,9 +117,11 @@ def _answers(
     """What an answer to each of the tasks earns."""
     chat = chat_format(model)
 
+    slots, dtype = _slots(config, processes), _precision(config)
+
     @cache
     def engine() -> Engine:  # where all answers are there none is needed
-        return Engine(model, slots=SLOTS, length=config.sequence_length)
+        return Engine(model, slots=slots, length=config.sequence_length, dtype=dtype)
 
     def sample_run(run: slice, between: Between) -> list[Earned | None]:
         engine().update(None, engine().version)  # it forgets the prompts of other pieces
@@ -135,7 +140,7 @@ def _answers(
 
     saved = Resumable[Earned | None](
         folder.path / "tried",
-        _fingerprint(model, tasks, config, folder.seed),
+        _fingerprint(model, tasks, config, folder.seed, slots),
         PIECE,
         to_row=lambda each: each,
         from_row=lambda _, row: None if row is None else (row[0], row[1]),
@@ -150,7 +155,17 @@ def _samples(config: RlConfig) -> int:
     return config.difficulty.tried.samples
 
 
-def _fingerprint(model: Transformer, tasks: Sequence[Task], config: RlConfig, seed: int) -> str:
+def _slots(config: RlConfig, processes: Processes) -> int:
+    """Answers that each process samples at the same time."""
+    return SLOTS if config.slots is None else -(-config.slots // processes.size)
+
+
+def _precision(config: RlConfig) -> torch.dtype:
+    """Of the weights that are sampled with: the stage's own."""
+    return choose_sampling_precision(config.sampling_precision, choose_device(config.device))
+
+
+def _fingerprint(model: Transformer, tasks: Sequence[Task], config: RlConfig, seed: int, slots: int) -> str:
     """What the answers follow from."""
     assert model.tokenizer is not None  # its chat format is in use
     about: dict[str, Any] = {
@@ -159,6 +174,7 @@ def _fingerprint(model: Transformer, tasks: Sequence[Task], config: RlConfig, se
         "tokenizer": {name: sha256(data).hexdigest() for name, data in model.tokenizer.to_files().items()},
         "scoring": config.tasks.model_dump(mode="json"),
         "tasks": [[task.id, task.answer] for task in tasks],
-        "sampling": [config.temperature, config.limit_at(0), config.sequence_length, list(config.stop), SLOTS, seed],
+        "sampling": [config.temperature, config.limit_at(0), config.sequence_length, list(config.stop), slots, seed],
+        "precision": str(_precision(config)),
     }
     return content_hash(about, digits=24)

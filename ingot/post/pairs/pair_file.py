@@ -104,7 +104,7 @@ def encode_answers(
         tokens, mask = chat.conversation([*prompt, *answer], tools, thinking)
         if tokens[: len(given)] != given:
             raise DataError(
-                "the chat template renders the prompt differently once the answer is there: it is no prefix",
+                "the chat template renders the prompt differently once the answer is there: it is not a prefix",
                 fix="leave the row out, or use a template that prints the same text before an answer",
             )
         encoded.append(Written(tokens, [0] * len(given) + mask[len(given) :]))

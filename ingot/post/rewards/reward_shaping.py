@@ -1,16 +1,18 @@
 """What is added to a verifier's reward before advantages are computed: penalties of length.
 
-    overlong        0 up to limit − buffer tokens, then falling to −1 at the limit (DAPO, arXiv 2503.14476)
+    overlong        0 up to limit − buffer tokens, then falling to −1/2 at the limit (DAPO, arXiv 2503.14476: −1, beside rewards
+                    of 1 and −1, which differ by twice as much as ours of 1 and 0)
     length reward   λ = 1/2 − (n − shortest) / (longest − shortest) within a task's answers; a wrong answer gets min(0, λ)
                     (Kimi k1.5, arXiv 2501.12599); its weight is one for thinking and one for direct answers
-    token budget    an answer longer than the budget of its kind of task earns −penalty instead (Kimi K2, arXiv 2507.20534)
+    token budget    an answer is cut where the budget of its kind of task ends, and then earns −penalty instead (Kimi K2,
+                    arXiv 2507.20534)
 
 As a negative control coins may stand in for all of it (arXiv 2506.10947, where random rewards raised some models' scores):
 
     coin flips      the batch's highest reward with chance p, else its lowest; p = (mean − lowest) / (highest − lowest), so that
                     the expected mean is the batch's own, and nothing depends on an answer
 
-A task's groups are filtered (dynamic sampling) by rewards without these.
+A task's groups are filtered (dynamic sampling) by rewards without these, so never where coins stand in for them.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.envs.episode import Episode
 from ingot.workspace.config import Config
@@ -33,12 +36,12 @@ class OverlongConfig(Config):
     buffer: int | None = Field(
         None, gt=0, description="tokens before the limit in which the penalty grows; null: a fifth (4,096 of 20,480)"
     )
-    factor: float = Field(1.0, gt=0, description="the penalty at the limit")
+    factor: float = Field(0.5, gt=0, description="the penalty at the limit: DAPO's, half of what being right earns")
 
     def penalty(self, episode: Episode, limit: int) -> float:
         """Of the longest turn."""
         buffer = self.buffer or max(1, limit // FIFTH)
-        longest = max(len(node.tokens) for node in episode.nodes if node.sampled)
+        longest = max((len(node.tokens) for node in episode.nodes if node.sampled), default=0)
         return -self.factor * min(1.0, max(0.0, (longest - (limit - buffer)) / buffer))
 
 
@@ -47,6 +50,12 @@ class LengthRewardConfig(Config):
 
     thinking: float = Field(0.0, ge=0, description="weight for tasks that are answered after thinking")
     direct: float = Field(0.0, ge=0, description="weight for tasks that are answered directly")
+
+    @model_validator(mode="after")
+    def _has_a_weight(self) -> LengthRewardConfig:
+        if not self.thinking and not self.direct:
+            raise ValueError("both weights are 0, which changes no reward: give thinking or direct")
+        return self
 
     def rewards(self, group: Sequence[Episode]) -> list[float]:
         """Of the answers to one task."""
@@ -63,13 +72,15 @@ class LengthRewardConfig(Config):
 class TokenBudgetConfig(Config):
     """What an answer may cost, by kind of task."""
 
-    tokens: dict[str, int] = Field(min_length=1, description="the most sampled tokens of an answer, by kind of task")
-    penalty: float = Field(1.0, ge=0, description="what a longer answer loses instead of earning its reward")
+    tokens: dict[str, Annotated[int, Field(gt=0)]] = Field(
+        min_length=1, description="the most sampled tokens of an answer, all its turns together, by kind of task"
+    )
+    penalty: float = Field(1.0, ge=0, description="what an answer that was cut there loses instead of its reward")
 
     def exceeded(self, episode: Episode) -> bool:
-        """Whether the answer is longer."""
-        budget = self.tokens.get(episode.task.kind)
-        return budget is not None and episode.sampled_count > budget
+        """Whether the answer had not ended where its budget did."""
+        budget, count = self.tokens.get(episode.task.kind), episode.sampled_count
+        return budget is not None and (count > budget or (count == budget and truncated(episode)))
 
 
 def truncated(episode: Episode) -> bool:
@@ -103,14 +114,14 @@ def shape(
     return shaped
 
 
-def coin_flips(rewards: Sequence[float | None], episodes: Sequence[Episode]) -> list[float | None]:
-    """A coin for every reward, seeded by its task and its place in the batch; None stays."""
+def coin_flips(rewards: Sequence[float | None], episodes: Sequence[Episode], seed: str) -> list[float | None]:
+    """A coin for every reward, seeded by the run and its step (`seed`), by its task and its place in the batch; None stays."""
     known = [reward for reward in rewards if reward is not None]
     if not known or min(known) == max(known):
         return list(rewards)
     low, high = min(known), max(known)
     chance = (statistics.fmean(known) - low) / (high - low)
-    coins = [random.Random(f"spurious/{each.task.id}/{place}").random() for place, each in enumerate(episodes)]
+    coins = [random.Random(f"spurious/{seed}/{each.task.id}/{place}").random() for place, each in enumerate(episodes)]
     return [
         None if reward is None else high if coin < chance else low for reward, coin in zip(rewards, coins, strict=True)
     ]

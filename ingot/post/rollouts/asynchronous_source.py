@@ -73,6 +73,7 @@ class AsynchronousSource(RlSource):
             self.bound,
             config.updates_per_batch,
             skip=lambda number: not self.wants(stream[number], str(number), self.sent or 0),
+            retries=config.retries,
         )
         self.sent: int | None = None  # the version that samplers have, or are about to
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
@@ -89,6 +90,7 @@ class AsynchronousSource(RlSource):
             threads=max(1, torch.get_num_threads() // (samplers * tensor + 1)),
             tasks=options.tasks,
             stops=options.stop,
+            budgets=options.budgets,
             dropped=self.dropped,
             tools=options.tools,
             seed=self.folder.seed,
@@ -103,7 +105,7 @@ class AsynchronousSource(RlSource):
         if ray is not None:
             gpus = float(tensor * (self.device.type == "cuda")) if ray.gpus is None else ray.gpus
             return RayTransport(config, samplers, silence, ray.address, ray.cpus, gpus)
-        first = self.processes.size  # the GPU after those of the learner
+        first = self.processes.here  # the GPU after those that the learner has of this machine's
         return LocalTransport(config, samplers, self.device, silence, first)
 
     def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
@@ -131,6 +133,7 @@ class AsynchronousSource(RlSource):
             "queue_length": float(counts.queued),
             "dropped_groups": float(counts.dropped),
             "cancelled_groups": float(counts.cancelled),
+            "retried_groups": float(counts.retried),
             "lost_samplers": float(counts.lost),
         }
         if counts.sampler_seconds:

@@ -12,7 +12,8 @@ the answers drawn; the larger one counts.
 
 The second score is by default the tasks' own verdict on the sampled answers, whether they are right: it costs nothing, and it
 parts from the reward where that pays for something else (form, length, parts of the task, a reward model). Where the reward is
-that verdict and nothing else, the two are one number, and only another `verifier` or held-out tasks can sing.
+that verdict and nothing else, the two are one number, and only another `verifier` or held-out tasks can sing: it is `blind`. The
+run says so as soon as an answer has earned something.
 """
 
 from __future__ import annotations
@@ -85,6 +86,18 @@ class Canary:
     scores: list[list[float]] = field(default_factory=list)
     streak: int = 0  # measurements in a row with both trends
     next_step: int = 0
+    alike: bool = False  # an answer earned something, and reward and score were the same number
+    parted: bool = False  # for some answer they were not
+
+    def compare(self, rewards: Sequence[Group], scores: Sequence[Group]) -> None:
+        """The two scores of the same answers."""
+        self.parted = self.parted or [list(group) for group in rewards] != [list(group) for group in scores]
+        self.alike = self.alike or (not self.parted and any(value for group in rewards for value in group))
+
+    @property
+    def blind(self) -> bool:
+        """Whether the two scores have been one number so far: then one cannot rise while the other falls."""
+        return self.alike and not self.parted
 
     def note(self, rewards: Sequence[Group], scores: Sequence[Group]) -> None:
         """Answers were drawn."""
@@ -126,7 +139,7 @@ class Canary:
 
     @property
     def alarm(self) -> bool:
-        """Whether it sings."""
+        """Whether the alarm is on."""
         return self.streak >= self.config.patience
 
     def why(self) -> str:
@@ -146,6 +159,8 @@ class Canary:
             "scores": list(self.scores),
             "streak": self.streak,
             "next_step": self.next_step,
+            "alike": self.alike,
+            "parted": self.parted,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -153,6 +168,7 @@ class Canary:
         self.measurements = [Measurement(*each) for each in state.get("measurements", ())]
         self.rewards, self.scores = list(state.get("rewards", ())), list(state.get("scores", ()))
         self.streak, self.next_step = state.get("streak", 0), state.get("next_step", 0)
+        self.alike, self.parted = state.get("alike", False), state.get("parted", False)
 
 
 def clustered(groups: Sequence[Group]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.envs.episode import Episode
 from ingot.post.algorithm import RlAlgorithm, Samples, Stamped
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from ingot.train.surrogates import Surrogate
     from ingot.train.terms import LossTerm
 
-STD_EPSILON = 1e-4
+Deviation = Literal["sample", "population", "batch"]
+"""Of the rewards of a group with n − 1 or n; of all advantages of the batch."""
 
 
 class ImportanceConfig(Config):
@@ -49,6 +50,12 @@ class ImportanceConfig(Config):
         "old", description="of the policy when the batch's updates began (ρ), or of this update (w)"
     )
 
+    @model_validator(mode="after")
+    def _is_a_range(self) -> ImportanceConfig:
+        if self.low is not None and self.high is not None and self.low >= self.high:
+            raise ValueError(f"low: {self.low:g} is not below high: {self.high:g}, so that no weight is left as it is")
+        return self
+
 
 class PolicyOptimization(RlAlgorithm):
     """The options that every algorithm has."""
@@ -56,6 +63,9 @@ class PolicyOptimization(RlAlgorithm):
     ratio: Literal["token", "product", "mean"] = Field(
         "token",
         description="of a token, or of its sequence: the product of its tokens' ratios, or their geometric mean",
+    )
+    log_ratio_limit: float = Field(
+        20.0, gt=0, description="log ratios, of tokens and of sequences, stay within ± this, so that none is infinite"
     )
     aggregation: Literal["token", "sequence", "group", "constant"] = Field(
         "token", description="the mean is over tokens, answers, tasks, or answers times a constant length"
@@ -99,6 +109,11 @@ class PolicyOptimization(RlAlgorithm):
         return self.old_policy == "trainer"
 
     @property
+    def divides_by_limit(self) -> bool:
+        """Whether the constant length of the mean is the stage's limit."""
+        return self.aggregation == "constant" and self.aggregation_length is None
+
+    @property
     def by_advantage_alone(self) -> bool:
         """Whether the loss is in proportion to advantages: a token without one has no part in it (silent.py)."""
         further = self.wants_reference and self.reference_in == "loss"
@@ -116,7 +131,7 @@ class PolicyOptimization(RlAlgorithm):
         plain = [None if each.failed else self.reward(each) for each in samples.episodes]
         options = self.overlong, self.length_reward, self.token_budget
         shaped = shape(plain, samples.episodes, samples.group, samples.limit, *options)
-        return coin_flips(shaped, samples.episodes) if samples.spurious else shaped
+        return shaped if samples.coins is None else coin_flips(shaped, samples.episodes, samples.coins)
 
     @abstractmethod
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
@@ -143,7 +158,7 @@ class PolicyOptimization(RlAlgorithm):
 
         made: list[Correction] = []
         if self.importance is not None:
-            made.append(Importance(**self.importance.model_dump()))
+            made.append(Importance(**self.importance.model_dump(), limit=self.log_ratio_limit))
         if self.sequence_mask is not None:
             made.append(SequenceMask(self.sequence_mask))
         return tuple(made)
@@ -159,10 +174,12 @@ class PolicyOptimization(RlAlgorithm):
 
         own = "old_logprob" if config.updates_per_batch > 1 else None
         old = "sampled_logprob" if self.old_policy == "sampler" else own
-        mean = self.mean(config)
-        terms: list[LossTerm] = [PolicyGradient(self.surrogate(), self.ratio, mean, self.corrections(), old)]
+        mean, limit = self.mean(config), self.log_ratio_limit
+        parts = self.surrogate(), self.ratio, mean, self.corrections(), old, limit
+        terms: list[LossTerm] = [PolicyGradient(*parts)]
         if self.wants_reference and self.reference_in == "loss":
-            terms.append(ReferenceDivergence(self.reference_weight, self.reference_estimator, self.ratio, mean, old))
+            options = self.reference_weight, self.reference_estimator, self.ratio, mean, old, limit
+            terms.append(ReferenceDivergence(*options))
         return terms
 
 
@@ -184,25 +201,51 @@ class Clipped(PolicyOptimization):
 class GroupRelative(PolicyOptimization):
     """With advantages within the group of answers to a task."""
 
-    divide_by_std: bool = Field(False, description="divide the advantage by the group's standard deviation")
+    divide_by_std: bool = Field(False, description="divide the advantage by the standard deviation")
+    std: Deviation = Field(
+        "sample",
+        description="the deviation of the group's rewards with n − 1 (TRL, verl) or n (open-instruct), or of all advantages of "
+        "the batch with n − 1 (Magistral)",
+    )
+    std_epsilon: float = Field(1e-4, ge=0, description="added to the deviation (verl 1e-6, open-instruct 1e-8)")
+
+    @property
+    def least_group(self) -> int:
+        return 2
 
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        return group_advantages(rewards, group, self.divide_by_std)
+        return group_advantages(rewards, group, self.divide_by_std, self.std, self.std_epsilon)
 
 
-def group_advantages(rewards: Sequence[float | None], group: int, divide_by_std: bool) -> list[float]:
+def group_advantages(
+    rewards: Sequence[float | None], group: int, divide_by_std: bool, std: Deviation = "sample", epsilon: float = 1e-4
+) -> list[float]:
     """The advantage of every reward within its group; `rewards` lists the groups one after another.
 
     None stands for an episode whose environment failed: it is no part of its group, and has no advantage.
     """
-    advantages = []
-    for start, known in zip(range(0, len(rewards), group), groups_of(rewards, group), strict=True):
-        # exactly 0 where all are equal: what rounding leaves of 0.1 − 0.1 is as good as a real advantage to Muon
-        mean = statistics.mean(known) if known else 0.0
-        scale = statistics.stdev(known) + STD_EPSILON if divide_by_std and len(known) > 1 else 1.0
-        members = rewards[start : start + group]
-        advantages += [0.0 if reward is None else (reward - mean) / scale for reward in members]
-    return advantages
+    groups = groups_of(rewards, group)
+    # exactly 0 where all are equal: what rounding leaves of 0.1 − 0.1 is as good as a real advantage to Muon
+    means = [statistics.mean(known) if known else 0.0 for known in groups]
+    if divide_by_std and std == "batch":
+        centred = [one - mean for known, mean in zip(groups, means, strict=True) for one in known]
+        scales = [deviation(centred, std)] * len(groups)
+    elif divide_by_std:
+        scales = [deviation(known, std) for known in groups]
+    else:
+        scales, epsilon = [1.0] * len(groups), 0.0
+    return [
+        0.0 if one is None or one == mean else (one - mean) / (scale + epsilon)
+        for start, mean, scale in zip(range(0, len(rewards), group), means, scales, strict=True)
+        for one in rewards[start : start + group]
+    ]
+
+
+def deviation(values: Sequence[float], std: Deviation) -> float:
+    """The standard deviation; 1 of a value that is alone."""
+    if len(values) < 2:
+        return 1.0
+    return statistics.pstdev(values) if std == "population" else statistics.stdev(values)
 
 
 def groups_of(rewards: Sequence[float | None], group: int) -> list[list[float]]:
@@ -212,12 +255,10 @@ def groups_of(rewards: Sequence[float | None], group: int) -> list[list[float]]:
 
 
 def spread_metrics(rewards: Sequence[float | None], group: int) -> dict[str, float]:
-    """How much rewards differ within groups, and how many groups have any difference."""
+    """How much rewards differ within groups, and how many groups have any difference; 0 where no reward is known."""
     spread = [statistics.pstdev(known) for known in groups_of(rewards, group) if known]
-    return {
-        "reward_std": sum(spread) / len(spread),
-        "mixed_groups": sum(value > 0 for value in spread) / len(spread),
-    }
+    count = max(1, len(spread))
+    return {"reward_std": sum(spread) / count, "mixed_groups": sum(value > 0 for value in spread) / count}
 
 
 def token_divergences(samples: Samples) -> list[list[float]]:
@@ -230,4 +271,4 @@ def token_divergences(samples: Samples) -> list[list[float]]:
 
 def token_mean(rows: Sequence[Sequence[float]], samples: Samples) -> float:
     """The mean over sampled tokens of what is 0 elsewhere."""
-    return sum(map(sum, rows)) / sum(each.sampled_count for each in samples.episodes)
+    return sum(map(sum, rows)) / max(1, sum(each.sampled_count for each in samples.episodes))

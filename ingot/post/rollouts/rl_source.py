@@ -32,6 +32,7 @@ from ingot.post.curriculum.difficulty import Difficulty
 from ingot.post.curriculum.tried import NOTHING, Tried, drawn_kinds
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
+from ingot.post.rollouts import ratio_check
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.rl_state import HeldBatch, RlState
 from ingot.post.rollouts.sampling import SampledSource
@@ -56,6 +57,7 @@ KINDS_SEQUENCE = 10_000  # places at which a further round may enter the sequenc
 class RlSource(SampledSource):
     """Samples a batch when its first step is asked for, and serves it mini-batch by mini-batch."""
 
+    may_be_empty = True  # a limit may have cut all answers of an update (mask_truncated), or their environments failed
     bound: int | None = None  # on the age of samples, where they may be older than the policy (asynchronous_source.py)
 
     def __init__(
@@ -74,9 +76,8 @@ class RlSource(SampledSource):
             self.mix = TaskMix(config.tasks, self.dropped)
         self.options = config
         self.rl: RlAlgorithm = config.algorithm
-        self.spurious = config.spurious is not None
         self.leaves_out = not config.pass_all and learns_by_advantage_alone(self.rl, model)
-        self.saved = RlState(folder.path / "rl_state", processes)
+        self.saved = RlState(folder.path / "rl_state", processes, config.checkpoints.keep)
         self.held: HeldBatch | None = None
         self.next_step = 0
         self.solved: set[str] = set()
@@ -102,10 +103,10 @@ class RlSource(SampledSource):
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         sequences, metrics = self.update(step)
         if self.leaves_out:
-            assert isinstance(self.rl, PolicyOptimization)
-            passed = without_silent(sequences, self.rl.mean(self.options))
+            passed = without_silent(sequences, self.mean)
             metrics |= {"passed_share": len(passed) / len(sequences)}
             sequences = passed
+        metrics |= ratio_check.count_metrics(sequences, self.mean)
         if self.options.ptx is not None:
             count = self.options.ptx.conversations
             sequences += [self.kept[self.pool[step * count + place]] for place in range(count)]
@@ -122,6 +123,8 @@ class RlSource(SampledSource):
         if self.held is None or self.held.number != number:
             self.before = self._known()
             self._replace_reference(step)
+            if self.options.spurious is not None:
+                self.coins = f"{self.folder.seed}/{step}"
             made = self.collect(step)
             groups = [
                 [sequence for listed in made.sequences[start : start + self.group] for sequence in listed]
@@ -180,7 +183,7 @@ class RlSource(SampledSource):
 
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         streams, metrics = super().streams(episodes)
-        return streams, metrics | ({"spurious": 1.0} if self.spurious else {})
+        return streams, metrics | ({} if self.coins is None else {"spurious": 1.0})
 
     def wants(self, task: Task, place: str, step: int) -> bool:
         """Whether the task at this place of the stream is asked at a step."""
@@ -211,10 +214,10 @@ class RlSource(SampledSource):
 
     def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
         """Answers of the policy as it is, which nothing is learnt from."""
-        self.engine.update(None, version=step)  # where others sample, nobody has told it
-        before = self.sampled_tokens
+        self.engine.update(None, version=step)  # in asynchronous runs it has not received the new weights
+        before = self.sampled_tokens, self.retried_groups
         episodes = self.sample(tasks, step, HELD_OUT, kinds)
-        self.sampled_tokens = before  # no part of the rate at which training is fed
+        self.sampled_tokens, self.retried_groups = before  # no part of the rate at which training is fed
         return episodes
 
     def _differ(self, group: Sequence[Episode]) -> bool:
@@ -240,7 +243,7 @@ class RlSource(SampledSource):
     def state(self) -> dict[str, Any]:
         """Names of what is saved beside the checkpoint, and what is known of tasks.
 
-        A stop while a batch is collected leaves the batch to be collected anew, so nothing of it may be known.
+        A run that stops while a batch is collected collects that batch again, so nothing of it may be saved.
         """
         used = self.held if self.held is not None and self.next_step % self.options.updates_per_batch else None
         self.saved.write(used, self.frozen if self.reference_step else None, self.reference_step)

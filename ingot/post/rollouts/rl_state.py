@@ -1,7 +1,8 @@
 """What RL saves beside a checkpoint: samples of a batch in use, finished groups in the queue, a reference that was replaced.
 
 Samples cannot be made again: the weights that drew them are gone. They are written when a checkpoint is, and only if it falls
-into the middle of a batch. Files of the newest checkpoints stay, since a damaged one sends a run back to one before it.
+into the middle of a batch. Files of the newest checkpoints stay, since a damaged one sends a run back to one before it: of all
+that the stage keeps, and of the one that is being written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ingot.post.rollouts.staleness import Ages
 from ingot.tokens.batch import TokenSequence
 from ingot.workspace.errors import ArtifactError
 
-KEPT = 4  # files of each kind: those of the newest checkpoints
+KEPT = 4  # files of each kind, at least
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,9 @@ class HeldBatch:
 class RlState:
     """The files. All processes call each method; the first one writes."""
 
-    def __init__(self, folder: Path, processes: Processes) -> None:
-        self.folder, self.processes = folder, processes
+    def __init__(self, folder: Path, processes: Processes, checkpoints: int) -> None:
+        """`checkpoints` are kept at the same time."""
+        self.folder, self.processes, self.kept = folder, processes, max(KEPT, checkpoints + 1)
         self.known: set[str] = set()  # files that hold what this run has; one of a run before it may hold other samples
 
     def write(self, batch: HeldBatch | None, reference: Transformer | None, step: int) -> None:
@@ -72,7 +74,7 @@ class RlState:
         save(partial)
         partial.replace(path)
         self.known.add(name)
-        for old in sorted(self.folder.glob(f"{name.partition('-')[0]}-*"))[:-KEPT]:
+        for old in sorted(self.folder.glob(f"{name.partition('-')[0]}-*"))[: -self.kept]:
             old.unlink()
 
     def read_batch(self, number: int) -> HeldBatch:
@@ -96,7 +98,7 @@ class RlState:
         return path
 
     def forget(self) -> None:
-        """The run goes back to a checkpoint: what it has from now on may be other than what is on disk."""
+        """Call this after rewinding to a checkpoint: files on disk may not match the batches made from here on."""
         self.known.clear()
 
 

@@ -13,10 +13,11 @@ Several processes share the sampling (processes.py); each makes the batches of t
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -36,23 +37,24 @@ from ingot.post.conversations.sequences import pack_groups
 from ingot.post.policy import chat_format, head_values, logprobs_and_entropies, sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
+from ingot.post.rollouts import ratio_check
+from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.stamping import Rows, training_sequences
-from ingot.post.rollouts.trajectories import RECORDED, Trajectories, describe
-from ingot.post.samplers.task_stream import step_seed
+from ingot.post.rollouts.trajectories import RECORDED, Trajectories, choose_groups, describe
+from ingot.post.samplers.failures import failed_places, unwritten_as_failed
+from ingot.post.samplers.task_stream import ATTEMPT, step_seed
 from ingot.post.sampling_config import DistillConfig, RlConfig
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import deal
 from ingot.train.device import choose_device, choose_precision, choose_sampling_precision, precision_context
+from ingot.train.policy_gradient import TOKEN_MEAN, Aggregation
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 
-RATIO_TOLERANCE = 0.02
-DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}  # KL(μ ‖ π) a token, by precision
-FEW = 0.05  # the share of tokens below which their mean ratio is not checked
-ATTEMPT = 1_000_000_007  # between the seeds of two attempts of a step
+RETRY = 10_000  # between the attempts of a step and those in which failed answers of it are sampled again
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class SampledSource(Source):
     """
 
     varies = True
-    spurious = False  # whether coin flips stand in for the rewards (rl_source.py)
+    coins: str | None = None  # the seed of coin flips that stand in for the rewards (rl_source.py)
 
     def __init__(
         self,
@@ -98,11 +100,12 @@ class SampledSource(Source):
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
         self.sampling_dtype = choose_sampling_precision(config.sampling_precision, self.device)
-        self.tolerance = max(DIVERGENCE_TOLERANCE[self.dtype], DIVERGENCE_TOLERANCE[self.sampling_dtype])
+        self.tolerance = max(ratio_check.DIVERGENCE_TOLERANCE[each] for each in (self.dtype, self.sampling_dtype))
         self.sampling_temperature = config.temperature
         self.limit = config.max_new_tokens
         self.drawn_at = time.monotonic()  # when samples were drawn last
         self.sampled_tokens = 0
+        self.retried_groups = 0
 
     @cached_property
     def engine(self) -> Engine:
@@ -119,7 +122,14 @@ class SampledSource(Source):
         """What the policy of the step samples, stamped, each sequence with its task; and metrics."""
         made = self.collect(step)
         pairs = zip(made.episodes, made.sequences, strict=True)
-        return [(each.task, sequence) for each, listed in pairs for sequence in listed], made.metrics
+        stamped = [(each.task, sequence) for each, listed in pairs for sequence in listed]
+        return stamped, made.metrics | ratio_check.count_metrics([sequence for _, sequence in stamped], self.mean)
+
+    @cached_property
+    def mean(self) -> Aggregation:
+        """What the loss and the metrics of its tokens are a mean over."""
+        own = self.algorithm
+        return own.mean(self.config) if isinstance(own, PolicyOptimization) else TOKEN_MEAN
 
     def collect(self, step: int) -> Collected:
         """Sample, and stamp what was sampled."""
@@ -129,12 +139,19 @@ class SampledSource(Source):
         streams, found = self.streams(episodes)
         if -step % self.config.record_every < self.config.updates_per_batch:
             found |= self.measure(episodes)
-            columns = self.recorded_columns(episodes[:RECORDED])
-            self.processes.once(
-                lambda: self.trajectories.record(step, episodes, streams["advantage"], self.group, columns)
-            )
+            self._record(step, episodes, streams["advantage"])
         sequences = training_sequences(episodes, streams, self.group, self.algorithm)
         return Collected(episodes, sequences, metrics | found)
+
+    def _record(self, step: int, episodes: Sequence[Episode], advantages: Rows) -> None:
+        """Keep some groups of a batch in trajectories.jsonl."""
+        wanted = self.config.record_groups or max(1, RECORDED // self.group)
+        groups = choose_groups(self.folder.seed, step, len(episodes) // self.group, wanted)
+        places = [group * self.group + place for group in groups for place in range(self.group)]
+        kept = [episodes[place] for place in places]
+        columns = self.recorded_columns(kept)
+        stamped = [advantages[place] for place in places]
+        self.processes.once(lambda: self.trajectories.record(step, kept, stamped, groups, columns))
 
     def measure(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Metrics of steps that are recorded."""
@@ -146,14 +163,14 @@ class SampledSource(Source):
         self.engine.update(None, version=step)
 
     def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
-        """`draw`, and how long learner and sampler stood still since the samples before: here one waits for the other."""
-        before, began = self.sampled_tokens, time.monotonic()
+        """`draw`, with the idle shares of learner and sampler: in synchronous runs one always waits for the other."""
+        before, began, self.retried_groups = self.sampled_tokens, time.monotonic(), 0
         episodes, metrics = self.draw(step)
         last, self.drawn_at = self.drawn_at, time.monotonic()
         share = (self.drawn_at - began) / (self.drawn_at - last)
         made = (self.sampled_tokens - before) / (self.drawn_at - began)
         times = {"learner_idle_share": share, "sampler_idle_share": 1 - share, "sampler_tokens_per_second": made}
-        return episodes, metrics | times
+        return episodes, metrics | times | {"retried_groups": float(self.retried_groups)}
 
     def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
         """The episodes of a step, `group` of each task after each other, and metrics of them."""
@@ -167,8 +184,23 @@ class SampledSource(Source):
     ) -> list[Episode]:
         """Scored episodes of the current policy, one for every task; another `attempt` draws others.
 
-        `kinds` are the tasks' environments, if they are not those of the stage.
+        Those whose environment failed are sampled again, `retries` times at the most. `kinds` are the tasks' environments, if
+        they are not those of the stage.
         """
+        episodes = self._sample_once(tasks, step, attempt, kinds)
+        for retry in range(1, self.config.retries + 1):
+            failed = failed_places(episodes)
+            if not failed:
+                break
+            self.retried_groups += len({place // self.group for place in failed})
+            again = self._sample_once([tasks[place] for place in failed], step, attempt + retry * RETRY, kinds)
+            for place, each in zip(failed, again, strict=True):
+                episodes[place] = each
+        return episodes
+
+    def _sample_once(
+        self, tasks: Sequence[Task], step: int, attempt: int, kinds: Mapping[str, Environment] | None
+    ) -> list[Episode]:
         seed = step_seed(self.folder.seed, step) + attempt * ATTEMPT
 
         def sample_run(run: slice, between: Between) -> list[Episode]:
@@ -183,6 +215,7 @@ class SampledSource(Source):
                 only=run,
                 between=between,
             )
+            episodes = unwritten_as_failed(episodes)
             return episodes if self.judge is None else self.judge(episodes)
 
         episodes = self.processes.share(len(tasks), sample_run)
@@ -195,35 +228,47 @@ class SampledSource(Source):
             _check_reachable(episodes, self.chat.tokenizer)
         several = self.config.updates_per_batch > 1
         old = self.old_logprobs(episodes) if several and self.algorithm.wants_old else None
+        frozen = cache(lambda: self.frozen_logprobs(episodes))  # one pass for all that need them
         samples = Samples(
             episodes,
             self.group,
-            frozen_logprobs=lambda: self.frozen_logprobs(episodes),
+            frozen_logprobs=frozen,
             old_logprobs=lambda: old or self.policy_logprobs(episodes),
             values=lambda: self.values(episodes),
             limit=self.limit,
             graded=lambda: self.graded(episodes),
-            spurious=self.spurious,
+            coins=self.coins,
         )
         streams, metrics = self.algorithm.streams(samples)
         if old is not None:
             streams["old_logprob"] = old
-        if self.algorithm.wants_reference:
-            streams["reference_logprob"] = self.frozen_logprobs(episodes)
+        if self.reads_reference:
+            streams["reference_logprob"] = frozen()
         return streams, metrics
 
+    @cached_property
+    def reads_reference(self) -> bool:
+        """Whether a term of the loss reads `reference_logprob`; what stands in the reward is no stream."""
+        if not self.algorithm.wants_reference:
+            return False
+        return any("reference_logprob" in term.needs for term in self.algorithm.terms(self.model, self.config))
+
     def frozen_logprobs(self, episodes: Sequence[Episode]) -> Rows:
-        """The log-probability of every token by the teacher or the reference."""
+        """The log-probability of every token by the teacher or the reference.
+
+        In the trainer's precision: rounded otherwise, equal models would differ.
+        """
         if self.frozen is None:
             raise CheckFailed(
                 f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
                 place=str(self.folder.path),
                 fix="let its property wants_reference be true",
             )
-        if self.frozen is not self.whole:
-            return self.logprobs_by(self.frozen, episodes)
-        with adapters_off(self.whole):
-            return self.logprobs_by(self.whole, episodes)
+        with precision_context(self.device, self.dtype):
+            if self.frozen is not self.whole:
+                return self.logprobs_by(self.frozen, episodes)
+            with adapters_off(self.whole):
+                return self.logprobs_by(self.whole, episodes)
 
     def graded(self, episodes: Sequence[Episode]) -> list[list[Graded]]:
         """What the teacher says of every sampled token."""
@@ -231,8 +276,10 @@ class SampledSource(Source):
         return [token_grades(each.sampled(), row) for each, row in rows]
 
     def policy_logprobs(self, episodes: Sequence[Episode]) -> Rows:
-        """log π_old where a batch has one update: the sampler's own, which has the same weights."""
-        return [each.logprobs() for each in episodes]
+        """log π_old where a batch has one update: the sampler's own, which has the same weights, unless one of them rounds."""
+        if self.dtype == self.sampling_dtype == torch.float32:
+            return [each.logprobs() for each in episodes]
+        return self.old_logprobs(episodes)
 
     def old_logprobs(self, episodes: Sequence[Episode]) -> Rows:
         """The log-probability of every token by the policy as it is, in the trainer's precision."""
@@ -265,23 +312,21 @@ class SampledSource(Source):
                 place=str(self.folder.path),
                 fix="let a term derive from PolicyGradient (train/policy_gradient.py), which logs them",
             )
-        ratio, divergence = metrics["ratio_mean"], metrics["sampler_divergence"]
-        share, measured = 1.0, dict[str, float]()
-        if "present_share" in metrics:  # of tokens of several versions, those of the present one
-            share = metrics["present_share"]
-            ratio = metrics.pop("present_ratio_mean") / max(share, FEW)
-            divergence = metrics.pop("present_divergence") / max(share, FEW)
-            measured = {"present_ratio_mean": ratio, "present_divergence": divergence}
-        if share < FEW or not metrics.get("staleness/0", metrics.get("staleness", 0.0) == 0):
+        if metrics.get("empty_step"):
+            ratio_check.leave_out_means(metrics)
+            return {}
+        ratio, divergence, share = ratio_check.measured(metrics)
+        if share < ratio_check.FEW or not ratio_check.is_present(metrics):
             return {}  # the policy has been updated since these tokens were sampled
-        if abs(ratio - 1) > RATIO_TOLERANCE or divergence > self.tolerance:
+        tokens = share * metrics.get("ratio_tokens", math.inf)
+        problem = ratio_check.problem(ratio, divergence, tokens, self.tolerance)
+        if problem is not None:
             raise CheckFailed(
-                f"step {step}: the trainer does not see the probabilities that the sampler reported: their mean ratio is "
-                f"{ratio:.4f} (it must be 1), their divergence {divergence:.2g} a token (at most {self.tolerance:g})",
+                f"step {step}: the trainer does not see the probabilities that the sampler reported: {problem}",
                 place=str(self.folder.path),
                 fix="the sampler runs other weights, another temperature or another mask than the trainer",
             )
-        return measured
+        return {"present_ratio_mean": ratio, "present_divergence": divergence} if "present_share" in metrics else {}
 
 
 def token_grades(sampled: Sequence[int], row: Sequence[float]) -> list[Graded]:
@@ -313,9 +358,9 @@ def _check_reachable(episodes: Sequence[Episode], tokenizer: Tokenizer) -> None:
 
 
 def _check_room(episodes: Sequence[Episode], length: int) -> None:
-    """Fail if a prompt leaves no room for an answer."""
+    """Fail if a prompt leaves no room for an answer. An episode whose environment failed may have none for another reason."""
     for each in episodes:
-        if each.sampled_count == 0:
+        if not each.failed and not each.sampled_count and each.length >= length:
             raise CheckFailed(
                 f"the prompt has {each.length} tokens and leaves no room for an answer in a row of {length}",
                 place=each.task.id,

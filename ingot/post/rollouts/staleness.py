@@ -22,7 +22,7 @@ def count_ages(episodes: Iterable[Episode], version: int) -> Ages:
 
 
 def staleness_metrics(ages: Ages, moved: int, bound: int | None = None) -> dict[str, float]:
-    """The metrics after `moved` updates on the batch; with a `bound` on ages also the share of each."""
+    """The metrics after `moved` updates on the batch; with a `bound` on ages at the last of them also the share of each."""
     total = sum(ages.values())
     if not total:
         return {"staleness": float(moved), "staleness_max": float(moved)}
@@ -30,7 +30,7 @@ def staleness_metrics(ages: Ages, moved: int, bound: int | None = None) -> dict[
         "staleness": moved + sum(age * count for age, count in ages.items()) / total,
         "staleness_max": float(moved + max(ages)),
     }
-    shares = {} if bound is None else {f"staleness/{age + moved}": ages.get(age, 0) / total for age in range(bound + 1)}
+    shares = {} if bound is None else {f"staleness/{age}": ages.get(age - moved, 0) / total for age in range(bound + 1)}
     return found | shares
 
 

@@ -1,17 +1,21 @@
 """What a stage that samples tells of its samples: trajectories.jsonl, and averages for the metrics.
 
-A row is an episode (`Episode.to_record`). `group` counts the tasks of its step, `group_size` the answers to each. By token:
+A row is an episode (`Episode.to_record`). `group` counts the tasks of its step, `group_size` the answers to each. A node of the
+policy says why that turn `ended` (length: a limit cut it) and which `rewards` it earned by itself. By token:
 
     logprobs        log μ: by the sampler, when it drew the token
     old_logprobs    log π_old: by the policy when training on the step's samples begins, in the trainer's precision
     entropies       of π_old where the token was drawn, in nats
     versions        of the weights that drew the token; `step` minus it is its age
     advantages      what the algorithm stamped
+
+Whole groups are kept, drawn from those that are trained on by (seed, step): which ones has nothing to do with what they earned.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +26,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_text
 
-RECORDED = 16  # episodes kept of a recorded step
+RECORDED = 16  # answers kept of a recorded step, if an option does not say it
 
 
 class Trajectories:
@@ -37,24 +41,31 @@ class Trajectories:
         step: int,
         episodes: Sequence[Episode],
         advantages: Sequence[Sequence[float]],
-        group: int,
+        groups: Sequence[int],
         columns: Mapping[str, Sequence[Sequence[float]]],
     ) -> None:
-        """Append a step's record: of the first episodes, with further `columns`, which have a row for each of these.
+        """Append a step's record: the episodes of the groups with these numbers, one group after the other.
 
+        `advantages` and further `columns` have a row for each of the episodes.
         The first record of a process replaces those of steps that run again after a resume.
         """
         made = []
-        for place, (episode, advantage) in enumerate(zip(episodes[:RECORDED], advantages, strict=False)):
+        size = len(episodes) // len(groups)
+        for place, (episode, advantage) in enumerate(zip(episodes, advantages, strict=True)):
             rounded = {name: [float(f"{value:.6g}") for value in rows[place]] for name, rows in columns.items()}
             row = episode.to_record(step, self.tokenizer, advantage, rounded)
-            made.append(json.dumps(row | {"group": place // group, "group_size": group}, ensure_ascii=False))
+            made.append(json.dumps(row | {"group": groups[place // size], "group_size": size}, ensure_ascii=False))
         if not self._begun:
             write_text(self.path, "".join(f"{line}\n" for line in [*_lines_before(self.path, step), *made]))
         else:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(f"{line}\n" for line in made))
         self._begun = True
+
+
+def choose_groups(seed: int, step: int, count: int, wanted: int) -> list[int]:
+    """The numbers of the groups of a step that are recorded, `wanted` of `count`."""
+    return sorted(random.Random(f"record/{seed}/{step}").sample(range(count), min(wanted, count)))
 
 
 def _lines_before(path: Path, step: int) -> list[str]:

@@ -22,6 +22,11 @@ from ingot.workspace.files import read_json, write_json
 from ingot.workspace.stage import StageFolder
 
 ALARM = "canary.json"
+BLIND = (
+    "it is blind: for every answer so far the reward is the second score itself, so that one cannot rise while the other falls. "
+    "Let it see tasks of the test split (canary: {held_out: {count: 32}}), or the same answers by a stricter verifier (canary: "
+    "{verifier: strict.py:Strict})"
+)
 Sample = Callable[[Sequence[Task], Mapping[str, Environment], int], list[Episode]]
 """Scored answers of the policy at a step, one to each task."""
 
@@ -47,7 +52,12 @@ class Watch:
         earned = self._by_task([None if each.failed else reward(each) for each in episodes], self.group)
         due = self.canary.due(step)
         if self.held_out is None:
-            self.canary.note(earned, self._by_task(self._scores(episodes), self.group))
+            scores = self._by_task(self._scores(episodes), self.group)
+            self.canary.note(earned, scores)
+            known = self.canary.blind
+            self.canary.compare(earned, scores)
+            if self.canary.blind and not known:
+                self.processes.once(lambda: self.folder.progress.say(f"canary: {BLIND}"))
         else:
             self.canary.note(earned, [])
             if due:
@@ -90,12 +100,14 @@ class Watch:
         self.processes.once(tell)
 
     def told(self) -> dict[str, Any]:
-        """For the stage's summary: the first alarm."""
+        """For the stage's summary: the first alarm, or that there could not be one."""
 
         def read() -> dict[str, Any]:
             path = self.folder.path / ALARM
             first = read_json(path) if path.exists() else None
-            return {} if first is None else {"canary_alarm": first["step"], "canary": first["why"]}
+            if first is None:
+                return {"canary": BLIND} if self.canary.blind else {}
+            return {"canary_alarm": first["step"], "canary": first["why"]}
 
         return self.processes.once(read)
 

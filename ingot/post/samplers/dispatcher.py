@@ -9,20 +9,25 @@ A number of the stream is in one place only, from the moment it is dispatched un
 
 A sampler that is lost sends its running numbers back to `again`; so does a group that is too old when the learner would take it:
 
-    age = version of the learner − version of the group's oldest token        dropped if age > staleness
+    age = version of the learner − version of the group's oldest token        dropped if age > staleness − (updates − 1)
 
+because the last of the `updates` optimizer steps on its batch learns from it when it is updates − 1 versions older.
 Samplers tell the oldest token of every group in play. One that is too old already could only be dropped when it ends: its sampler
 is told to give it up, and its number goes to `again` when that is confirmed. Until then it is running: it may just have ended, or
 its sampler be lost. So every group that was dispatched comes back once: as a result, as a cancellation, or with a lost sampler.
 
 Dispatch stops while `again`, running and finished groups are enough for the batches that may still use them:
 
-    capacity = staleness div updates · groups of a batch            SkyRL's rule; `updates`: optimizer steps on a batch
+    capacity = (staleness − (updates − 1)) div updates · groups of a batch            SkyRL's rule
 
 A group that takes longer than its bound would be given up for ever while others are trained on; it is not, because such groups
 come back first, and when nothing else is left the learner waits for them and its version stands still.
 
-These lists, the position in the stream and the queue's episodes are part of the checkpoint (`state`).
+A group with failed answers (failures.py) goes to `again`, too: these are sampled anew, `retries` times at the most, and take the
+places of the failed ones in what is there of the group (`partial`). If that has become too old, the whole group is.
+
+These lists, the position in the stream and the queue's episodes are part of the checkpoint (`state`); of a partial group only the
+number is.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.envs.episode import Episode
+from ingot.post.samplers.failures import failed_places, unwritten_as_failed
 from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
@@ -64,6 +70,7 @@ class Counts:
 
     dropped: int = 0
     cancelled: int = 0
+    retried: int = 0
     lost: int = 0
     waited: float = 0.0  # seconds that the learner stood still
     sampler_seconds: float = 0.0
@@ -74,7 +81,7 @@ class Counts:
 
 class Dispatcher:
     """`skip` says which numbers are not asked, as when their tasks are solved; `limit` is the longest turn of what is asked next,
-    `temperature` that of its tokens."""
+    `temperature` that of its tokens; `retries` how often failed answers are sampled again."""
 
     def __init__(
         self,
@@ -83,10 +90,12 @@ class Dispatcher:
         staleness: int,
         updates: int,
         skip: Callable[[int], bool] = lambda number: False,
+        retries: int = 0,
     ) -> None:
-        self.transport, self.stream, self.staleness = transport, stream, staleness
-        self.skip = skip
-        self.capacity = max(1, staleness // updates) * stream.size
+        self.transport, self.stream = transport, stream
+        self.oldest_age = staleness - (updates - 1)  # when a group is taken
+        self.skip, self.retries = skip, retries
+        self.capacity = max(1, self.oldest_age // updates) * stream.size
         self.limit, self.temperature = 1, 1.0
         self.version = 0  # the learner's
         self.position = 0  # in the stream: the first number that was never dispatched
@@ -94,6 +103,8 @@ class Dispatcher:
         self.running: dict[int, int] = {}  # number -> sampler
         self.temperatures: dict[int, float] = {}  # of those
         self.cancelling: set[int] = set()  # running ones whose samplers have been told
+        self.partial: dict[int, Group] = {}  # groups with failed answers, which are being sampled again
+        self.retried: dict[int, int] = {}  # how often those of a group have been
         self.finished: deque[Group] = deque()
         self.taken: list[Group] = []
         self.counts = Counts()
@@ -113,7 +124,7 @@ class Dispatcher:
             self.dispatch()
             while self.finished:
                 group = self.finished.popleft()
-                if version - group.oldest <= self.staleness:
+                if version - group.oldest <= self.oldest_age:
                     self.counts.waited += time.monotonic() - began
                     self.taken.append(group)
                     return group
@@ -141,14 +152,23 @@ class Dispatcher:
             for sampler in self.running.values():
                 loads[sampler] += 1
             self.running[number] = loads.index(min(loads))
-            self.temperatures[number] = self.temperature
-            self.transport.send(self.running[number], Job(number, self.limit, self.temperature))
+            job = self._job(number)
+            self.temperatures[number] = job.temperature
+            self.transport.send(self.running[number], job)
+
+    def _job(self, number: int) -> Job:
+        """A whole group, or what has failed of one that is young enough."""
+        attempt, before = self.retried.get(number, 0), self.partial.get(number)
+        if before is None or self.version - before.oldest > self.oldest_age:
+            self.partial.pop(number, None)
+            return Job(number, self.limit, self.temperature, attempt=attempt)
+        return Job(number, self.limit, before.temperature, tuple(failed_places(before.episodes)), attempt)
 
     def _cancel(self, sampler: int, oldest: Mapping[int, int]) -> None:
         """Let a sampler give up the groups in play that no batch can use any more."""
         for number, version in oldest.items():
             asked = self.running.get(number) == sampler and number not in self.cancelling
-            if asked and self.version - version > self.staleness:
+            if asked and self.version - version > self.oldest_age:
                 self.cancelling.add(number)
                 self.transport.send(sampler, Cancel(number))
 
@@ -177,9 +197,10 @@ class Dispatcher:
             case Finished():
                 self._end(sampler, event.number, "returned")
                 task = self.stream[event.number]
-                episodes = [from_plain(each, task) for each in event.episodes]
+                episodes = unwritten_as_failed([from_plain(each, task) for each in event.episodes])
                 temperature = self.temperatures.pop(event.number)
-                self.finished.append(Group(event.number, event.began, episodes, temperature))
+                new = Group(event.number, event.began, episodes, temperature)
+                self._keep(_joined(self.partial.pop(event.number, None), new))
             case Cancelled():
                 self._end(sampler, event.number, "cancelled")
                 self.again.append(event.number)
@@ -195,6 +216,16 @@ class Dispatcher:
                 self.counts.idle_seconds += event.idle_seconds
                 self.counts.tokens += event.tokens
                 self._cancel(sampler, event.oldest)
+
+    def _keep(self, group: Group) -> None:
+        """Put a group into the queue; or ask for its failed answers again."""
+        tries = self.retried.pop(group.number, 0)
+        if tries == self.retries or not failed_places(group.episodes):
+            self.finished.append(group)
+            return
+        self.partial[group.number], self.retried[group.number] = group, tries + 1
+        self.again.append(group.number)
+        self.counts.retried += 1
 
     # ---- checkpoints
 
@@ -228,9 +259,20 @@ class Dispatcher:
             for each in state["finished"]
         )
         self.taken, self.counts, self.cancelling, self.temperatures = [], Counts(), set(), {}
+        self.partial, self.retried = {}, {}
 
     def take_counts(self) -> Counts:
         """What happened since the last call."""
         counts, self.counts = self.counts, Counts()
         counts.queued = len(self.finished)
         return counts
+
+
+def _joined(before: Group | None, new: Group) -> Group:
+    """A group whose failed answers have been sampled again."""
+    if before is None:
+        return new
+    episodes = list(before.episodes)
+    for place, each in zip(failed_places(before.episodes), new.episodes, strict=True):
+        episodes[place] = each
+    return Group(new.number, min(before.began, new.began), episodes, new.temperature)

@@ -52,7 +52,7 @@ class Worker(ABC):
 
     @abstractmethod
     def say(self, message: Command) -> None:
-        """Send; whether it still hears is found by who listens to it."""
+        """Send a message. A dead sampler is detected by the thread that reads its replies."""
 
     @abstractmethod
     def end(self) -> str:
@@ -113,7 +113,7 @@ class Fleet(Transport):
         self.starts = [0] * self.count
 
     def hear(self, seconds: float) -> list[tuple[int, Event]]:
-        """What was said; starts again who is gone or silent."""
+        """Return the events received so far and restart samplers that have died or timed out."""
         said: list[tuple[int, Event]] = []
         with suppress(queue.Empty):
             said += self._note(*self.inbox.get(timeout=seconds) if seconds > 0 else self.inbox.get_nowait())
@@ -126,7 +126,7 @@ class Fleet(Transport):
         return said
 
     def _note(self, worker: Worker, event: Event) -> list[tuple[int, Event]]:
-        """Act on what a sampler said; what is of interest to others. One that was replaced is not heard any more."""
+        """Handle one event; return those that the caller needs. Events of a replaced sampler are dropped."""
         if worker not in self.workers:
             return []
         number, worker.heard = self.workers.index(worker), time.monotonic()

@@ -6,10 +6,12 @@ them. One that spans several devices gets its weights by host memory: whole, the
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 import torch
@@ -21,6 +23,30 @@ from ingot.post.samplers.fleet import END_SECONDS, LOOK_SECONDS, Fleet, Inbox, W
 from ingot.post.samplers.messages import Command, Lost, NewWeights, Stop
 from ingot.post.samplers.weights_buffer import SLOTS, WeightsBuffer
 from ingot.post.samplers.worker import SamplerConfig, serve
+
+
+class Outbox:
+    """Sends messages through a pipe, in a thread: one whose reader stands still blocks that thread only."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe = pipe
+        self.messages: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._send, name="ingot-sampler-send", daemon=True)
+        self.thread.start()
+
+    def put(self, message: Command) -> None:
+        """Send it after those before it."""
+        self.messages.put(message)
+
+    def close(self) -> None:
+        """Send nothing more; the reader must be gone, or read."""
+        self.messages.put(None)
+        self.thread.join(END_SECONDS)
+
+    def _send(self) -> None:
+        with suppress(OSError):  # one that is gone is found by its closed pipe
+            while (message := self.messages.get()) is not None:
+                self.pipe.send(message)
 
 
 class ProcessWorker(Worker):
@@ -35,6 +61,7 @@ class ProcessWorker(Worker):
             self.process.start()
         far_end.close()
         self.told = False  # to stop
+        self.outbox = Outbox(self.pipe)
         threading.Thread(target=self._listen, args=(inbox,), name="ingot-sampler", daemon=True).start()
 
     def _listen(self, inbox: Inbox) -> None:
@@ -46,8 +73,7 @@ class ProcessWorker(Worker):
 
     def say(self, message: Command) -> None:
         self.told = isinstance(message, Stop)
-        with suppress(BrokenPipeError, OSError):  # one that is gone is found by its closed pipe
-            self.pipe.send(message)
+        self.outbox.put(message)
 
     def end(self) -> str:
         if self.told:
@@ -55,6 +81,7 @@ class ProcessWorker(Worker):
         if self.process.is_alive():
             self.process.kill()
             self.process.join(END_SECONDS)
+        self.outbox.close()
         self.pipe.close()
         return f"exit code {self.process.exitcode}"
 

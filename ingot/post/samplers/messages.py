@@ -21,11 +21,16 @@ from ingot.tokens.message import Message, ToolCall
 
 @dataclass(frozen=True)
 class Job:
-    """Play a group: the number of its task in the stream, the longest turn, and the temperature."""
+    """Play a group: the number of its task in the stream, the longest turn, and the temperature.
+
+    With `samples` only these of its answers, which have failed; each `attempt` draws others.
+    """
 
     number: int
     max_new_tokens: int
     temperature: float = 1.0
+    samples: tuple[int, ...] = ()
+    attempt: int = 0
 
 
 @dataclass(frozen=True)

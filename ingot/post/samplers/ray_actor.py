@@ -46,7 +46,7 @@ class Mail(Generic[Item]):
             self._filled.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Whether there is a message; waits so long for it."""
+        """Wait at most `seconds` for a message; return whether there is one."""
         with self._filled:
             return self._filled.wait_for(lambda: bool(self._items), seconds)
 

@@ -13,6 +13,7 @@ from ingot.envs.mix import TaskMix
 from ingot.envs.task import Task
 
 BATCHES = 16  # that are remembered
+ATTEMPT = 1_000_000_007  # between the seeds of two attempts of a step, or of a group
 
 
 def step_seed(seed: int, step: int) -> int:

@@ -29,7 +29,7 @@ class Transport(ABC):
 
     @abstractmethod
     def receive(self, seconds: float) -> list[tuple[int, Event]]:
-        """What samplers have said since the last call, each with its number; waits so long for the first."""
+        """Return (sampler, event) pairs since the last call; wait at most `seconds` for the first."""
 
     @abstractmethod
     def close(self) -> None:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -48,7 +48,7 @@ from ingot.post.samplers.messages import (
     Taken,
     to_plain,
 )
-from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.task_stream import ATTEMPT, TaskStream
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
@@ -78,6 +78,7 @@ class SamplerConfig:
     length: int
     episode_seconds: float
     stops: tuple[str, ...] = ()  # texts that end a turn
+    budgets: Mapping[str, int] = field(default_factory=dict)  # sampled tokens of an episode, by kind of task
     dropped: frozenset[str] = frozenset()  # names of tasks that do not come
 
 
@@ -145,10 +146,12 @@ class Sampler:
             job = self.jobs.popleft()
             own = self.config
             seconds = own.episode_seconds
-            limits = Limits(job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds)
+            limits = Limits(
+                job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds, budgets=own.budgets
+            )
             self.began[job.number] = self.engine.version
-            seed = self.stream.sample_seed(job.number)
-            yield Order(job.number, self.stream[job.number], seed, limits, job.temperature)
+            seed = self.stream.sample_seed(job.number) + job.attempt * ATTEMPT
+            yield Order(job.number, self.stream[job.number], seed, limits, job.temperature, job.samples)
 
     def _between(self) -> None:
         """Between two decoding steps: read what the learner has sent, and beat."""
@@ -203,7 +206,7 @@ def make_model(config: SamplerConfig) -> Transformer:
 
 
 def run_sampler(pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:
-    """Be a sampler in this thread; what it cannot go on with is said to the learner."""
+    """Run a sampler in this thread; a fatal error is sent to the learner."""
     torch.set_num_threads(config.threads)
     sys.setswitchinterval(SWITCH_SECONDS)
     if config.devices[0].startswith("cuda"):

@@ -55,7 +55,7 @@ class AttemptWriter:
 
 @dataclass
 class Kept:
-    """The conversations of an environment, and why the other attempts are none."""
+    """The conversations of an environment, and the rejected attempts with their reasons."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)

@@ -54,7 +54,7 @@ class Teacher(ABC):
 
     @property
     def model(self) -> Transformer:
-        """The model itself, for who compares whole distributions."""
+        """The model, for algorithms that compare whole distributions."""
         raise RecipeError(
             f"the teacher {self.name} is on a server, which gives no hidden states",
             place="distill.endpoints",

@@ -61,7 +61,9 @@ function claimParts(claim) {
       [stage, claim.value],
       ...(typeof reference === "string" ? [[reference, claim.reference_value]] : []),
       [
-        sigmas > 0 ? `difference (asked: over ${number(sigmas)} SE)` : "difference",
+        sigmas > 0
+          ? `difference (asked: ${direction.startsWith("not ") ? "at most" : "over"} ${number(sigmas)} SE)`
+          : "difference",
         `${number(claim.difference)}${error}`,
       ],
       ...others(...used.split(" ")),

@@ -3,6 +3,7 @@
 const ENDED = {
   answer: "answered",
   stopped: "stopped by the environment",
+  cut: "cut at the limit of a turn",
   malformed: "malformed turn",
   turns: "out of turns",
   tokens: "out of tokens",
@@ -21,6 +22,16 @@ function earned({ correct, reward, error }) {
   return reward > 0 ? "between" : "wrong";
 }
 
+const namedNumbers = (rewards) =>
+  Object.entries(rewards || {})
+    .map(([name, value]) => `${words(name)} ${number(value, 3)}`)
+    .join(", ");
+
+const turnFacts = ({ sampled, ended, rewards }) =>
+  [sampled ? "sampled" : "given", ended === "length" ? "cut at its limit" : words(ended || ""), namedNumbers(rewards)]
+    .filter(Boolean)
+    .join(" · ");
+
 const PART_LABELS = { think: "thinking", call: "tool call", result: "tool result" };
 
 function nodeView(node, colour, end, tokens) {
@@ -37,7 +48,7 @@ function nodeView(node, colour, end, tokens) {
   return h(
     "div",
     { class: "node" },
-    h("span", { class: "role" }, node.role || "message", h("small", {}, node.sampled ? "sampled" : "given")),
+    h("span", { class: "role" }, node.role || "message", h("small", {}, turnFacts(node))),
     h(
       "div",
       { class: "tokens" },
@@ -66,13 +77,7 @@ function attemptView(answer, colour, end, tokens) {
       h("span", { class: verdict === "right" ? "right" : verdict === "wrong" ? "wrong" : "" }, `${sign} ${word}`),
       h("small", { class: "faint" }, facts.filter(Boolean).join(" · ")),
       Object.keys(answer.rewards).length > 0 &&
-        h(
-          "small",
-          { class: "faint number" },
-          Object.entries(answer.rewards)
-            .map(([name, value]) => `${words(name)} ${number(value, 3)}`)
-            .join(", "),
-        ),
+        h("small", { class: "faint number" }, namedNumbers(answer.rewards)),
       answer.error && h("small", { class: "wrong" }, answer.error),
     ),
     answer.nodes.map((node) => nodeView(node, colour, end, tokens)),

@@ -1,8 +1,9 @@
 """Writes and reads heartbeat.json, with which a training loop shows that it is alive.
 
 The loop itself rewrites the file in the stage's folder, at most every few seconds: a thread would go on writing while the loop
-hangs. The file says what the loop is about to do and how long a step takes, so that the watchdog (watchdog.py) knows how long a
-silence is normal.
+hangs. What makes the data of a step beats too where that takes long, between two steps of its own: sampling (post/stage.py). The
+file says what the loop is about to do and how long a step takes, so that the watchdog (watchdog.py) knows how long a silence is
+normal.
 """
 
 from __future__ import annotations

@@ -280,11 +280,11 @@ def test_a_language_whose_tools_are_missing(pool: Pool, monkeypatch: pytest.Monk
 
 
 def test_a_verifier_that_fails_says_nothing_about_the_program(pool: Pool) -> None:
-    with pytest.raises(VerifierError, match="the tests are no Python"):
+    with pytest.raises(VerifierError, match="the tests are not Python"):
         verify("def f(): pass", Asserts("assert f( =="), pool, LIMITS)
     with pytest.raises(VerifierError, match="there is no language cobol"):
         verify("", InputOutput([], "cobol"), pool, LIMITS)
-    with pytest.raises(VerifierError, match="no plain data"):
+    with pytest.raises(VerifierError, match="not plain data"):
         verify("def f(x): pass", Calls("f", [Call([object()], 1)]), pool, LIMITS)
     closed = Pool(2)
     closed.close()

@@ -83,7 +83,7 @@ def test_ifeval_rows_are_read(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ('{"prompt": "x"}', "instruction_id_list"),
         ('{"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": []}', "as many kwargs"),
         ('{"prompt": "x", "instruction_id_list": ["punctuation:no_coma"], "kwargs": [{}]}', "did you mean"),

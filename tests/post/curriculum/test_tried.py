@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.config import TaskMixConfig
@@ -18,7 +19,7 @@ from ingot.inference.engine import Engine
 from ingot.post import rl
 from ingot.post.curriculum import tried
 from ingot.post.curriculum.difficulty import TriedConfig
-from ingot.post.curriculum.tried import PASS_RATES, Tried, sort_out, try_tasks
+from ingot.post.curriculum.tried import PASS_RATES, SLOTS, Tried, sort_out, try_tasks
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
 from ingot.post.sampling_config import RlConfig
@@ -91,6 +92,38 @@ def test_pass_rates_are_those_of_the_start_checkpoint(
     assert {name: rates[name] for name in wanted} == wanted and len(set(wanted.values())) > 2
     trained = {row["task_id"] for row in read_jsonl(folder.path / "trajectories.jsonl") if row["kind"] == "sums"}
     assert trained and trained <= {name for name, rate in wanted.items() if 0.1 <= rate <= 0.9} < set(wanted)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # of a CPU without bfloat16
+@pytest.mark.parametrize(
+    ("options", "slots", "dtype"),
+    [({}, SLOTS, torch.float32), ({"slots": 5, "sampling_precision": "bfloat16"}, 5, torch.bfloat16)],
+)
+def test_it_samples_as_the_stage_does(
+    options: dict[str, Any],
+    slots: int,
+    dtype: torch.dtype,
+    schooled: StageFolder,
+    tasks: dict[str, Any],
+    make_folder: Callable[[str], StageFolder],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the precision and the slots of its options; what other ones had sampled is not taken over."""
+    engines: list[Engine] = []
+
+    def made(*arguments: Any, **named: Any) -> Engine:
+        engines.append(Engine(*arguments, **named))
+        return engines[-1]
+
+    monkeypatch.setattr(tried, "Engine", made)
+    config, model, folder = config_of(tasks, drawn=6), load_model(schooled.path), make_folder("rl")
+    try_tasks(model, config.model_copy(update=options), folder, ALONE)
+    (engine,) = engines
+    assert engine.slots == slots and {each.dtype for each in engine.model.parameters()} == {dtype}
+    try_tasks(model, config.model_copy(update=options), folder, ALONE)
+    assert len(engines) == 1, "all answers are there"
+    try_tasks(model, config.model_copy(update={"sampling_precision": "bfloat16", "slots": 6}), folder, ALONE)
+    assert len(engines) == 2
 
 
 def test_an_interrupted_trial_goes_on(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ class Played(Transport):
         self.jobs: list[list[tuple[int, int]]] = [[] for _ in range(count)]  # (number, version when it came)
         self.cancels: list[tuple[int, int]] = []  # (sampler, number), until the sampler has read it
         self.events: list[tuple[int, Event]] = []
+        self.asked: list[Job] = []
         self.starved = 0
 
     def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
@@ -40,6 +41,7 @@ class Played(Transport):
         match message:
             case Job():
                 self.jobs[sampler].append((message.number, self.version))
+                self.asked.append(message)
             case Cancel():
                 self.cancels.append((sampler, message.number))
 
@@ -51,11 +53,13 @@ class Played(Transport):
         events, self.events = self.events, []
         return events
 
-    def finish(self, sampler: int, place: int) -> None:
+    def finish(self, sampler: int, place: int, failed: Sequence[bool] = (False,)) -> None:
+        """A group ends; of its answers those that are `failed` have no reward."""
         number, version = self.jobs[sampler].pop(place % len(self.jobs[sampler]))
         node = Node("assistant", [7, 8], True, [-1.0, -1.0], [version, self.version])
-        done = {"segments": [[vars(node)]], "messages": [], "score": vars(Score(0.0, False, True)), "ended": "answer"}
-        self.events.append((sampler, Finished(number, version, (done | {"seconds": {}},))))
+        scores = [vars(Score(0.0, False, True, error="killed" if one else None)) for one in failed]
+        done = {"segments": [[vars(node)]], "messages": [], "ended": "answer", "seconds": {}}
+        self.events.append((sampler, Finished(number, version, tuple(done | {"score": score} for score in scores))))
 
     def beat(self, sampler: int) -> None:
         """All jobs have drawn their first token as soon as they came."""
@@ -86,7 +90,7 @@ def make(count: int = 2, **options: Any) -> tuple[Dispatcher, Played]:
 
 MOVES = st.lists(
     st.tuples(
-        st.sampled_from(["finish", "lose", "take", "restore", "finish", "take", "beat", "beat", "read"]),
+        st.sampled_from(["finish", "lose", "take", "restore", "finish", "take", "beat", "beat", "read", "fail"]),
         st.integers(0, 20),
     ),
     max_size=60,
@@ -96,13 +100,15 @@ MOVES = st.lists(
 @given(moves=MOVES)
 def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]]) -> None:
     """At any moment the tasks so far are those that were taken and those that are somewhere, each in one place."""
-    dispatcher, transport = make()
+    dispatcher, transport = make(retries=2)
     version, taken = 0, list[int]()
     dispatcher.dispatch()
     for move, number in moves:
         sampler = number % 2
         if move == "finish" and transport.jobs[sampler]:
             transport.finish(sampler, number)
+        elif move == "fail" and transport.jobs[sampler]:
+            transport.finish(sampler, number, [True])
         elif move == "lose":
             transport.lose(sampler)
             dispatcher.receive(0.0)
@@ -112,7 +118,7 @@ def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]])
             transport.read()
         elif move == "restore":  # the learner is killed just after its checkpoint
             state = json.loads(json.dumps(dispatcher.state()))
-            dispatcher, transport = make()
+            dispatcher, transport = make(retries=2)
             dispatcher.restore(state)
             transport.version = version
         elif move == "take":
@@ -128,6 +134,8 @@ def test_every_task_is_taken_once_and_none_is_lost(moves: list[tuple[str, int]])
         dispatcher.receive(0.0)
         assert len(dispatcher.running) <= dispatcher.capacity
         assert dispatcher.cancelling <= set(dispatcher.running)
+        assert set(dispatcher.partial) <= {*dispatcher.again, *dispatcher.running}
+        assert set(dispatcher.retried) <= {*dispatcher.again, *dispatcher.running}
         assert sorted(number for jobs in transport.jobs for number, _ in jobs) == sorted(dispatcher.running)
         somewhere = [*dispatcher.again, *dispatcher.running, *(group.number for group in dispatcher.finished)]
         assert sorted([*taken, *somewhere]) == list(range(dispatcher.position))
@@ -170,6 +178,67 @@ def test_a_group_that_is_too_old_in_play_is_cancelled_and_asked_again() -> None:
     assert (counts.cancelled, counts.dropped, counts.lost) == (4, 2, 0), "0 and 5 have ended, too old"
     assert [group.number for group in groups] == [1, 2, 3] and not dispatcher.cancelling
     assert all(group.oldest == BOUND + 1 for group in groups)
+
+
+def test_failed_answers_are_sampled_again_and_the_others_stay() -> None:
+    """The second and the third of four: these alone are asked for, with another seed each time, and take their places."""
+    dispatcher, transport = make(1, retries=2)
+    dispatcher.temperature = 0.5
+    dispatcher.dispatch()
+    for _ in range(dispatcher.capacity - 1):
+        transport.finish(0, 1)
+    transport.finish(0, 0, [False, True, True, False])
+    dispatcher.temperature = 0.9
+    dispatcher.receive(0.0)
+    dispatcher.finished.clear()
+    transport.version = 1
+    dispatcher.advance(1)
+    transport.asked.clear()
+    dispatcher.dispatch()
+    assert transport.asked[0] == Job(0, 1, 0.5, samples=(1, 2), attempt=1)
+    assert transport.asked[1].samples == () and transport.asked[1].temperature == 0.9
+    transport.finish(0, 0, [False, True])
+    group = dispatcher.take(1)
+    while group.number:  # those behind it come first, and nothing waits for them
+        assert transport.asked[-1].number != 0 or transport.asked[-1] == Job(0, 1, 0.5, samples=(2,), attempt=2)
+        group = dispatcher.take(1)
+    assert [each.failed for each in group.episodes] == [False] * 4
+    assert (group.began, group.oldest, group.temperature) == (0, 0, 0.5)
+    assert [node.versions[0] for each in group.episodes for node in each.nodes] == [0, 1, 1, 0]
+    assert dispatcher.take_counts().retried == 2 and not dispatcher.partial and not dispatcher.retried
+
+
+def test_what_fails_each_time_is_given_up() -> None:
+    dispatcher, transport = make(1, retries=2)
+    dispatcher.dispatch()
+    for _ in range(3):
+        place = next(place for place, (number, _) in enumerate(transport.jobs[0]) if number == 0)
+        transport.finish(0, place, [True])
+        dispatcher.dispatch()
+    assert [job.attempt for job in transport.asked if job.number == 0] == [0, 1, 2]
+    group = dispatcher.take(0)
+    assert group.number == 0 and group.episodes[0].failed and dispatcher.take_counts().retried == 2
+
+
+def test_a_partial_group_that_is_too_old_is_asked_for_as_a_whole() -> None:
+    dispatcher, transport = make(1, retries=2)
+    dispatcher.dispatch()
+    transport.finish(0, 0, [False, True])
+    dispatcher.receive(0.0)
+    dispatcher.advance(BOUND + 1)
+    transport.asked.clear()
+    dispatcher.dispatch()
+    assert transport.asked[0] == Job(0, 1, 1.0, samples=(), attempt=1) and not dispatcher.partial
+
+
+def test_an_episode_without_a_token_in_its_time_has_failed() -> None:
+    dispatcher, transport = make(1)
+    dispatcher.dispatch()
+    transport.jobs[0].pop(0)
+    empty = Episode(dispatcher.stream[0], [Segment([Node("prompt", [1], False)])], [], Score(0.0, False, True), "time")
+    transport.events.append((0, Finished(0, 0, (to_plain(empty),))))
+    (late,) = dispatcher.take(0).episodes
+    assert late.failed and late.ended == "error" and "episode_seconds" in (late.score.error or "")
 
 
 def test_a_cancellation_that_nobody_asked_for_is_an_error() -> None:

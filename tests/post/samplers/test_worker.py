@@ -77,6 +77,17 @@ def heard(pipe: Connection, kind: type[Any]) -> Any:
     raise AssertionError(f"no {kind.__name__}")
 
 
+def test_a_sampler_keeps_to_the_budget_of_a_kind(tokenizer: Tokenizer) -> None:
+    model = tiny_model(tokenizer)
+    weights = WeightsBuffer(model.config, torch.float32, CPU)
+    with running(make_config(tokenizer, budgets={"no_think": 2}), weights) as pipe:
+        heard(pipe, Ready)
+        pipe.send(NewWeights(0, 0, weights.write(0, model.state_dict())))
+        pipe.send(Job(0, 12))
+        done = heard(pipe, Finished)
+    assert max(from_plain(plain, None).sampled_count for plain in done.episodes) == 2  # type: ignore[arg-type]
+
+
 def test_weights_in_flight(tokenizer: Tokenizer) -> None:
     """Answers begun with one version go on with the next: each token has its version and the log-probability of its weights.
 

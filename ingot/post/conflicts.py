@@ -1,0 +1,110 @@
+"""Options of an `rl` stage that contradict each other: each alone is right, together one of them would do nothing, or harm.
+
+A conflict says which option, what is wrong with it, and what to write instead. Options that contradict others of the same part
+(bounds the wrong way round) are checked by that part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ingot.post.rollouts.policy_optimization import PolicyOptimization
+
+if TYPE_CHECKING:
+    from ingot.post.sampling_config import RlConfig
+
+
+def conflicts(config: RlConfig) -> Iterator[str]:
+    """Every conflict in words."""
+    yield from _of_lengths(config)
+    yield from _of_groups(config)
+    if isinstance(config.algorithm, PolicyOptimization):
+        yield from _of_the_reference(config.algorithm)
+        yield from _of_the_loss(config.algorithm)
+        yield from _of_penalties(config, config.algorithm)
+
+
+def _of_lengths(config: RlConfig) -> Iterator[str]:
+    """A limit that its row does not leave room for is none; what is measured by it must have it."""
+    row, own = config.sequence_length, config.algorithm
+    used = isinstance(own, PolicyOptimization) and (own.overlong is not None or own.divides_by_limit)
+    if config.max_new_tokens > row - used:
+        yield (
+            f"max_new_tokens: an answer of {config.max_new_tokens} tokens and its prompt do not fit into a row of {row}, which "
+            "would be the limit instead: lower it, or raise sequence_length"
+        )
+    for first, limit in config.longer_from.items():
+        if first < 0 or limit < 1:
+            yield f"longer_from: {{{first}: {limit}}} is no step with a limit: steps count from 0, limits from 1"
+        elif limit >= row:
+            yield (
+                f"longer_from: {limit} tokens and a prompt do not fit into a row of {row}, which would be the limit instead: "
+                "lower it, or raise sequence_length"
+            )
+
+
+def _of_groups(config: RlConfig) -> Iterator[str]:
+    least = config.algorithm.least_group
+    if config.group < least:
+        yield (
+            f"group: {config.algorithm.algorithm} compares the answers to one task, of which it needs {least} at least: raise "
+            "group, or use an algorithm that does not (ppo, reinforce_pp)"
+        )
+    elif config.group == 1 and config.refill is not None:
+        yield "dynamic_sampling: one answer to a task never differs from the others: raise group, or leave it out"
+
+
+def _of_the_reference(algorithm: PolicyOptimization) -> Iterator[str]:
+    estimator, in_reward = algorithm.reference_estimator, algorithm.reference_in == "reward"
+    usual = type(algorithm).model_fields["reference_estimator"].default
+    if algorithm.reference_every is not None and not algorithm.wants_reference:
+        yield "algorithm.reference_every: there is no reference to replace: give reference_weight"
+    if in_reward and estimator not in ("k1", usual):
+        yield (
+            f"algorithm.reference_estimator: the divergence in the reward is always k1, {estimator} would not be used: leave it "
+            "out, or set reference_in: loss"
+        )
+    if not in_reward and algorithm.wants_reference and estimator == "k1":
+        yield (
+            "algorithm.reference_estimator: in the loss the expected gradient of k1 is 0: use k3_unbiased, k3 or k2, or set "
+            "reference_in: reward"
+        )
+
+
+def _of_the_loss(algorithm: PolicyOptimization) -> Iterator[str]:
+    importance = algorithm.importance
+    if algorithm.old_policy == "sampler" and importance is not None and importance.of == "old":
+        yield (
+            "algorithm.importance: with old_policy: sampler π_old is μ, and its weight over μ is always 1: leave importance out "
+            "(the clipped ratio is over the sampler already), or set old_policy: trainer"
+        )
+    if algorithm.aggregation_length is not None and algorithm.aggregation != "constant":
+        yield (
+            f"algorithm.aggregation_length: aggregation: {algorithm.aggregation} has no constant length: set aggregation: "
+            "constant, or leave it out"
+        )
+
+
+def _of_penalties(config: RlConfig, algorithm: PolicyOptimization) -> Iterator[str]:
+    overlong, budget = algorithm.overlong, algorithm.token_budget
+    shortest = min([config.max_new_tokens, *config.longer_from.values()])
+    if overlong is not None and overlong.buffer is not None and overlong.buffer >= shortest:
+        yield (
+            f"algorithm.overlong.buffer: {overlong.buffer} tokens before a limit of {shortest} are the whole answer, so that "
+            "each would be penalised: lower it, or leave it out for a fifth"
+        )
+    if algorithm.length_reward is not None and config.group == 1:
+        yield "algorithm.length_reward: it compares answers to one task: raise group, or leave it out"
+    if budget is not None:
+        if algorithm.mask_truncated:
+            yield (
+                "algorithm.token_budget: longer answers are cut, and mask_truncated leaves out what was cut, so that no penalty "
+                "is learnt: leave one of them out"
+            )
+        kinds = sorted(config.tasks.kind(name).kind for name in config.tasks.weights)
+        unknown = sorted(set(budget.tokens) - set(kinds))
+        if unknown:
+            yield (
+                f"algorithm.token_budget.tokens: no task is of the kind {', '.join(unknown)}: the stage has {', '.join(kinds)}"
+            )
