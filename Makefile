@@ -32,8 +32,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-reference: $(VENV)/.dev  ## write the option reference of docs/ from the config classes
+reference: $(VENV)/.dev  ## write the option reference and the tables of stages and commands from the code
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/tables.py
 
 systems: $(VENV)/.dev  ## write the pages of docs/systems/ from the presets
 	$(BIN)/python tools/systems.py
@@ -43,6 +44,7 @@ tree: $(VENV)/.dev  ## write docs/tree.md from the modules' docstrings
 
 docs-check: $(VENV)/.dev  ## fail if a generated page is out of date, as tests do
 	$(BIN)/python tools/reference.py --check
+	$(BIN)/python tools/tables.py --check
 	$(BIN)/python tools/systems.py --check
 	$(BIN)/python tools/tree.py --check
 

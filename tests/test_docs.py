@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import runpy
 from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
 from ingot.cli.app import app
+from ingot.recipe.stages import STAGES
 
 ROOT = Path(__file__).parent.parent
 METHODS = sorted(page for page in (ROOT / "docs" / "methods").glob("*.md") if page.name != "index.md")
@@ -21,6 +24,7 @@ ENDINGS = ["Checked against others", "Checked against ourselves"]
 MAX_WORDS, MAX_LINES, WIDTH = 450, 50, 110
 FOLDERS = ("ingot", "tests", "benchmarks", "recipes", "tools", "docs")
 PROGRAM: Any = typer.main.get_command(app)
+TABLES = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "tables.py")))
 
 
 def names(pages: list[Path]) -> list[str]:
@@ -131,6 +135,51 @@ def test_a_missing_file_is_found() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_commands_exist(page: Path) -> None:
     assert not unknown_commands(page.read_text(encoding="utf-8"))
+
+
+def test_tables_of_stages_and_commands_are_what_the_code_says() -> None:
+    for page, name in TABLES.TABLES:
+        assert TABLES.written(page, name) == page.read_text(encoding="utf-8"), "run `make reference`"
+
+
+def test_every_command_is_in_the_room_of_commands() -> None:
+    """By a second way through the program than the tool's: typer's own registers."""
+    page = (ROOT / "docs" / "rooms" / "cli.md").read_text(encoding="utf-8")
+    called = {tuple(line.split("`")[1].split()[:3]) for line in page.splitlines() if line.startswith("| `ingot")}
+    wanted: set[tuple[str, ...]] = {("ingot", word(each)) for each in app.registered_commands}
+    groups = [group.typer_instance for group in app.registered_groups if group.typer_instance is not None]
+    wanted |= {("ingot", str(one.info.name), word(each)) for one in groups for each in one.registered_commands}
+    assert len(wanted) > 30 and not {words for words in wanted if not any(one[: len(words)] == words for one in called)}
+
+
+def word(command: Any) -> str:
+    """The word that calls a command."""
+    return str(command.name or command.callback.__name__)
+
+
+def test_every_operation_is_in_the_room_of_kernels() -> None:
+    """Whatever has a definition, an allow-list or a kernel of its name."""
+    page = (ROOT / "docs" / "rooms" / "kernels.md").read_text(encoding="utf-8")
+    files = [path for path in (ROOT / "ingot" / "kernels").glob("*.py") if not path.stem.endswith("_kernel")]
+    operations = [
+        path.name
+        for path in files
+        if path.with_name(f"{path.stem}_kernel.py").exists()
+        or re.search(r"^def (\w+_definition|kernel_allowed)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    operations.remove("launch.py")  # launch_kernel.py holds functions for kernels
+    assert len(operations) > 15 and not [name for name in operations if f"`{name}`" not in page]
+
+
+def test_every_stage_stands_in_its_room() -> None:
+    """The table of rooms lists the kinds of stages, each where its code is."""
+    page = (ROOT / "docs" / "rooms" / "index.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| [") and line.count("|") == 4]
+    found = {row[1].split("[")[1].split("]")[0]: re.findall(r"`(\w+)`", row[3]) for row in rows}
+    homes: dict[str, list[str]] = {}
+    for kind in STAGES.values():
+        homes.setdefault(kind.run_path.split(".")[1], []).append(kind.kind)
+    assert {name: kinds for name, kinds in found.items() if kinds} == homes
 
 
 def test_an_unknown_command_is_found() -> None:

@@ -110,6 +110,15 @@ def test_the_check_itself(source: str, room: str, count: int) -> None:
     assert len(wrong_imports(source, room)) == count
 
 
+@pytest.mark.parametrize("room", ["kernels", "sandbox"])
+def test_a_room_of_tools_imports_only_the_workspace(room: str) -> None:
+    """Kernels know no model, programs in the sandbox no task: although other rooms are above them, too."""
+    files = sorted((PACKAGE / room).rglob("*.py"))
+    assert len(files) > 5
+    found = {module.split(".")[1] for path in files for _, module in imported(ast.parse(path.read_text("utf-8")))}
+    assert found == {"workspace", room}
+
+
 def test_rooms_are_lazy() -> None:
     """The `__init__` of a room says what the room is, and imports nothing."""
     for room in ROOMS:

@@ -76,7 +76,7 @@ def verify_checkpoint(folder: Path, rank: int = 0, world: int = 1) -> None:
     manifest = folder / MANIFEST
     if not manifest.exists():
         raise ArtifactError(
-            "this is no checkpoint: it has no manifest.json", place=str(folder), fix="use an earlier checkpoint"
+            "this is not a checkpoint: it has no manifest.json", place=str(folder), fix="use an earlier checkpoint"
         )
     try:
         listed = dict(read_json(manifest))

@@ -28,7 +28,7 @@ def read_classifier(values: dict[str, Any], place: str) -> dict[str, Any]:
     labels = values.get("id2label") or {}
     if len(labels) != 1 and values.get("num_labels") != 1:
         raise ArtifactError(
-            f"a classifier with {len(labels) or 2} labels is no reward model",
+            f"a classifier with {len(labels) or 2} labels is not a reward model",
             place=place,
             fix="use one with a single label",
         )

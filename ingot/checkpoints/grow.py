@@ -101,7 +101,7 @@ def grow(
 
 
 class GrownTensors(Tensors):
-    """Tensors of which some have `rows` in the place of the rows `ids`, and as many rows as `size`."""
+    """Tensors of a model with more tokens: those in `rows` have `size` rows, and their rows `ids` are replaced by new ones."""
 
     def __init__(self, source: Tensors, rows: Mapping[str, Tensor], ids: Sequence[int], size: int) -> None:
         self.source, self._rows, self._ids = source, rows, list(ids)

@@ -44,8 +44,7 @@ class WithDrawn(Tensors):
 def sparse_model(model: ModelConfig, sparse: SparseConfig) -> ModelConfig:
     """The model with this sparse attention in every block that has latent attention.
 
-    Of a block that is sparse already, the weights stay what they are: what they were made for must be the same, and whether it
-    uses an earlier layer's choice is its own affair.
+    A block that is already sparse keeps its weights, so its options that shape them must not change; `shared` stays as it is.
     """
     latent = {name: block.mixer for name, block in model.blocks.items() if isinstance(block.mixer, MlaConfig)}
     if not latent:

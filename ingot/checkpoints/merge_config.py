@@ -11,7 +11,6 @@ from ingot.workspace.config import Config
 Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties"]
 OF_TWO: tuple[Method, ...] = ("slerp",)
 WITHOUT_BASE: tuple[Method, ...] = ("linear", "slerp")
-SPARSE: tuple[Method, ...] = ("ties", "dare_linear", "dare_ties")
 
 
 class MergeConfig(Config):

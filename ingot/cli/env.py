@@ -80,15 +80,19 @@ def test_command(
         ),
     ] = SCRIPTED,
     model_name: Annotated[str, typer.Option("--model", metavar="NAME", help="The model's name on a server.")] = "model",
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Tasks.")] = 32,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Number of tasks.")] = 32,
     samples: Annotated[int, typer.Option("--samples", metavar="K", min=1, help="Samples of a model per task.")] = 1,
-    split: Annotated[str, typer.Option("--split", metavar="train|test", help="Which tasks.")] = "train",
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="Of a model; 0 is greedy.")] = 0.0,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", min=1, help="Of one turn of a model.")] = 512,
+    split: Annotated[str, typer.Option("--split", metavar="train|test", help="Split to draw tasks from.")] = "train",
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="Sampling temperature of the model; 0 is greedy.")
+    ] = 0.0,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", min=1, help="Most tokens that the model writes in one turn.")
+    ] = 512,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=2, help="Of a model's episode with its prompt.")
+        int, typer.Option("--max-tokens", min=2, help="Most tokens of an episode, prompt included.")
     ] = 4096,
-    max_turns: Annotated[int, typer.Option("--max-turns", min=1, help="Of the policy.")] = 8,
+    max_turns: Annotated[int, typer.Option("--max-turns", min=1, help="Most turns of the policy in an episode.")] = 8,
     pass_rates: Annotated[
         Path | None, typer.Option("--pass-rates", metavar="FILE", help="Write how often the model solves each task.")
     ] = None,

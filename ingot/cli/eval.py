@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingot.cli.eval_compare import compare_command, follow_command, subset_command
+from ingot.cli.eval_compare import DataOption, LimitOption, compare_command, follow_command, subset_command
 from ingot.cli.eval_signal import signal_command
 from ingot.cli.help import App, Group
 from ingot.cli.run_stages import run_stages
@@ -72,12 +72,8 @@ def model_command(
             "--suite", metavar="NAMES", help="Suites, with commas between: names, file.py:Name, lm_eval:TASK."
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N questions of each suite.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="FOLDER", help="Folder of data sets (default: INGOT_DATA).")
-    ] = None,
+    limit: LimitOption = None,
+    data: DataOption = None,
     endpoint: Annotated[
         str | None, typer.Option("--endpoint", metavar="URL", help="A server with OpenAI's API, as in http://…/v1.")
     ] = None,
@@ -98,7 +94,7 @@ def model_command(
     ] = "task",
     device: Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where it runs.")] = "auto",
     precision: Annotated[
-        str, typer.Option("--precision", metavar="auto|float32|bfloat16", help="Of its weights.")
+        str, typer.Option("--precision", metavar="auto|float32|bfloat16", help="Precision of the model's weights.")
     ] = "auto",
     set: Annotated[
         list[str] | None,

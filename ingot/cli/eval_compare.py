@@ -20,6 +20,12 @@ FoldersArgument = Annotated[
         show_default=False,
     ),
 ]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N questions of each suite.")
+]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="FOLDER", help="Folder of data sets (default: INGOT_DATA).")
+]
 PATIENCE = 3600.0
 
 WITH_TASKS = ("icl", "lm_eval")  # suites whose metrics have a task in their names
@@ -40,7 +46,7 @@ def subset_command(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.", show_default=False)],
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, help="Questions of the subset.")] = 100,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the folds that models are dealt into.")
+        int, typer.Option("--seed", metavar="N", min=0, help="Random seed that assigns models to folds.")
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,14 +69,12 @@ def follow_command(
     stage: Annotated[
         Path, typer.Argument(metavar="RUN/STAGE", help="A training stage that is running.", show_default=False)
     ],
-    every: Annotated[int, typer.Option("--every", metavar="N", min=1, help="Checkpoints of every so many steps.")],
+    every: Annotated[
+        int, typer.Option("--every", metavar="N", min=1, help="Measure the checkpoint of every N-th step.")
+    ],
     suite: Annotated[list[str], typer.Option("--suite", metavar="NAMES", help="Suites, with commas between.")],
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N questions of each suite.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="FOLDER", help="Folder of data sets (default: INGOT_DATA).")
-    ] = None,
+    limit: LimitOption = None,
+    data: DataOption = None,
     shards: Annotated[
         Path | None, typer.Option("--shards", metavar="FOLDER", help="Token shards, for suites on held-out text.")
     ] = None,
@@ -79,10 +83,13 @@ def follow_command(
     ] = PATIENCE,
     stop_metric: Annotated[
         str | None,
-        typer.Option("--stop-metric", metavar="NAME", help="End the training when this is no better for a while."),
+        typer.Option("--stop-metric", metavar="NAME", help="End the training when this metric stops improving."),
     ] = None,
     stop_after: Annotated[
-        int, typer.Option("--stop-after", metavar="N", min=1, help="So many measurements in a row that are no better.")
+        int,
+        typer.Option(
+            "--stop-after", metavar="N", min=1, help="Stop after this many measurements in a row without improvement."
+        ),
     ] = 3,
     device: Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where it runs.")] = "auto",
 ) -> None:

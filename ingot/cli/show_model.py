@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ingot.model.presets.preset import Preset, Published
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red", "bright_cyan", "bright_magenta")
-TOLERANCE = 0.01
-"""A count that differs by more than this from the published one is explained."""
 
 
 def facts(counted: ModelCount, length: int) -> dict[str, Any]:

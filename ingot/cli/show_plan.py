@@ -56,7 +56,10 @@ def show_plan(made: Plan) -> None:
 
 
 def _stages(made: Plan, *, on_gpus: bool) -> Table:
-    """Every stage a line; what it reads, if there is room. On GPUs memory is left to the cards, and long times are days."""
+    """A line for each stage, with its inputs if the terminal is wide enough.
+
+    On GPUs the memory of each card has a table of its own, and long times are in days.
+    """
     from rich.table import Table
     from rich.text import Text
 

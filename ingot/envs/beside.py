@@ -61,7 +61,9 @@ class _Item(Generic[Owner]):
 
 
 class Beside(Generic[Owner]):
-    """Work that is running, by who waits for it. Only the thread that begins work may use it; `with` ends all of it.
+    """Running background work, keyed by the episode that waits for it.
+
+    Only the thread that begins work may use it; `with` ends all of it.
 
     What was begun is handed to the loop by the next `ended`, all at once: waking its thread for each of hundreds of items would
     cost a change of threads every time.
@@ -104,7 +106,7 @@ class Beside(Generic[Owner]):
             return found
 
     def cancel(self, keep: Collection[Owner] = ()) -> None:
-        """Cancel what is running for others than these: nobody waits for it any more."""
+        """Cancel work whose owner is not in `keep`."""
         self._due = [each for each in self._due if each.owner in keep]
         given_up = [each for each in self._running if each.owner not in keep]
         self._running.difference_update(given_up)

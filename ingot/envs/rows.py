@@ -132,9 +132,9 @@ def _json_array(spec: str) -> list[Row]:
         rows = json.loads(text)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         fix = "write an array of objects; a file of one object a line is called .jsonl"
-        raise DataError(f"the file is no JSON: {error}", place=spec, fix=fix) from error
+        raise DataError(f"the file is not JSON: {error}", place=spec, fix=fix) from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError("the file is no array of objects", place=spec, fix='write [{"messages": …}, …]')
+        raise DataError("the file is not an array of objects", place=spec, fix='write [{"messages": …}, …]')
     return rows
 
 
@@ -155,9 +155,9 @@ def _object(line: bytes, place: str) -> Row:
     try:
         row = json.loads(line)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"the line is no JSON: {error}", place=place, fix="one object a line, in UTF-8") from error
+        raise DataError(f"the line is not JSON: {error}", place=place, fix="one object a line, in UTF-8") from error
     if not isinstance(row, dict):
-        raise DataError("the line is no JSON object", place=place, fix='write {"question": …, "answer": …}')
+        raise DataError("the line is not a JSON object", place=place, fix='write {"question": …, "answer": …}')
     return row
 
 

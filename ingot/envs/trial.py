@@ -122,7 +122,7 @@ def _tasks(environment: Environment, seed: int, count: int, split: Split) -> lis
 
 
 def _problems(earned: Earned) -> list[str]:
-    """Why nobody should train on it."""
+    """Reasons not to train on this environment."""
     found = []
     if earned.failed:
         found.append(f"{earned.policy}: {earned.failed} of {earned.episodes} episodes failed: {earned.errors[0]}")

@@ -34,7 +34,7 @@ class FileSuite(Suite):
     files: tuple[str, ...] = Field(
         (), description="files of questions, instead of the published ones: JSONL, Parquet, or hf:NAME:SPLIT"
     )
-    limit: int | None = Field(None, ge=1, description="only the first questions, so many")
+    limit: int | None = Field(None, ge=1, description="use only the first N questions")
     subset: str = Field("", description="only the questions of this file, which `ingot eval subset` makes")
 
     def rows(self, subject: Subject) -> list[tuple[str, Row]]:

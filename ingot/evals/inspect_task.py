@@ -1,10 +1,10 @@
 """Tasks of Inspect (inspect-ai): its samples, solvers and scorers, with answers from our engine.
 
 A solver of Inspect is a coroutine that changes a sample's state and awaits `generate` where it wants the model. Here `generate`
-awaits a `Generation`, which hands the request to whoever drives the coroutine; all samples are driven side by side, so that the
-requests of all of them are answered together. Any solver that waits for nothing but the model runs: `generate`, `system_message`,
-`prompt_template`, `chain_of_thought`, `multiple_choice` and chains of these. What waits for something else (tools, a sandbox, a
-grader model) is an error that says so.
+awaits a `Generation`, which hands the request to the code that drives the coroutine; all samples are driven side by side, so
+that the requests of all of them are answered together. Any solver that waits for nothing but the model runs: `generate`,
+`system_message`, `prompt_template`, `chain_of_thought`, `multiple_choice` and chains of these. What waits for something else
+(tools, a sandbox, a grader model) is an error that says so.
 """
 
 from __future__ import annotations

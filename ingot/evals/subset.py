@@ -88,7 +88,7 @@ def subset_of(scores: Mapping[str, Mapping[str, Metric]], count: int, metric: st
     """The same of scores by model."""
     answers, questions = answers_of(scores, metric)
     if not 1 <= count < len(questions):
-        raise RecipeError(f"{count} of {len(questions)} questions are no subset", place="--count")
+        raise RecipeError(f"{count} of {len(questions)} questions are not a subset", place="--count")
     ways: dict[str, Way] = {"strata": by_strata, "greedy": greedily}
     fits = {name: judge(way, answers, count, seed) for name, way in ways.items()}
     best = max(fits, key=lambda name: (fits[name].correlation or -1.0, -fits[name].error))
@@ -186,7 +186,7 @@ def subset_rows(path: Path, rows: int) -> list[int]:
         places, size = [int(row) for row in content["rows"]], int(content["of"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         fix = "make one with `ingot eval subset SCORES… --metric NAME --count N --out FILE`"
-        raise ArtifactError(f"this is no file of a subset: {error}", place=str(path), fix=fix) from error
+        raise ArtifactError(f"this is not a file of a subset: {error}", place=str(path), fix=fix) from error
     if size != rows or not all(0 <= place < size for place in places):
         problem = f"the subset was chosen among {size} questions, and the suite has {rows}"
         raise ArtifactError(problem, place=str(path), fix="use the same files, or choose a new subset")

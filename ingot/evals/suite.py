@@ -146,7 +146,7 @@ class Suite(Kind):
         description="put before the metrics' names (sampled: sampled/accuracy/all), where a suite is measured in several ways",
     )
     held_out: bool = Field(
-        True, description="false: a suite that decisions are made by; its scores are no proof of what was decided"
+        True, description="false: a suite that decisions are made by; its scores do not prove what was decided"
     )
 
     @abstractmethod

@@ -30,10 +30,6 @@ class Cell:
         """`0.853 ±0.021`."""
         return f"{self.estimate.value:.3f}{_plus_minus(self.estimate)}"
 
-    def change_text(self) -> str:
-        """`+0.120 ±0.030`, or nothing."""
-        return "" if self.change is None else f"{self.change.value:+.3f}{_plus_minus(self.change)}"
-
 
 @dataclass(frozen=True)
 class MetricRow:

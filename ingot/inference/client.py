@@ -79,7 +79,7 @@ class Client:
                     chunk = dict(json.loads(text))
                 except (ValueError, TypeError):
                     raise IngotError(
-                        "an event that is no JSON object", place=self.url, fix="check the address"
+                        "an event that is not a JSON object", place=self.url, fix="check the address"
                     ) from None
                 if "error" in chunk:
                     raise IngotError(_message(chunk), place=self.url, fix="/retry")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Controls:
     """Row i is a request with `samplings[i]`; `histories[i]` has its tokens so far, for rows with penalties.
 
-    With the controls `before` of other rows only those requests are looked at whose row there (`sources`) is NEW: of hundreds
-    most stay.
+    If `before`, the controls of other rows, is given, only rows marked NEW in `sources` are computed; the others are copied from
+    it.
     """
 
     def __init__(

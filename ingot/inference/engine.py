@@ -326,7 +326,7 @@ class Engine:
     # ---- decoding
 
     def _decode(self) -> None:
-        """Launch a step of all active requests, then look at the tokens of the one before; or at once, where nothing overlaps."""
+        """Launch a step for all active requests, then read the tokens of the step before it; without overlap, its own."""
         controls = None if self._batch is None else self._batch.controls
         if controls is not None and (controls.needs_host or (self._changed and controls.counts_tokens)):
             self._land()
@@ -441,7 +441,7 @@ class Engine:
     # ---- leaving
 
     def _end(self, request: Request) -> None:
-        """The request is through, or was given up: all that it holds is free at once, whatever fails on the way."""
+        """Free everything that a finished or cancelled request holds, even if a part of that fails."""
         self._timed -= request.deadline is not None
         if request.slot is None:
             self._waiting.remove(request)

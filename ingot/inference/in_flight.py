@@ -89,7 +89,7 @@ class InFlight:
 
 
 def _append(name: str, requests: Sequence[Request], values: Iterable[float]) -> None:
-    """A value to the list of this name of each request, by loops of the interpreter's own."""
+    """Append a value to the list called `name` of each request, without a loop in Python: there are hundreds a step."""
     deque(map(list.append, map(attrgetter(name), requests), values), maxlen=0)
 
 

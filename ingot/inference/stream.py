@@ -1,4 +1,4 @@
-"""The tokens of one request as they are sampled, for whoever wants to read along."""
+"""The tokens of one request as they are sampled, for a reader in another thread."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Helpers to launch a Triton kernel: whether Triton is installed, the device, block sizes, and early launch.
+"""Helpers to launch a Triton kernel: whether Triton is installed, the device, block sizes, and programmatic dependent launch.
 
 Programmatic dependent launch: a GPU of compute capability 9 or more can launch the next kernel of a stream while the last one
 still runs. Its programs are scheduled, prefetch what does not depend on earlier kernels, and wait. In a decoding step, which
 is hundreds of kernels of a few microseconds each, that hides the launches and some memory latency.
 
 The rule for a kernel with DEPENDENT_LAUNCH (launch_kernel.py): every program waits before it reads anything that a kernel writes,
-and before it writes anything at all. Then it sees what it would see without the early start.
+and before it writes anything at all. Then it sees what it would see without programmatic dependent launch.
 """
 
 from __future__ import annotations

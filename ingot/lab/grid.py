@@ -85,7 +85,7 @@ def read_axes(changes: Sequence[str]) -> tuple[list[Axis], list[str]]:
         node = parse_yaml(f"[{listed}]", place, problems, lines=False)
         values = [child.plain() for child in node.content] if isinstance(node.content, list) else []
         if not equals or len(values) < 2:
-            fixed.append(text)  # what is wrong with it, the recipe says
+            fixed.append(text)  # the check of the recipe reports what is wrong with it
         elif key.strip() in ("name", "seed"):
             fix = "write --seeds 1,2,3" if key.strip() == "seed" else "all runs of a sweep share one run folder"
             problems.add(f"{key.strip()} cannot be swept", place=place, fix=fix)

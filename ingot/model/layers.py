@@ -37,7 +37,7 @@ def expand_layers(text: str) -> tuple[str, ...]:
             last = [token]
             stack[-1].append(token)
         else:
-            raise ValueError(f"layers: {token!r} is no name in {text!r}, character {match.start(1) + 1}")
+            raise ValueError(f"layers: {token!r} is not a name in {text!r}, character {match.start(1) + 1}")
         if len(stack[-1]) > LONGEST:
             raise ValueError(f"layers: more than {LONGEST} layers in {text!r}")
     if len(stack) > 1:

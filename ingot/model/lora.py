@@ -133,7 +133,7 @@ def add_adapters(model: Transformer, config: LoraConfig, spans: Mapping[str, Seq
     """Replace the named layers, one after the other, so that at most one weight is there both frozen and not; freeze the rest."""
     for name, of_layer in spans.items():
         layer = model.get_submodule(name)
-        assert type(layer) is Linear, f"{name} is no plain linear layer"
+        assert type(layer) is Linear, f"{name} is not a plain linear layer"
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, LoraLinear(layer, sorted(of_layer), config))
     model.lora = config

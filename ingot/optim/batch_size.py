@@ -95,7 +95,7 @@ class BatchSizes:
             raise ValueError(f"a linear batch warmup must grow, and it goes from {start} to {self.final} rows")
         if rest:
             raise ValueError(
-                f"the batch grows from {start} to {self.final} rows, which is no multiple of increment ({increment})"
+                f"the batch grows from {start} to {self.final} rows, which is not a multiple of increment ({increment})"
             )
         return [(over * rise, start + increment * rise) for rise in range(1, rises + 1)], rises
 

@@ -24,7 +24,8 @@ class GroupConfig(Config):
     lr: float | None = Field(None, ge=0, description="peak learning rate; null: the optimizer's")
     weight_decay: float | None = Field(None, ge=0, description="weight decay; null: the optimizer's rule")
     optimizer: Literal["adamw", "muon"] | None = Field(
-        None, description="which of Muon's two halves updates them; null: the rule of names and shapes (muon only)"
+        None,
+        description="which of Muon's two rules (Muon or AdamW) updates them; null: the rule of names and shapes (muon only)",
     )
 
 
@@ -57,7 +58,7 @@ class MuonConfig(Config):
     lr: float = Field(2e-4, gt=0, description="peak learning rate of the matrices")
     momentum: float = Field(0.95, ge=0, lt=1, description="decay of the momentum")
     nesterov: bool = Field(True, description="orthogonalise gradient + μ · momentum instead of the momentum")
-    weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay of matrices, in both halves")
+    weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay of matrices, in both rules")
     iterations: int = Field(5, gt=0, description="Newton–Schulz iterations")
     coefficients: Literal["quintic", "polar_express"] = Field(
         "quintic", description="of the iteration: one classic quintic, or Polar Express (arXiv 2505.16932)"

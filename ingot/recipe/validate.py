@@ -72,7 +72,7 @@ def _child(node: Node, part: str | int) -> Node | None:
 
 
 def _alignments(node: Node, location: Location) -> Iterator[tuple[bool, Location, Node]]:
-    """Every way to walk the tree along a location, some parts left out: is the last part in it, the path, its end."""
+    """Every path in the tree along a location, which may leave parts out: (whether it has the last part, the path, its end)."""
     if not location:
         yield True, (), node
         return

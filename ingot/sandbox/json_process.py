@@ -1,8 +1,8 @@
 """A child process that answers JSON, a line for a line, and can be killed at any time.
 
 For code that we or the user wrote, but that may not end: a library on hostile input, a tool. It runs with the user's rights; what
-a model wrote runs in a sandbox. One request at a time: whoever gets no answer in time must close the process, because an answer
-that comes late would be taken for the next one's.
+a model wrote runs in a sandbox. One request at a time: a caller that gets no answer in time must close the process, because an
+answer that comes late would be taken for the next one's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JsonProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=None if environment is None else {**os.environ, **environment},
-            start_new_session=True,  # Ctrl-C stops whoever waits for it, and killing the group ends all that it started
+            start_new_session=True,  # Ctrl-C stops the process that waits for it, and killing the group ends all that it started
         )
 
     @property

@@ -1,6 +1,6 @@
 """How many processes there are below one, and the memory that they use together, read from /proc.
 
-Linux limits the memory of each process, or of a control group, which few users may make. So whoever runs a program asks here
+Linux limits the memory of each process, or of a control group, which few users may make. So code that runs a program asks here
 from time to time, and ends what is too large. Where there is no /proc (macOS) nothing is found.
 """
 

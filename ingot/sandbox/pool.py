@@ -127,7 +127,7 @@ def shared_pool() -> Pool:
 
 
 def _usable(worker: Worker | None, level: Level) -> Worker:
-    """The worker, or a new one where it is none, has died, or isolates otherwise."""
+    """The worker, or a new one if it is None, dead, or at another isolation level."""
     if worker is not None and worker.alive and worker.level == level:
         return worker
     if worker is not None:

@@ -263,8 +263,8 @@ class ChatFormat:
         ]
         if not written.startswith(prompt) and last:
             raise DataError(
-                "the chat template renders the turns before this one differently once it is there, so its prompt is no "
-                "prefix of the conversation",
+                "the chat template renders the turns before this one differently once it is there, so its prompt is not "
+                "a prefix of the conversation",
                 place=f"message {number}",
                 fix="end the conversation with this turn, or use a template that prints the same text before an "
                 "assistant turn as add_generation_prompt prints",

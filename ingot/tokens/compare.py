@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ def encoder_at(path: Path) -> tuple[str, Encoder]:
             "there is no tokenizer", place=str(path), fix="give a folder, a tokenizer.json or a .tiktoken file"
         )
     name = path.name.removesuffix(".gz")
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    content = _content(path)
     if not name.endswith(RANKS_SUFFIX):
         return name.removesuffix(".json"), Tokenizer.from_files({TOKENIZER_FILE: content}, str(path)).encoder
     name = name.removesuffix(RANKS_SUFFIX)
@@ -45,6 +44,18 @@ def encoder_at(path: Path) -> tuple[str, Encoder]:
             fix=f"name the file after its encoding: {', '.join(TIKTOKEN)}",
         )
     return name, FastEncoder.of_ranks(TIKTOKEN[name][1], read_ranks(content, str(path)))
+
+
+def _content(path: Path) -> bytes:
+    """The content of a tokenizer's file, unpacked, of bounded size."""
+    from ingot.data.read.problem import Unreadable
+    from ingot.data.read.streams import whole
+
+    try:
+        with path.open("rb") as file:
+            return whole(file, str(path))
+    except (OSError, Unreadable) as error:
+        raise ArtifactError(f"cannot be read: {error}", place=str(path), fix="copy the file again") from error
 
 
 def read_ranks(content: bytes, place: str) -> dict[bytes, int]:
@@ -75,6 +86,9 @@ def read_texts(paths: Sequence[Path], by: str | None, limit: int) -> Iterator[tu
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
     import pyarrow.parquet
 
+    from ingot.data.read.problem import Unreadable
+    from ingot.data.read.streams import whole, whole_lines
+
     if path.is_dir():
         for file in document_files(path):
             yield from _records(file)
@@ -85,16 +99,12 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
             for batch in pyarrow.parquet.ParquetFile(path).iter_batches(256):
                 yield from batch.to_pylist()
             return
-        with (
-            gzip.open(path, "rt", encoding="utf-8", newline="\n")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8", newline="\n") as lines
-        ):
+        with path.open("rb") as opened:
             if kind == "jsonl":
-                yield from (json.loads(line) for line in lines)
+                yield from (json.loads(line) for line in whole_lines(opened, str(path)))
             else:
-                yield {"text": lines.read()}
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
+                yield {"text": whole(opened, str(path)).decode("utf-8")}
+    except (OSError, ValueError, Unreadable, pyarrow.ArrowException) as error:
         raise DataError(
             f"cannot be read: {error}", place=str(path), fix="give .parquet, .jsonl or text, gzipped or not"
         ) from error

@@ -132,7 +132,9 @@ class MixtureLoader:
         if base == VALIDATION:
             raise RecipeError("a mixture may not train on `validation`", fix="remove it from the weights")
         if at and not re.fullmatch(r"[0-9]+\+", limit):
-            raise RecipeError(f"source {name!r}: what follows @ is no length", fix=f"write {base}@32768+, for instance")
+            raise RecipeError(
+                f"source {name!r}: what follows @ is not a length", fix=f"write {base}@32768+, for instance"
+            )
         if at and packing == "split":
             raise RecipeError(
                 f"{name!r} chooses documents by length, and rows cut from the stream ignore documents",

@@ -174,7 +174,7 @@ def _spell_tag(tokenizer: Tokenizer, name: str) -> list[int]:
 
 
 def _at_the_end(tokens: Sequence[int], width: int) -> list[int]:
-    """Ends of tokens that mean something only together: all of it is said when the last one is."""
+    """Widths of tokens that only together spell something: the last one has all of it, the others none."""
     return [0] * (len(tokens) - 1) + [width]
 
 

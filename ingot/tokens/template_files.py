@@ -18,7 +18,7 @@ Base models that have never seen a chat get a plain prompt (RL-Zero), which ends
 | plain | the question and a line break |
 | r1_zero | DeepSeek-R1-Zero's: a paragraph, `User: …`, `Assistant:`; an answer is `<think> … </think> <answer> … </answer>` |
 
-An option is a line at the head of the file, `{%- set NAME = NAME | default(VALUE) %}`: whoever calls `apply_chat_template`
+An option is a line at the head of the file, `{%- set NAME = NAME | default(VALUE) %}`: code that calls `apply_chat_template`
 may give it, and `template_text` writes another value into the file, so that the model's folder keeps it wherever it goes.
 """
 

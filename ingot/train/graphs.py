@@ -72,7 +72,7 @@ def _obstacle(config: TrainingConfig, passes: Passes) -> str | None:
         if not term.by_token:
             return f"the term {term.name!r} of its loss compares tokens, whose numbers are known on the device alone"
         if not is_frozen(term):
-            return f"the term {term.name!r} of its loss is no frozen dataclass: what changes in it would not be seen"
+            return f"the term {term.name!r} of its loss is not a frozen dataclass: what changes in it would not be seen"
     if config.measure_noise:
         return "measure_noise looks at the gradients between two passes"
     return None

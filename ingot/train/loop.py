@@ -243,7 +243,7 @@ class Trainer:
         return self.folder.stop.requested if self.layout is None else self.stopping
 
     def _ends_early(self, step: int) -> bool:
-        """Whether somebody wants the run to end with the checkpoint of `step`, just saved. All ranks must agree."""
+        """Whether the run was asked to end with the checkpoint of `step`, just saved. All ranks must agree."""
         why = why_end(self.folder.path)
         wanted = why is not None
         if self.layout is not None:

@@ -1,6 +1,6 @@
 """The loss terms of reward models: they read the head `reward` at the last token of each answer.
 
-A batch has no position that reads the last token of a sequence, so whoever makes the sequences appends one token that is never
+A batch has no position that reads the last token of a sequence, so the maker of the sequences appends one token that is never
 learnt (post/reward_sequences.py): the state that would predict it is the state at the end of the answer, and the streams that
 stand on it are about the answer.
 """

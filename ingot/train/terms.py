@@ -19,7 +19,7 @@ What a term can read of a scored token:
 `measure` gets the logits of a chunk of tokens at a time, and again in the backward pass: no [tokens, vocabulary] tensor is
 kept. It must treat every token by itself, so that chunks, packing and micro-batches cannot change it, and context parallelism
 may cut a row anywhere; what it needs of other tokens' log-probabilities, `neighbours` gathers first. A numerator that is no sum
-over single tokens (a preference compares two answers) says `by_token = False`: context parallelism refuses it, and whoever packs
+over single tokens (a preference compares two answers) says `by_token = False`: context parallelism refuses it, and packing
 keeps together what belongs together.
 """
 

@@ -82,7 +82,9 @@ class Kinds(Generic[Of]):
         if not self._is_kind(thing):
             base = self.base
             fix = f"write class {spec.rpartition(':')[2]}({base.__name__}), with {base.__name__} from {base.__module__}"
-            raise RecipeError(f"{spec} is no {self.what}: it does not derive from {base.__name__}", fix=fix)
+            raise RecipeError(
+                f"{spec} does not derive from {base.__name__}, the base class of every {self.what}", fix=fix
+            )
         return thing
 
     def builtin(self) -> dict[str, type[Of]]:

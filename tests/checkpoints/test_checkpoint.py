@@ -98,7 +98,7 @@ def test_a_missing_file_and_a_missing_or_torn_manifest(checkpoint: Path) -> None
         with pytest.raises(ArtifactError, match=r"manifest\.json: the file is damaged"):
             load_model(checkpoint)
     (checkpoint / "manifest.json").unlink()
-    with pytest.raises(ArtifactError, match=r"this is no checkpoint: it has no manifest\.json"):
+    with pytest.raises(ArtifactError, match=r"this is not a checkpoint: it has no manifest\.json"):
         load_model(checkpoint)
 
 

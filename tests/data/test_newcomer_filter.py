@@ -129,7 +129,7 @@ def test_a_step_travels_to_other_processes(project: Path) -> None:
         ("[{step: my_steps.py:long_enuf}]", "has no long_enuf\n  fix: did you mean long_enough?"),
         ("[{step: my_steps.py:long_enough, wrods: 3}]", "unknown key curate.steps.0.wrods\n  fix: did you mean words?"),
         ("[{step: my_steps.py:long_enough, words: many}]", "expected a whole number, given the text 'many'"),
-        ("[{step: json:JSONDecoder}]", "json:JSONDecoder is no data step: it does not derive from Step"),
+        ("[{step: json:JSONDecoder}]", "json:JSONDecoder does not derive from Step, the base class of every data step"),
         ("[{step: textwrap:dedent}]", "textwrap:dedent does not say what it returns for a text"),
     ],
 )

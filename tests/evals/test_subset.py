@@ -123,7 +123,7 @@ def test_a_suite_asks_the_subset(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="among 600 questions, and the suite has 601"):
         suite.rows(Subject("model", "text", StopSignal()))
     file.write_text("{}")
-    with pytest.raises(ArtifactError, match="no file of a subset"):
+    with pytest.raises(ArtifactError, match="not a file of a subset"):
         suite.rows(Subject("model", "text", StopSignal()))
 
 

@@ -160,7 +160,7 @@ def test_what_cannot_be_is_refused(group: Group) -> None:
     engine = Engine(group.model, slots=1, length=LENGTH)
     with pytest.raises(IngotError, match=r"embedding.weight has shape \(48, 32\), the model \(96, 32\)"):
         engine.update(mixed().state_dict() | {"embedding.weight": torch.zeros(VOCABULARY // 2, 32)}, 1)
-    with pytest.raises(IngotError, match="shares its model with nobody"):
+    with pytest.raises(IngotError, match="has its own copy of the model"):
         engine.update(None, 1)
 
 

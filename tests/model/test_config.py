@@ -42,7 +42,7 @@ def test_layers_are_spelt_out(text: str, names: str) -> None:
         ("*3", "repeats nothing"),
         ("a*0", "'*0' repeats nothing"),
         ("a**2", "'*'"),
-        ("a, b", "',' is no name"),
+        ("a, b", "',' is not a name"),
         ("(a*99)*999", "more than 10000 layers"),
     ],
 )

@@ -172,7 +172,7 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
         (
             "suite: echoes.py:Echoes",
             "suite: squares.py:Squares",
-            "is no eval suite: it does not derive from Suite\n  fix: write class ",
+            "does not derive from Suite, the base class of every eval suite\n  fix: write class ",
         ),
         (
             "suite: echoes.py:Echoes, times: 3",

@@ -96,7 +96,7 @@ def test_minimax_01_doublings_and_the_root_of_the_batch() -> None:
     ("warmup", "message"),
     [
         ({"start": 12, "over": 100}, r"batch_warmup.start \(12\) must be a multiple of sequence_length \(8\)"),
-        ({"start": 8, "over": 100, "increment": 2}, r"from 1 to 4 rows, which is no multiple of increment \(2\)"),
+        ({"start": 8, "over": 100, "increment": 2}, r"from 1 to 4 rows, which is not a multiple of increment \(2\)"),
         ({"start": 32, "over": 100}, "must grow, and it goes from 4 to 4 rows"),
         ({"start": 64, "over": 100}, "must grow, and it goes from 8 to 4 rows"),
         ({"start": 8, "sizes": [{"after": 9, "batch_tokens": 16}]}, "ends at 2 rows, batch_tokens are 4"),

@@ -248,7 +248,7 @@ def test_templates_that_break_an_invariant_are_refused(tokenizer: Tokenizer) -> 
         '{%- if add_generation_prompt %}\n{{- "<|im_start|>"', '{%- if add_generation_prompt %}\n{{- "<|im_start|>a "'
     )
     assert other_prompt != source
-    with pytest.raises(DataError, match=r"message 6: .* its prompt is no prefix of the conversation"):
+    with pytest.raises(DataError, match=r"message 6: .* its prompt is not a prefix of the conversation"):
         ChatFormat(Tokenizer(tokenizer.backend, other_prompt)).conversation(PLAIN[1:])
     endless = ChatFormat(Tokenizer(tokenizer.backend, "{% for m in messages %}{{ m.content }}{% endfor %}"))
     with pytest.raises(ArtifactError, match="the model would never stop"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import tiktoken
 from typer.testing import CliRunner
 
 from ingot.cli.app import app
+from ingot.data.read import streams
 from ingot.tokens.bpe.rules import TIKTOKEN
 from ingot.tokens.compare import encoder_at, read_ranks, read_texts
 from ingot.tokens.config import TokenizerConfig
@@ -93,6 +95,20 @@ def test_the_command(tokenizer: Tokenizer, documents: Path, tmp_path: Path) -> N
     assert json.loads(plain.output)["ours"]["all"]["words"] == 5
 
 
+def test_a_packed_file_of_any_size_takes_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer's file, and texts: a kilobyte may unpack to gigabytes."""
+    monkeypatch.setattr(streams, "WHOLE", 1_000_000)
+    for name in ("cl100k_base.tiktoken.gz", "text.txt.gz", "rows.jsonl.gz"):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(b" " * 30_000_000))
+        tracemalloc.start()
+        with pytest.raises((ArtifactError, DataError), match=r"cannot be read: too long \(.*more than 1,000,000 bytes"):
+            encoder_at(path) if "tiktoken" in name else list(read_texts([path], None, 10**9))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10_000_000
+
+
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "own.tiktoken").write_bytes(b"YQ== 0\n")
     with pytest.raises(ArtifactError, match="how 'own' splits text"):
@@ -102,6 +118,11 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
         encoder_at(tmp_path / "cl100k_base.tiktoken")
     with pytest.raises(ArtifactError, match="there is no tokenizer"):
         encoder_at(tmp_path / "nothing")
+    whole = gzip.compress(b"YQ== 0\n")
+    for content in (whole[:-9], b"no gzip"):
+        (tmp_path / "cl100k_base.tiktoken.gz").write_bytes(content)
+        with pytest.raises(ArtifactError, match=r"cl100k_base\.tiktoken\.gz: cannot be read: (truncated|damaged)"):
+            encoder_at(tmp_path / "cl100k_base.tiktoken.gz")
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n', encoding="utf-8")
     with pytest.raises(DataError, match="no column 'kind'"):
         list(read_texts([tmp_path / "rows.jsonl"], "kind", 100))

@@ -314,7 +314,7 @@ def test_mistakes_are_named(shards: Path, tmp_path: Path) -> None:
         loader((Phase(1, {"poetry": 1}),))
     with pytest.raises(ArtifactError, match="no source 'poetry'"):
         loader((Phase(1, {"prose": 1, "poetry": 0}),))
-    with pytest.raises(RecipeError, match="'prose@long': what follows @ is no length"):
+    with pytest.raises(RecipeError, match="'prose@long': what follows @ is not a length"):
         loader((Phase(1, {"prose@long": 1}),), packing="best_fit")
     with pytest.raises(RecipeError, match=r"'prose@20\+' chooses documents by length"):
         loader((Phase(1, {"prose@20+": 1}),))

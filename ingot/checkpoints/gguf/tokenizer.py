@@ -119,7 +119,7 @@ def _list(metadata: Mapping[str, Any], key: str, kind: type, place: str) -> list
     values = metadata.get(f"tokenizer.ggml.{key}")
     if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
         raise ArtifactError(
-            f"tokenizer.ggml.{key} is no list of {kind.__name__}", place=place, fix="convert the model again"
+            f"tokenizer.ggml.{key} is not a list of {kind.__name__}", place=place, fix="convert the model again"
         )
     return values
 

@@ -29,7 +29,7 @@ class TrainConfig(Config):
     min_characters: int = Field(default=0, ge=0, le=15, description="shortest character n-gram")
     max_characters: int = Field(default=0, ge=0, le=15, description="longest character n-gram; 0: none")
     buckets: int = Field(default=1_000_000, ge=1, le=2**31 - 1, description="rows that n-grams are hashed into")
-    min_count: int = Field(default=1, ge=1, description="a rarer word is no feature of its own")
+    min_count: int = Field(default=1, ge=1, description="a rarer word is not a feature of its own")
     epochs: int = Field(default=5, ge=1, description="passes over the texts")
     learning_rate: float = Field(default=0.1, gt=0, description="at the start; falls to 0 in a straight line")
     held_out: float = Field(default=0.1, ge=0, lt=1, description="share of the texts that the report is made on")

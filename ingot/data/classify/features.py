@@ -125,6 +125,17 @@ def next_word(data: Bytes, at: int, end: int) -> tuple[int, int, np.uint32]:
 
 
 @kernel
+def next_number(
+    data: Bytes, at: int, end: int, words: Bytes, offsets: Offsets, slots: Sizes
+) -> tuple[int, int, np.uint32, int]:
+    """The next word as `next_word` gives it, and its number; an empty one has the number of the word that ends a text."""
+    first, at, value = next_word(data, at, end)
+    if first == at:
+        return first, at, value, find_word(END_WORD, 0, 4, value, words, offsets, slots)
+    return first, at, value, find_word(data, first, at, value, words, offsets, slots)
+
+
+@kernel
 def subword_rows(
     data: Bytes,
     first: int,
@@ -244,12 +255,8 @@ def mean_rows(
         at, end, read, total = starts[text], ends[text], 0, 0
         finished = False
         while not finished:
-            first, at, value = next_word(data, at, end)
+            first, at, value, number = next_number(data, at, end, words, offsets, slots)
             finished = first == at
-            if finished:
-                number = find_word(END_WORD, 0, 4, value, words, offsets, slots)
-            else:
-                number = find_word(data, first, at, value, words, offsets, slots)
             if most > 0 and not finished:
                 key = hash_span(data, first, at, MEMO_SEED) | np.uint64(1)
                 slot = np.int64(key >> np.uint64(32)) % memo_size

@@ -24,6 +24,17 @@ MAX_WORDS = 16
 
 
 @kernel
+def next_span(data: Bytes, at: int, end: int, flags: Bytes) -> tuple[int, int]:
+    """Where the next word begins and ends; an empty span is the end of the text."""
+    while at < end and not flags[code_point(data, at)] & WORD:
+        at += width(data[at])
+    first = at
+    while at < end and flags[code_point(data, at)] & WORD:
+        at += width(data[at])
+    return first, at
+
+
+@kernel
 def count_hits(
     data: Bytes, offsets: Offsets, flags: Bytes, keys: Hashes, owners: Offsets, longest: int, counts: Offsets
 ) -> None:
@@ -32,11 +43,7 @@ def count_hits(
     for text in range(len(offsets) - 1):
         at, end, read = offsets[text], offsets[text + 1], 0
         while at < end:
-            while at < end and not flags[code_point(data, at)] & WORD:
-                at += width(data[at])
-            first = at
-            while at < end and flags[code_point(data, at)] & WORD:
-                at += width(data[at])
+            first, at = next_span(data, at, end, flags)
             if first == at:
                 break
             word = hash_span(data, first, at, SEED)
@@ -57,11 +64,7 @@ def last_hashes(data: Bytes, offsets: Offsets, flags: Bytes, found: Hashes) -> N
     for text in range(len(offsets) - 1):
         at, end, words = offsets[text], offsets[text + 1], 0
         while at < end:
-            while at < end and not flags[code_point(data, at)] & WORD:
-                at += width(data[at])
-            first = at
-            while at < end and flags[code_point(data, at)] & WORD:
-                at += width(data[at])
+            first, at = next_span(data, at, end, flags)
             if first < at:
                 word = hash_span(data, first, at, SEED)
                 found[text] = join(found[text], word) if words else word

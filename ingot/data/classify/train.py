@@ -25,10 +25,8 @@ from ingot.data.classify.config import TrainConfig
 from ingot.data.classify.features import (
     CHUNK,
     END,
-    END_WORD,
     MAX_WORD_NGRAMS,
-    find_word,
-    next_word,
+    next_number,
     ngram_rows,
     subword_rows,
 )
@@ -73,12 +71,8 @@ def collect(
         at, end, read = text_offsets[text], text_offsets[text + 1], 0
         finished = False
         while not finished:
-            first, at, value = next_word(data, at, end)
+            first, at, value, number = next_number(data, at, end, words, offsets, slots)
             finished = first == at
-            if finished:
-                number = find_word(END_WORD, 0, 4, value, words, offsets, slots)
-            else:
-                number = find_word(data, first, at, value, words, offsets, slots)
             if number >= 0:
                 if len(ids):
                     ids[count] = number

@@ -32,7 +32,7 @@ class SourceConfig(Config):
     )
     bad_text: Literal["repair", "drop"] = Field(
         default="repair",
-        description="a text with bytes that are no UTF-8, NUL characters or lone surrogates: `repair` (U+FFFD for each, "
+        description="a text with bytes that are not UTF-8, NUL characters or lone surrogates: `repair` (U+FFFD for each, "
         "NUL left out) or `drop`; both are counted",
     )
     on_damage: Literal["continue", "stop"] = Field(

@@ -38,7 +38,7 @@ def page(record: WarcRecord, place: str, source: SourceConfig, problems: Problem
     if record.type == "response" or (record.type == "resource" and payload.startswith(b"HTTP/")):
         response = parse_response(payload, source.max_document_bytes)
         if response is None:
-            problems.add(place, "not a page", f"a response that is no HTTP ({content_type[:60]})", size=len(payload))
+            problems.add(place, "not a page", f"a response that is not HTTP ({content_type[:60]})", size=len(payload))
             return None
         payload, content_type, status = response.payload, response.headers.get("content-type", ""), response.status
         damaged = damaged or response.damaged

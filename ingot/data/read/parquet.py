@@ -2,6 +2,8 @@
 
 Texts stay in Arrow's columns: a run of rows that need no repair goes through without becoming Python strings, and only rows whose
 text is missing, damaged, empty or too long are looked at one by one.
+
+Invariant: memory does not grow with what a dictionary or a shared prefix expands to. Columns are decoded `ROWS` rows at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.read.config import BASE_COLUMNS, RowsSource
-from ingot.data.read.document import BATCH_BYTES, Document, schema_of
+from ingot.data.read.document import BATCH_BYTES, BATCH_ROWS, Document, schema_of
 from ingot.data.read.jsonl import row_document
 from ingot.data.read.problem import Problems
 from ingot.data.read.split import Piece
@@ -24,6 +26,8 @@ from ingot.workspace.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow
+
+ROWS = 16  # decoded at a time: a long value that many rows share is held so many times at most
 
 
 def documents_of(
@@ -143,14 +147,11 @@ def read_parquet(piece: Piece, source: RowsSource, problems: Problems) -> Iterat
         row = sum(group.num_rows for group in sizes[: piece.start])
         for number in range(piece.start, len(sizes) if piece.end < 0 else piece.end):
             group = sizes[number]
-            rows = max(1, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1))
             at = row
             try:
-                for batch in file.iter_batches(
-                    min(rows, 65_536), row_groups=[number], columns=columns, use_threads=False
-                ):
-                    yield from documents_of(pyarrow.table(batch), at, piece, source, problems)
-                    at += len(batch)
+                for rows in joined(file.iter_batches(ROWS, row_groups=[number], columns=columns, use_threads=False)):
+                    yield from documents_of(rows, at, piece, source, problems)
+                    at += len(rows)
             except (pyarrow.ArrowException, OSError) as error:
                 place = f"{piece.identity}:{at}"
                 problems.add(place, "damaged", f"row group {number} ({str(error)[:160]})", size=group.total_byte_size)
@@ -169,11 +170,46 @@ def read_arrow(piece: Piece, source: RowsSource, problems: Problems) -> Iterator
             reader = pyarrow.ipc.open_file(handle) if is_file else pyarrow.ipc.open_stream(handle)
             columns = wanted_columns(reader.schema, piece.path, source)
             batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-            for batch in batches:
-                yield from documents_of(pyarrow.table(batch).select(columns), at, piece, source, problems)
-                at += len(batch)
+            for rows in joined(batch.select(columns) for batch in batches):
+                yield from documents_of(rows, at, piece, source, problems)
+                at += len(rows)
         except (pyarrow.ArrowException, OSError) as error:
             problems.add(f"{piece.identity}:{at}", "damaged", f"({str(error)[:160]})", size=piece.size)
+
+
+def joined(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
+    """Small batches as tables of about `BATCH_BYTES`. What was read before a damaged batch comes before its error."""
+    import pyarrow
+
+    held: list[Any] = []
+    rows = size = 0
+    damage: Exception | None = None
+    try:
+        for batch in batches:
+            for part in decoded_parts(batch):
+                held.append(part)
+                rows, size = rows + len(part), size + part.nbytes
+                if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                    yield pyarrow.Table.from_batches(held)
+                    held, rows, size = [], 0, 0
+    except (pyarrow.ArrowException, OSError) as error:
+        damage = error
+    if held:
+        yield pyarrow.Table.from_batches(held)
+    if damage is not None:
+        raise damage
+
+
+def decoded_parts(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
+    """The batch itself, or `ROWS` rows of it at a time if it has dictionaries: their values are written out."""
+    import pyarrow
+
+    coded = [at for at, field in enumerate(batch.schema) if pyarrow.types.is_dictionary(field.type)]
+    for start in range(0, len(batch), ROWS if coded else max(len(batch), 1)):
+        part = batch.slice(start, ROWS) if coded else batch
+        for at in coded:
+            part = part.set_column(at, batch.schema.field(at).name, part.column(at).dictionary_decode())
+        yield part
 
 
 def wanted_columns(schema: Any, path: str, source: RowsSource) -> list[str]:

@@ -50,7 +50,7 @@ class NearDedupStep(KeepConfig):
 
     bands: int = Field(default=14, ge=1, le=256, description="number of bands; more find more pairs")
     rows: int = Field(
-        default=8, ge=1, le=64, description="hashes in a band; more make a meeting of unlike documents rarer"
+        default=8, ge=1, le=64, description="hashes in a band; more make a chance match of unlike documents rarer"
     )
     shingles: Literal["words", "tokens", "characters"] = Field(
         default="words",

@@ -53,7 +53,7 @@ def hashes_of(entry: TermList) -> NDArray[np.uint64]:
         for number, line in enumerate(entries, start=1):
             if not re.fullmatch(r"[0-9a-f]{16}", line):
                 raise DataError(
-                    f"{line!r} is no hash", place=f"{entry.file}, entry {number}", fix="make it with hash-terms"
+                    f"{line!r} is not a hash", place=f"{entry.file}, entry {number}", fix="make it with hash-terms"
                 )
         return np.array([int(line, 16) for line in entries], np.uint64)
     for line in entries:

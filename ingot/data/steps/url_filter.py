@@ -50,7 +50,9 @@ class UrlFilterStep(PerDocument):
     banned_words: list[str] = Field(default=[], description="files of words of which one in the address is enough")
     soft_banned_words: list[str] = Field(default=[], description="files of words of which several are needed")
     banned_parts: list[str] = Field(default=[], description="files of strings that may not occur inside the address")
-    min_soft_words: int = Field(default=2, ge=1, description="so many different soft words remove a document")
+    min_soft_words: int = Field(
+        default=2, ge=1, description="a document with this many different soft words is removed"
+    )
 
     def reads(self) -> tuple[str, ...]:
         return (self.url, *self.where)

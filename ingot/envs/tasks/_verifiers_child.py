@@ -47,14 +47,14 @@ class Talk:
         self.ended = self._closing = False
         self._answer: Future[Line] = Future()
 
-    def say(self, line: Mapping[str, Any]) -> Future[Line]:
-        """Say something; what is told back, or `EnvironmentFailed` if the process dies before."""
+    def send(self, line: Mapping[str, Any]) -> Future[Line]:
+        """Send a line and return a future of the reply; it raises `EnvironmentFailed` if the process dies first."""
         self._answer = Future()
-        self._answer.set_running_or_notify_cancel()  # whoever gives up waiting does not take it from the listener
+        self._answer.set_running_or_notify_cancel()  # a caller that gives up waiting does not take it from the listener
         self.child.send(self, line)
         return self._answer
 
-    def hear(self, line: Line) -> None:
+    def receive(self, line: Line) -> None:
         """The listener has a line for this talk."""
         self.ended = self.ended or "end" in line
         if not self._answer.done() and (self.ended or not self._closing):
@@ -72,7 +72,7 @@ class Talk:
             return
         self._closing = True  # what else it says is of no use
         try:
-            self.say({"cancel": True}).result(CANCEL_SECONDS)
+            self.send({"cancel": True}).result(CANCEL_SECONDS)
         except EnvironmentFailed:
             return
         except TimeoutError:
@@ -125,7 +125,7 @@ class Child:
         """Let it load an environment, and know its tasks."""
         place = f"{load['environment']}, {self.python}"
         try:
-            told = self.talk().say({"load": load}).result(seconds)["end"]
+            told = self.talk().send({"load": load}).result(seconds)["end"]
         except TimeoutError as error:
             fix = "give it more load_seconds"
             raise RecipeError(f"the environment was not loaded in {seconds:g} seconds", place=place, fix=fix) from error
@@ -175,7 +175,7 @@ class Child:
                 if done:
                     self._listener = None
             if talk is not None:
-                talk.hear(line)
+                talk.receive(line)
             if done:
                 return
         self.kill()

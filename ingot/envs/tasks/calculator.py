@@ -36,7 +36,8 @@ class Calculator(Environment):
         0,
         ge=0,
         le=8,
-        description="sums and differences of two numbers of at most so many digits do not come: they are done in the head",
+        description="leave out sums and differences of numbers with at most this many digits, which the model should compute "
+        "itself",
     )
     thinking: bool = Field(True, description="think before the call; without, the call comes directly")
     typed: bool = Field(False, description=TYPED_HELP)

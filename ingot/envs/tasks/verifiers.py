@@ -151,7 +151,7 @@ class Verifiers(LedEnvironment):
         """Hand the process its answer; what it asks next, or how it ended."""
         data = state.task.data
         line = {"play": data["number"], "hash": data["hash"]} if answer is None else _line(answer)
-        told = await asyncio.wrap_future(await asyncio.to_thread(state.talk.say, line))
+        told = await asyncio.wrap_future(await asyncio.to_thread(state.talk.send, line))
         if "ask" in told:
             asked = told["ask"]
             messages = tuple(_message(each) for each in asked["messages"])

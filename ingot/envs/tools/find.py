@@ -49,7 +49,7 @@ def find_tool(name: str, deadline: float = DEADLINE, *, unsafe: bool = False) ->
         if isinstance(thing, Tool):
             return [thing]
         if not callable(thing) or isinstance(thing, type):
-            raise RecipeError(f"{name} is no tool", fix="write a function that returns a text")
+            raise RecipeError(f"{name} is not a tool", fix="write a function that returns a text")
         return [make_tool(thing, deadline=deadline)]
     if name not in BUILT_IN:
         fix = suggestion(name, BUILT_IN, "there are FILE.py, FILE.py:function and")

@@ -61,7 +61,7 @@ def missing_names(tests: Asserts) -> tuple[list[str], list[str]]:
         trees = [ast.parse(text) for text in (tests.prelude, tests.tests)]
     except (SyntaxError, ValueError) as error:
         raise VerifierError(
-            f"the tests are no Python: {error}", place="code verifier", fix="correct the tests"
+            f"the tests are not Python: {error}", place="code verifier", fix="correct the tests"
         ) from None
     used, called_on, defined = set(), set(), set()
     for node in (node for tree in trees for node in ast.walk(tree)):

@@ -58,7 +58,7 @@ def _plain(value: object) -> Any:
     """A value of the tests as JSON."""
 
     def refuse(item: object) -> dict[str, Any]:
-        problem = f"{type(item).__name__} is no plain data"
+        problem = f"{type(item).__name__} is not plain data"
         raise VerifierError(problem, place="code verifier", fix="give tests of built-in types, or asserts")
 
     return json.loads(json.dumps(wire.encode(value, refuse)))

@@ -74,7 +74,7 @@ class Candidate:
         try:
             return wire.decode(data, lambda number: StandIn(self, number))
         except (wire.WireError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise Ended(f"its answer is no value: {error}") from None
+            raise Ended(f"its answer is not a value: {error}") from None
 
     def _receive(self) -> Any:
         try:
@@ -82,7 +82,7 @@ class Candidate:
         except (EOFError, ValueError, RecursionError, OSError) as error:
             raise Ended(str(error)) from None
         if not isinstance(message, dict):
-            raise Ended("its answer is no answer")
+            raise Ended("its answer has the wrong form")
         return message
 
     def _call_back(self, request: dict[str, Any]) -> None:

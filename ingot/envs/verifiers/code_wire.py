@@ -70,7 +70,7 @@ def decode(data: Any, find: Callable[[int], object]) -> Any:
     if not isinstance(data, dict):
         return data
     if len(data) != 1:
-        raise WireError("it is no value")
+        raise WireError("it is not a value")
     ((kind, held),) = data.items()
     match kind:
         case "int":
@@ -92,7 +92,7 @@ def decode(data: Any, find: Callable[[int], object]) -> Any:
             return getattr(builtins, held)
         case "object":
             return find(held)
-    raise WireError(f"{kind} is no kind of value")
+    raise WireError(f"{kind} is not a kind of value")
 
 
 def send(descriptor: int, message: Any) -> None:

@@ -90,7 +90,7 @@ def _value(node: ast.expr | None) -> Any:
             return ast.unparse(node)
         case ast.Subscript():
             return f"{ast.unparse(node.value)}[{ast.unparse(node.slice)}]"
-    raise NoCall("an expression that is no value")
+    raise NoCall("an expression that is not a value")
 
 
 def _arithmetic(node: ast.expr) -> Any:

@@ -63,5 +63,5 @@ def read_integer(text: str) -> str | None:
 def _reference(answer: object, place: str) -> str:
     found = INTEGER.fullmatch(str(answer))
     if found is None:
-        raise DataError(f"{answer!r} is no whole number from 0 to 999", place=place, fix="give AIME's own answers")
+        raise DataError(f"{answer!r} is not a whole number from 0 to 999", place=place, fix="give AIME's own answers")
     return found[1].lstrip("0") or "0"

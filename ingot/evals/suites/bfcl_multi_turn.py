@@ -46,8 +46,8 @@ class BfclMultiTurn(Suite):
     )
     files: dict[str, str] = Field(
         {},
-        description="by category a file of questions, by answers_CATEGORY one of reference calls, by the name of a service's "
-        "file (math_api, …) one of its functions, instead of the published ones",
+        description="files to use instead of the published ones. Keys: CATEGORY for questions, answers_CATEGORY for reference "
+        "calls, a service's name (math_api, …) for its functions",
     )
     temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy")
     max_new_tokens: int = Field(1024, ge=1, description="tokens of a step at most")

@@ -40,6 +40,7 @@ import collections, functools, itertools, heapq, bisect, math, string, re, sys
 READS = "Read the input from standard input and print the answer to standard output. Answer with a Python code block."
 METHOD = "Answer with a Python code block that begins with this code:\n\n```python\n{}\n```"
 ENTRY = "_solve"
+UNPACKED = 1 << 27  # bytes of the tests of one problem; a row of kilobytes could unpack to gigabytes
 
 
 class Livecodebench(CodeProblems):
@@ -96,10 +97,15 @@ def read_tests(row: Row, column: str, place: str) -> list[dict[str, Any]]:
         try:
             packed = json.loads(packed)
         except json.JSONDecodeError:
-            packed = json.loads(_unpack(packed, place))
-    if not isinstance(packed, list) or any(not {"input", "output"} <= test.keys() for test in packed):
-        raise DataError(f"{column} is no list of tests", place=place, fix='give [{"input": …, "output": …}]')
+            packed = _unpack(packed, place)
+    if not isinstance(packed, list) or any(not is_test(test) for test in packed):
+        raise DataError(f"{column} is not a list of tests", place=place, fix='give [{"input": …, "output": …}]')
     return packed
+
+
+def is_test(test: object) -> bool:
+    """Whether it has the two fields of a test."""
+    return isinstance(test, dict) and {"input", "output"} <= test.keys()
 
 
 class _OnlyData(pickle.Unpickler):
@@ -109,10 +115,15 @@ class _OnlyData(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
 
-def _unpack(packed: str, place: str) -> str:
+def _unpack(packed: str, place: str) -> Any:
+    """The JSON value that was pickled as a text, compressed and written in base64; at most `UNPACKED` bytes."""
     try:
-        return str(_OnlyData(io.BytesIO(zlib.decompress(base64.b64decode(packed, validate=True)))).load())
-    except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError, ValueError) as error:
+        stream = zlib.decompressobj()
+        pickled = stream.decompress(base64.b64decode(packed, validate=True), UNPACKED)
+        if not stream.eof:
+            raise ValueError(f"more than {UNPACKED:,} bytes" if len(pickled) == UNPACKED else "they are cut off")
+        return json.loads(str(_OnlyData(io.BytesIO(pickled)).load()))
+    except (binascii.Error, zlib.error, pickle.UnpicklingError, EOFError, ValueError, RecursionError) as error:
         raise DataError(
             f"the private tests cannot be read: {error}", place=place, fix="fetch the file again"
         ) from error
@@ -127,4 +138,4 @@ def _value(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise DataError(f"a test is no JSON: {error}", place=place, fix="one argument a line") from error
+        raise DataError(f"a test is not JSON: {error}", place=place, fix="one argument a line") from error

@@ -29,7 +29,7 @@ LABELS = {
 
 
 class MultiTurnInstructions(Suite):
-    """Instructions of a second turn: write the answer anew, so."""
+    """The second turn asks the model to rewrite its answer under new instructions."""
 
     count: int = Field(100, ge=2, description="conversations")
     most: int = Field(2, ge=1, le=4, description="a second turn has one to so many instructions")

@@ -43,7 +43,7 @@ class Popqa(ShortAnswerSuite):
             answers = json.loads(given) if isinstance(given, str) else need(row, "possible_answers", list, place)
         except ValueError as error:
             raise DataError(
-                f"the column 'possible_answers' is no JSON: {error}", place=place, fix='give ["answer", …]'
+                f"the column 'possible_answers' is not JSON: {error}", place=place, fix='give ["answer", …]'
             ) from error
         shown = row.get("obj")
         accepted = tuple(map(str, answers))

@@ -8,7 +8,6 @@ played `samples` times. `tau/retail` is the mean reward, `tau/retail/pass^k` the
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from collections import defaultdict
@@ -59,10 +58,11 @@ class Tau(Suite):
     def measure(self, subject: Subject) -> Measuring:
         """The mean reward, its parts, and pass^k."""
         folder = self._folder(subject)
-        database, tasks, policy = (_read(folder, name) for name in FILES)
-        rows: Sequence[dict[str, Any]] = subject.some(json.loads(tasks))
+        database, tasks = (_read_json(folder, name) for name in FILES[:2])
+        policy = _read(folder, FILES[2])
+        rows: Sequence[dict[str, Any]] = subject.some(tasks)
         user: User = ScriptedUser() if self.user is None else SimulatedUser(self.user, self.user_temperature)
-        service = Service.of(json.loads(database), user)
+        service = Service.of(database, user)
         with ThreadPoolExecutor(1 if self.user is None else self.user.concurrency) as threads:
             openings = list(threads.map(lambda row: user.say(row["user_scenario"], ()) or "", rows))
         limits = Limits(self.max_new_tokens, subject.max_tokens, self.max_turns, tool_characters=20_000)
@@ -114,9 +114,29 @@ def tau_metrics(episodes: Sequence[Episode]) -> list[Metric]:
 
 
 def _read(folder: Path, name: str) -> str:
+    """A file of the benchmark, or its compressed form; of bounded size."""
+    from ingot.data.read.problem import Unreadable
+    from ingot.data.read.streams import whole
+
     packed, plain = folder / f"{name}.gz", folder / name
-    data = gzip.decompress(packed.read_bytes()) if packed.exists() else plain.read_bytes()
-    return data.decode("utf-8")
+    path = packed if packed.exists() else plain
+    fix = "copy the file of sierra-research/tau2-bench again"
+    try:
+        with path.open("rb") as file:
+            return whole(file, str(path)).decode("utf-8")
+    except OSError as error:
+        raise DataError(f"the file cannot be read: {error.strerror or error}", place=str(path), fix=fix) from error
+    except (Unreadable, UnicodeDecodeError) as error:
+        raise DataError(f"the file cannot be read: {error}", place=str(path), fix=fix) from error
+
+
+def _read_json(folder: Path, name: str) -> Any:
+    text = _read(folder, name)
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        fix = "copy the file of sierra-research/tau2-bench again"
+        raise DataError(f"the file is not JSON: {error}", place=str(folder / name), fix=fix) from error
 
 
 def _row(episode: Episode) -> dict[str, Any]:

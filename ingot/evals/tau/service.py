@@ -36,7 +36,7 @@ class Service(Environment):
 
     @classmethod
     def of(cls, database: Mapping[str, Mapping[str, Record]], user: User) -> Service:
-        """The shop with this database, and whoever plays its users."""
+        """The shop with this database and a simulated user."""
         service = cls()
         service._database, service._user = database, user
         return service

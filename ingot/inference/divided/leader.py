@@ -125,7 +125,8 @@ class LeadingWeights(Weights):
         self._counters = self._count_writes()
 
     def refresh(self) -> None:
-        raise IngotError("a divided engine shares its model with nobody", place="engine.update", fix="give it a state")
+        problem = "an engine over several devices has its own copy of the model, so `update` needs the new weights"
+        raise IngotError(problem, place="engine.update", fix="give it a state")
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         cuts, group = self.model.cuts, self.model.group

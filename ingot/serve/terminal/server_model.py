@@ -103,7 +103,7 @@ class _Turn:
             yield Piece("call", function["arguments"])
 
     def message(self) -> Message | None:
-        """The turn so far; a call that is no JSON, or was cut off, is a problem and no call."""
+        """The turn so far. A tool call that is cut off or not valid JSON is listed under `problems`."""
         if not (self.thinking or self.content or self.calls or self.finish):
             return None
         message = Message("assistant", "".join(self.content), "".join(self.thinking) if self.thinking else None)

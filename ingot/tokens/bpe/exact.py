@@ -1,4 +1,4 @@
-"""The encoder of any tokenizer: the compiled loop where it is known to be exact, the `tokenizers` library elsewhere.
+"""The encoder of any tokenizer: the CPU kernel where it is known to be exact, the `tokenizers` library elsewhere.
 
     exact_encoder(backend)   FastEncoder if the tokenizer is a byte-level BPE whose cuts are known (rules.py), with the library
                              for the few texts it must not touch (exceptions.py); or the library for all, and the reason why
@@ -50,7 +50,7 @@ class ExactEncoder:
 
     @property
     def fast(self) -> bool:
-        """Whether the compiled loop is used."""
+        """Whether the CPU kernel is used."""
         return self._fast is not None
 
     def encode(self, texts: Texts, end: int | None = None) -> Encoded:
@@ -96,14 +96,12 @@ def exact_encoder(backend: Backend) -> ExactEncoder:
     encoder = ExactEncoder(backend, _fast_encoder(state), "", added, state["normalizer"] is not None)
     probe = _probe()
     if encoder.encode(Texts.of([probe])).ids.tolist() != backend.encode(probe, add_special_tokens=False).ids:
-        return ExactEncoder(
-            backend, None, "the compiled loop gave other ids than the library on a trial text", (), False
-        )
+        return ExactEncoder(backend, None, "the CPU kernel gave other ids than the library on a trial text", (), False)
     return encoder
 
 
 def _why_not(state: dict[str, Any]) -> str:
-    """Why the compiled loop cannot encode as this tokenizer does; empty if it can."""
+    """Why the CPU kernel cannot encode as this tokenizer does; empty if it can."""
     model = state["model"]
     if model.get("type") != "BPE":
         return f"its model is {model.get('type')}, not BPE"

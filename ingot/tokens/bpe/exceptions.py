@@ -1,4 +1,4 @@
-"""Finds texts that the compiled loop must not encode: they spell an added token, or the normaliser may change them.
+"""Finds texts that the CPU kernel must not encode: they spell an added token, or the normaliser may change them.
 
 An added token that is no special one (Qwen: `<tool_call>`) is found in a text before anything is cut, with rules of its own
 about blanks and words around it. Such texts are rare, so they are only found here and left to the library.

@@ -1,4 +1,4 @@
-r"""How text is cut into pretokens: the regular expressions in use, as a few choices that a compiled loop can follow.
+r"""How text is cut into pretokens: the regular expressions in use, as a few choices that a CPU kernel can follow.
 
 Merges never cross a cut, so the cuts decide what a token can be. Every byte-level BPE in wide use cuts by one of three
 expressions, with small changes:

@@ -201,7 +201,7 @@ class Watchdog:
             self.child.send_signal(number)
 
     def _say(self, event: str, text: str) -> None:
-        """A line that cannot be overlooked, and one in watchdog.jsonl, if that can be written: a full disk ends no watch."""
+        """Print a prominent line and append it to watchdog.jsonl; a failed write (full disk) is ignored."""
         self.shout(f"watchdog: {text}")
         line = json.dumps({"time": time.time(), "event": event, "text": text}) + "\n"
         with suppress(OSError):

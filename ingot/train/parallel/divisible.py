@@ -88,7 +88,7 @@ def find_uneven(model: ModelConfig, tensor: int) -> list[Indivisible]:
 
 def _context(length: int, context: int) -> Iterator[Indivisible]:
     if context > 1 and length % (2 * context):
-        problem = f"sequence_length ({length}) is no multiple of 2·context ({2 * context})"
+        problem = f"sequence_length ({length}) is not a multiple of 2·context ({2 * context})"
         longer = -(-length // (2 * context)) * 2 * context
         yield Indivisible("context", problem, f"set sequence_length to {longer}, or choose a smaller context")
 

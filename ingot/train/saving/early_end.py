@@ -1,4 +1,4 @@
-"""A request that a training stage end before its last step, left in its folder by whoever watches it.
+"""A request that a training stage end before its last step, left in its folder by a process that watches it.
 
     STAGE/end_early.json     {"why": "hellaswag/accuracy is no better since step 4,000", "step": 6000}
 

@@ -114,7 +114,7 @@ def test_unknown_and_damaged_tokenizers() -> None:
         build("gpt-2", model="llama")
     with pytest.raises(ArtifactError, match="the rule 'tekken', which Ingot does not read"):
         build("tekken")
-    with pytest.raises(ArtifactError, match=r"tokenizer\.ggml\.merges is no list of str"):
+    with pytest.raises(ArtifactError, match=r"tokenizer\.ggml\.merges is not a list of str"):
         build("gpt-2", merges=3)
     with pytest.raises(ArtifactError, match="262 tokens, 1 types"):
         build("gpt-2", token_type=[1])

@@ -67,7 +67,7 @@ def test_classifier(tmp_path: Path) -> None:
 
 def test_bad_lists_are_named(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
-    for text, form, problem in (("", "terms", "empty"), ("xyz", "hashed", "no hash"), ("(", "regex", "RE2")):
+    for text, form, problem in (("", "terms", "empty"), ("xyz", "hashed", "not a hash"), ("(", "regex", "RE2")):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DataError, match=problem):
             apply(SafetyStep(lists=[TermList(name="x", file=str(path), form=form)]), ["text"])

@@ -47,7 +47,7 @@ def test_average_and_votes(tmp_path: Path) -> None:
 def test_what_is_asked(tmp_path: Path) -> None:
     file = tmp_path / "aime.jsonl"
     file.write_text(json.dumps({"problem": "p", "answer": "10.5"}))
-    with pytest.raises(DataError, match="no whole number"):
+    with pytest.raises(DataError, match="not a whole number"):
         Aime(files=(str(file),)).items(subject())
     file.write_text(json.dumps({"problem": "p", "answer": "10"}))
     asked = recorded(Aime(files=(str(file),), samples=3))

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from ingot.evals.request import Generation
+from ingot.evals.suites import livecodebench
 from ingot.evals.suites.livecodebench import Livecodebench, read_tests
 from ingot.workspace.errors import DataError
 from tests.evals.suites.asking import Script, last_text, measure, subject, units
@@ -95,3 +97,31 @@ def test_a_packed_file_cannot_run_anything(tmp_path: Path, monkeypatch: pytest.M
     assert not any(tmp_path.iterdir())
     with pytest.raises(DataError, match="cannot be read"):
         read_tests({"private_test_cases": "not base64!"}, "private_test_cases", "row 1")
+
+
+def test_damaged_tests_are_named_with_their_row() -> None:
+    whole = zlib.compress(pickle.dumps(json.dumps([])))
+    for content, problem in (
+        (zlib.compress(pickle.dumps("[{")), "Expecting property name"),
+        (zlib.compress(pickle.dumps("[" * 100_000)), "recursion"),
+        (whole[:-3], "cut off"),
+    ):
+        packed = base64.b64encode(content).decode()
+        with pytest.raises(DataError, match=rf"private tests cannot be read: .*{problem}") as found:
+            read_tests({"private_test_cases": packed}, "private_test_cases", "row 7")
+        assert found.value.place == "row 7"
+    for value in ({"input": 1}, [1], [{"input": 1}]):
+        with pytest.raises(DataError, match="is not a list of tests"):
+            read_tests({"private_test_cases": json.dumps(value)}, "private_test_cases", "row 7")
+
+
+def test_tests_that_unpack_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is unpacked stops at the limit: a row of some kilobytes cannot take gigabytes."""
+    packed = base64.b64encode(zlib.compress(b"\0" * 30_000_000, 9)).decode()
+    monkeypatch.setattr(livecodebench, "UNPACKED", 1_000_000)
+    tracemalloc.start()
+    with pytest.raises(DataError, match="more than 1,000,000 bytes"):
+        read_tests({"private_test_cases": packed}, "private_test_cases", "row 7")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ingot.data.read import streams
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.episode import Episode, Score
 from ingot.envs.play import Limits
@@ -143,6 +145,21 @@ def test_suite_counts_samples(shared_data: Path, database: Any) -> None:
     )
     with pytest.raises(DataError, match="its database is not there"):
         next(Tau(folder=str(shared_data / "bfcl")).measure(subject))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that unpacks to too much, a damaged one, and one that is not JSON."""
+    subject = Subject("scripted", "chat", StopSignal())
+    monkeypatch.setattr(streams, "WHOLE", 1_000_000)
+    for content, problem in (
+        (gzip.compress(b" " * 30_000_000), "too long"),
+        (gzip.compress(b"{}" * 1000)[:-9], "truncated"),
+        (gzip.compress(b"\xff"), "codec can't decode"),
+        (gzip.compress(b"{"), "not JSON"),
+    ):
+        (tmp_path / "retail_db.json.gz").write_bytes(content)
+        with pytest.raises(DataError, match=rf"retail_db\.json.*: the file .*{problem}"):
+            next(Tau(folder=str(tmp_path)).measure(subject))
 
 
 def test_a_model_plays_the_user_from_its_side(shared_data: Path) -> None:

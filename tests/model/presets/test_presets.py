@@ -10,7 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from ingot.cli.show_model import TOLERANCE, comparisons
+from ingot.cli.show_model import comparisons
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import count
 from ingot.model.feed_forward.mixture import MoeConfig
@@ -55,7 +55,7 @@ def identity(one: Preset) -> str:
 def test_counts_are_the_published_ones_or_the_reason_is_given(one: Preset) -> None:
     assert one.published is not None
     rows = comparisons(count(one.model), one.published)
-    off = [name for name, published, here, _ in rows if abs(here / published - 1) > TOLERANCE]
+    off = [name for name, published, here, _ in rows if abs(here / published - 1) > 0.01]
     assert bool(one.published.reason) == bool(off), f"off: {off}, reason: {one.published.reason!r}"
 
 

@@ -1,4 +1,4 @@
-"""Any tokenizer.json: the same ids as the `tokenizers` library, by the compiled loop where the file allows it."""
+"""Any tokenizer.json: the same ids as the `tokenizers` library, by the CPU kernel where the file allows it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,106 @@
+"""Writes the tables of hand-written pages that the code knows: the kinds of stages and the commands.
+
+python tools/tables.py            write the tables
+python tools/tables.py --check    fail if a table is not what the code says (CI)
+
+A table stands between the lines `<!-- NAME: written by tools/tables.py -->` and `<!-- end of NAME -->` of its page.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ingot.cli.app import app
+from ingot.recipe.stages import STAGES, StageKind
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def main() -> int:
+    """Write or check the tables; returns the exit code."""
+    stale = [page for page, name in TABLES if written(page, name) != page.read_text(encoding="utf-8")]
+    if "--check" in sys.argv and stale:
+        named = ", ".join(str(page) for page in stale)
+        sys.stderr.write(f"{named}: a table is out of date with the code; run `make reference` and commit it\n")
+        return 1
+    for page, name in TABLES:
+        page.write_text(written(page, name), encoding="utf-8")
+    return 0
+
+
+def written(page: Path, name: str) -> str:
+    """The page with its table as the code has it."""
+    text = page.read_text(encoding="utf-8")
+    first, last = f"<!-- {name}: written by tools/tables.py -->", f"<!-- end of {name} -->"
+    if text.count(first) != 1 or text.count(last) != 1:
+        raise SystemExit(f"{page}: the lines {first} and {last} must stand there once")
+    before, after = text[: text.index(first) + len(first)], text[text.index(last) :]
+    return f"{before}\n\n{TABLES[page, name]()}\n\n{after}"
+
+
+def stage_table() -> str:
+    """Every kind of stage: what it does, needs and makes."""
+    rows = ["| kind | what it does | needs | may take | makes |", "| --- | --- | --- | --- | --- |"]
+    for kind in STAGES.values():
+        needs = ", ".join(role(kind, name) for name in kind.needs if name not in kind.optional)
+        takes = ", ".join(role(kind, name) for name in kind.optional)
+        rows.append(f"| `{kind.kind}` | {kind.does} | {needs} | {takes} | {', '.join(kind.makes)} |")
+    return "\n".join(rows)
+
+
+def role(kind: StageKind, name: str) -> str:
+    """A role, with its artifact where that has another name."""
+    artifact = kind.needs[name]
+    if name in kind.many:
+        return f"{name} (all earlier ones, or those named)"
+    if name in kind.several:
+        return f"{name} (a {artifact}, or several)"
+    return name if name == artifact else f"{name} (a {artifact})"
+
+
+def command_table() -> str:
+    """Every command of the program with its options."""
+    rows = ["| command | what it does | options |", "| --- | --- | --- |"]
+    for words, command in commands(typer.main.get_command(app), ["ingot"]):
+        given = [each for each in command.params if each.param_type_name == "argument"]
+        called = " ".join([*words, *(argument(each) for each in given)])
+        options = [
+            min(each.opts, key=lambda name: not name.startswith("--"))
+            for each in command.params
+            if each.param_type_name == "option" and not each.hidden
+        ]
+        what = re.split(r"\n\n", command.help or "")[0].replace("\n", " ").replace("|", "\\|")
+        rows.append(f"| `{called}` | {what} | {' '.join(f'`{name}`' for name in options)} |")
+    return "\n".join(rows)
+
+
+def commands(command: Any, words: list[str]) -> Iterator[tuple[list[str], Any]]:
+    """The commands that do something, each with the words that call it."""
+    inside = getattr(command, "commands", {})
+    if not inside:
+        yield words, command
+    for name, each in inside.items():
+        yield from commands(each, [*words, name])
+
+
+def argument(given: Any) -> str:
+    """An argument as help shows it."""
+    name = str(given.metavar or given.name.upper()).replace("...", "…")
+    name += "…" * (given.nargs == -1 and not name.endswith("…"))
+    return name if given.required or name.startswith("[") else f"[{name}]"
+
+
+TABLES: dict[tuple[Path, str], Callable[[], str]] = {
+    (DOCS / "recipes.md", "stages"): stage_table,
+    (DOCS / "rooms" / "cli.md", "commands"): command_table,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
