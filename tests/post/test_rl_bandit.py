@@ -46,7 +46,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # the others c
 }
 
 
-@pytest.mark.parametrize("case", first_fast(list(CASES), 3))
+@pytest.mark.parametrize("case", first_fast(list(CASES)))
 def test_the_reward_rises_to_the_optimum(
     case: str, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:

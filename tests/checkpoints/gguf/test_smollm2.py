@@ -64,6 +64,7 @@ def perplexity(logits_of: Any, tokens: torch.Tensor) -> float:
     return math.exp(total / count)
 
 
+@pytest.mark.slow  # transformers takes twenty seconds to unpack them; test_read.py has small files of the same kinds
 def test_the_weights_compute_what_transformers_computes(
     ours: Transformer, peer_weights: dict[str, NDArray[np.float32]]
 ) -> None:

@@ -153,6 +153,7 @@ def test_an_actor_that_hangs_is_replaced(tokenizer: Tokenizer, cluster: Any) -> 
         transport.close()
 
 
+@pytest.mark.slow
 def test_no_node_takes_a_sampler(tokenizer: Tokenizer, cluster: Any) -> None:
     """It asks for more processors than any node has."""
     transport = RayTransport(make_config(tokenizer), 1, 0.5, cluster.address, cpus=3, gpus=0.0)
