@@ -304,13 +304,14 @@ def test_verifiers_that_are_killed_lose_no_prompt(tokenizer: Tokenizer, make_fol
 def test_sandboxes_that_are_killed_lose_no_prompt(
     tokenizer: Tokenizer, make_folder: MakeFolder, asynchronous: dict[str, int] | None
 ) -> None:
-    """SIGKILL of the sandboxes while programs run in them: two answers have no verdict, and are sampled again."""
+    """SIGKILL of the sandboxes while programs run in them, twice: those answers have no verdict, and are sampled again."""
     folder = make_folder("rl")
     rows = run_killing(SANDBOX, tokenizer, folder, asynchronous=asynchronous)
-    assert sum(row["failed_episodes"] for row in rows) == 0 and 1 <= sum(row["retried_groups"] for row in rows) <= 2
+    under_way = 0 if asynchronous is None else asynchronous["staleness"] * PROMPTS
+    assert sum(row["failed_episodes"] for row in rows) == 0
+    assert 1 <= sum(row["retried_groups"] for row in rows) <= 2 * (PROMPTS + under_way)
     numbers = trained_numbers(folder, folder.path.parent / "killing.py")
     assert len(numbers) == STEPS * PROMPTS, "none comes twice"
-    under_way = 0 if asynchronous is None else asynchronous["staleness"] * PROMPTS
     assert numbers[-1] < len(numbers) + under_way, "none is left behind"
 
 
