@@ -36,6 +36,7 @@ class Awaited:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     finish: str | None = None
+    waiting: bool = False  # a server does not say it
     failure: EnvironmentFailed | None = None
 
 

@@ -28,6 +28,10 @@ class Writing(Completion, Protocol):
     @property
     def finish(self) -> str | None: ...
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits in a queue, so that nothing is written."""
+
 
 class Policy(Protocol):
     """Continues token sequences, many at a time."""

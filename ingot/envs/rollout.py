@@ -225,7 +225,7 @@ class Player:
             return
         before, self.looked = self.looked, time.monotonic()
         for turn, run in list(self.writing.items()):
-            if getattr(turn, "waiting", False):  # in the queue of an engine
+            if turn.waiting:
                 run.game.waited += self.looked - max(before, run.asked)
             cancelled = run.entry.group in self.cancelled
             if cancelled or run.game.seconds_left <= 0:

@@ -32,6 +32,7 @@ class Spoken:
     logprobs: list[float]
     versions: list[int]
     finish: str | None = None
+    waiting: bool = False
 
 
 class Scripted:

@@ -117,6 +117,7 @@ class Remembered:
     logprobs: list[float]
     versions: list[int]
     finish: Finish | None
+    waiting: bool = False
 
 
 class RememberingEngine:

@@ -23,6 +23,7 @@ class Reply:
     logprobs: list[float]
     versions: list[int]
     finish: str | None = None
+    waiting: bool = False
 
 
 class Script(ABC):

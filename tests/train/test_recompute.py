@@ -25,17 +25,7 @@ from ingot.train.recompute import PRODUCTS, recompute
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.train.parallel.models import (
-    DENSE,
-    MLA,
-    MOE,
-    VOCABULARY,
-    fresh,
-    shape,
-    sparse,
-    two_choices,
-    uneven,
-)
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, sparse, two_choices, uneven
 from tests.train.toy import FixedSource, make_trainer, records
 
 BLOCKS = {"dense": DENSE, "mla": MLA, "moe": MOE}

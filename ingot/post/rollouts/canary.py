@@ -12,8 +12,8 @@ the answers drawn; the larger one counts.
 
 The second score is by default the tasks' own verdict on the sampled answers, whether they are right: it costs nothing, and it
 parts from the reward where that pays for something else (form, length, parts of the task, a reward model). Where the reward is
-that verdict and nothing else, the two are one number, and only another `verifier` or held-out tasks can sing: it is `blind`. The
-run says so as soon as an answer has earned something.
+that verdict and nothing else, the two are one number, and only another `verifier` or held-out tasks can raise the alarm: it is
+`blind`. The run says so as soon as an answer has earned something.
 """
 
 from __future__ import annotations

@@ -21,17 +21,7 @@ from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
 from tests.slow import first_fast, slow
-from tests.train.parallel.models import (
-    DENSE,
-    MLA,
-    MOE,
-    VOCABULARY,
-    fresh,
-    shape,
-    sparse,
-    two_choices,
-    uneven,
-)
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, sparse, two_choices, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 
