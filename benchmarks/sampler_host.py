@@ -152,7 +152,7 @@ class Learner:
         assert config.asynchronous is not None
         self.messages: deque[Command] = deque()
         self.ended, self.asked, self.version = 0, 0, 0
-        self.sums = [weights.write(slot, weights.read(slot)) for slot in range(2)]
+        self.sums = [weights.write(slot, weights.read(slot).items()) for slot in range(2)]
         self.heard: list[bytes] = []  # groups that ended after the first batch
         self.began, self.processor = 0.0, 0.0
         self.capacity = config.asynchronous.staleness * self.batch

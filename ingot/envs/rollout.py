@@ -110,7 +110,7 @@ def rollouts(
 class Order:
     """A group to be played: its number, its task, the seed of its samples, its limits, its temperature (orders.py).
 
-    With `samples` only these of the group's are played.
+    With `samples` only these of the group's are played. `environment` is its task's, if that is not the player's of this name.
     """
 
     number: int
@@ -119,6 +119,7 @@ class Order:
     limits: Limits
     temperature: float = 1.0
     samples: tuple[int, ...] = ()
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True)
@@ -234,11 +235,10 @@ class Player:
                 self._advance(run, None, EnvironmentFailed("cancelled") if cancelled else None)
 
     def _begin(self, entry: Entry) -> None:
-        kind = entry.task.kind
-        if kind not in self.environments:
-            self.environments[kind] = TASKS.find(kind)()
         limits = self.limits if entry.order is None else entry.order.limits
-        environment = self.environments[kind]
+        environment = None if entry.order is None else entry.order.environment
+        if environment is None:
+            environment = self._environment(entry.task.kind)
         rules = LedGame if isinstance(environment, LedEnvironment) else Game
         self.last = game = rules(entry.task, environment, self.chat, limits, self.tools, self.last)
         run = Run(entry, game, game.play())
@@ -247,6 +247,11 @@ class Player:
             self.ended.append(run)
         else:
             self._advance(run, None)
+
+    def _environment(self, kind: str) -> Environment:
+        if kind not in self.environments:
+            self.environments[kind] = TASKS.find(kind)()
+        return self.environments[kind]
 
     def _advance(self, run: Run, value: Any, failure: EnvironmentFailed | None = None) -> None:
         """Hand an answer to the episode, and begin what it asks for next."""

@@ -13,7 +13,7 @@
     workspace     a constant and a share for what kernels and the allocator hold in addition
     adapters      with `lora` only the adapters have gradients and moments; frozen weights take 4 B, or what their packed form
                   takes (lora_memory.py), and then no copy but that of the one in use
-    sampler, reference, teacher, cache     of stages that sample: whole in every process (sampler_memory.py)
+    sampler, reference, teacher, cache     of stages that sample (sampler_memory.py)
 
 A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
 divides the vocabulary, and on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of

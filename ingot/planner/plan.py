@@ -196,9 +196,9 @@ def place(
 
 
 def why_not(placement: Placement) -> str:
-    """Advice for a stage that does not fit. More devices divide the training, but not what each of them holds whole."""
+    """Advice for a stage that does not fit. More devices divide the training, but not what each of them samples with."""
     held = placement.memory
-    whole = {"sampler": held.sampler, "reference": held.reference, "teacher": held.teacher, "cache": held.cache}
+    whole = {"sampler": held.sampler, "teacher": held.teacher, "cache": held.cache}
     if sum(whole.values()) < held.total / 2:
         return DOES_NOT_FIT
     largest = max(whole, key=lambda name: whole[name])

@@ -1,18 +1,14 @@
 """Estimates the memory that sampling takes during a training stage, in addition to the training itself (memory.py).
 
-It is whole in every process, never divided:
-
-    sampler     the copy that is sampled from: 2 B · parameters on a GPU, on a CPU 4 B where several processes divide the model
-                (post/processes.py), 0 where one samples from the model that it trains (`sampling_precision`); asynchronous: one
-                for each sampler, and two slots of weights on their way to them, all counted on one device (post/samplers/); with
-                `tensor` a part of each, and the slots in the host's memory; with
-                `ray` none of it but one block of weights in the learner's memory; prefer: 4 B where several processes divide
-                the model, of which it also needs the reference's log-probabilities
-    learner     rl with `asynchronous`, where several processes divide the model: as whole a copy in each of them, from which the
-                weights go to the samplers and by which answers are scored; it is counted as `sampler`
-    reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference; not
-                with adapters in one process); rl in several processes: a copy of what is sampled from, 2 B on a GPU
-    teacher     4 B · parameters of the teacher (distill)
+    sampler     the copy that is sampled from, whole in every process: 2 B · parameters on a GPU, on a CPU 4 B where several
+                processes divide the model (post/processes.py), 0 where one samples from the model that it trains
+                (`sampling_precision`); asynchronous: one for each sampler, and two slots of weights on their way to them, all
+                counted on one device (post/samplers/), none in other processes of the learner; with `tensor` a part of each, and
+                the slots in the host's memory; with `ray` none of it but one block of weights in the learner's memory; prefer:
+                4 B where several processes divide the model, of which it also needs the reference's log-probabilities
+    reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference); rl
+                divides it over the processes as the trained model, and needs none with adapters (train/reference.py)
+    teacher     4 B · parameters of the teacher (distill), whole
     cache       pages of keys and values for all samples of a step at their full length (inference/memory.py), and states and
                 rings of layers that have these: at most 60 % of what is free on a GPU, 4 GiB on a CPU (taken as they are used)
 
@@ -91,17 +87,22 @@ def sampler_memory(
     if processes > 1 or width < MASTER:
         sampler = weights * width // MASTER
     free = None if device is None else device - sampler - grading - (weights if processes == 1 else 0)
-    reference = _reference(config, weights, sampler if processes > 1 else 0)
-    return SamplerMemory(sampler, reference, grading, _cache(model, slots, config.sequence_length, free, width))
+    cache = _cache(model, slots, config.sequence_length, free, width)
+    return SamplerMemory(sampler, _reference(config, weights, processes), grading, cache)
 
 
-def _reference(config: SamplingConfig, weights: int, whole: int) -> int:
-    """A copy of what is sampled from: of the `whole` copy beside a divided model, if there is one, else of the model itself."""
+def _reference(config: SamplingConfig, weights: int, processes: int) -> int:
+    """A second model, divided as the trained one is; with adapters it is that model without them, until it is replaced."""
     if not isinstance(config, RlConfig) or not config.algorithm.wants_reference:
         return 0
-    if whole:
-        return whole
-    return weights if config.lora is None else 0  # else the model without its adapters
+    if config.lora is not None and not config.algorithm.replaces_reference:
+        return 0
+    return weights // _parts(config, processes)
+
+
+def _parts(config: TrainingConfig, processes: int) -> int:
+    """Into how many parts the trained model is divided; copies of it are whole together."""
+    return max(1, processes // config.mesh.replicate)
 
 
 def _asynchronous_memory(
@@ -112,18 +113,16 @@ def _asynchronous_memory(
     processes: int,
     device: int | None,
 ) -> SamplerMemory:
-    width = _sampling_width(config, device)
-    whole = weights * width // MASTER if processes > 1 else 0  # of the learner, in each of its processes
-    reference = _reference(config, weights, whole)
+    width, reference = _sampling_width(config, device), _reference(config, weights, processes)
     if options.ray is not None:  # samplers are elsewhere
-        return SamplerMemory(whole + (weights * width // MASTER if device is None else 0), reference)
+        return SamplerMemory(weights * width // MASTER if device is None else 0, reference)
     copies = (options.samplers + 2) * weights * width // MASTER
     if options.tensor > 1 and device is not None:  # a part of each sampler; the slots are in the host's memory
         copies = options.samplers * weights * width // MASTER // options.tensor
     batch = config.prompts_per_step * config.mini_batches * config.group
     slots = options.samplers * -(-(config.slots or batch) // options.samplers)
-    free = None if device is None else device - copies - (whole or weights)
-    return SamplerMemory(whole + copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
+    free = None if device is None else device - copies - weights // _parts(config, processes)
+    return SamplerMemory(copies, reference, cache=_cache(model, slots, config.sequence_length, free, width))
 
 
 def _sampling_width(config: SamplingConfig, device: int | None) -> int:

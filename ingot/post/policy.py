@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -11,19 +12,27 @@ from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.processes import ALONE, Processes
 from ingot.post.resumable import Resumable
-from ingot.tokens.batch import TokenSequence
+from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
 from ingot.train.logprobs import score
 from ingot.train.prepare import uncompiled
-from ingot.train.terms import NOTHING_MORE, Distributions, Scored, Wants
+from ingot.train.terms import NOTHING_MORE, Scored, Wants
 from ingot.workspace.errors import ArtifactError
 
 ROWS = 16
 PLACES = 1 << 24
 """Numbers that float32, the dtype of streams, tells apart."""
+
+Number = Callable[[Scored], Tensor]
+"""What is read of every scored token of a pass."""
+
+
+def of_logprobs(scored: Scored) -> Tensor:
+    """log p."""
+    return scored.logprobs
 
 
 def chat_format(model: Transformer) -> ChatFormat:
@@ -56,62 +65,9 @@ def sequence_logprobs(
 
     def score_run(run: slice, between: Between) -> list[list[float]]:
         parts = countable(sequences[run])
-        return [row for part in parts for row in _scored(model, part, capacity, [_logprobs], between, temperature)[0]]
+        return [row for part in parts for row in _scored(model, part, capacity, [of_logprobs], between, temperature)[0]]
 
     return processes.share(len(sequences), score_run, saved)
-
-
-def logprobs_and_entropies(
-    model: Transformer,
-    sequences: Sequence[TokenSequence],
-    capacity: int,
-    temperature: float = 1.0,
-    processes: Processes = ALONE,
-) -> tuple[list[list[float]], list[list[float]]]:
-    """`sequence_logprobs`, and from the same pass −Σ_v p_v log p_v of the distribution that each token was drawn from."""
-    wants = Wants(measures=(_entropy,))
-
-    def entropies(scored: Scored) -> Tensor:
-        return scored.measured["entropy"]
-
-    def score_run(run: slice, between: Between) -> list[tuple[list[float], list[float]]]:
-        made: list[tuple[list[float], list[float]]] = []
-        for part in countable(sequences[run]):
-            columns = _scored(model, part, capacity, [_logprobs, entropies], between, temperature, wants)
-            made += zip(*columns, strict=True)
-        return made
-
-    rows = processes.share(len(sequences), score_run)
-    return [logprobs for logprobs, _ in rows], [entropy for _, entropy in rows]
-
-
-def _logprobs(scored: Scored) -> Tensor:
-    return scored.logprobs
-
-
-def _entropy(tokens: Distributions) -> dict[str, Tensor]:
-    logprobs = tokens.logits.log_softmax(dim=-1)
-    return {"entropy": -(logprobs.exp() * logprobs).nan_to_num(nan=0.0).sum(dim=-1)}  # 0 · log 0 = 0
-
-
-def head_values(
-    model: Transformer,
-    head: str,
-    sequences: Sequence[TokenSequence],
-    capacity: int,
-    processes: Processes = ALONE,
-) -> list[list[float]]:
-    """What a further head of the model gives before every token: read where the token is predicted."""
-    wants = Wants(heads=(head,))
-
-    def numbers(scored: Scored) -> Tensor:
-        return scored.heads[head]
-
-    def score_run(run: slice, between: Between) -> list[list[float]]:
-        parts = countable(sequences[run])
-        return [row for part in parts for row in _scored(model, part, capacity, [numbers], between, wants=wants)[0]]
-
-    return processes.share(len(sequences), score_run)
 
 
 def countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence]]:
@@ -127,36 +83,60 @@ def countable(sequences: Sequence[TokenSequence]) -> Iterator[list[TokenSequence
         yield part
 
 
+class Numbered:
+    """Sequences whose tokens are stamped with their index among all tokens, so that a token's number is found in any row.
+
+    Places count from 1: a stream value of 0 means "not scored".
+    """
+
+    def __init__(self, sequences: Sequence[TokenSequence]) -> None:
+        self.ends = list(accumulate((len(each.tokens) for each in sequences), initial=1))
+        spans = zip(sequences, self.ends[:-1], strict=True)
+        self.sequences = [
+            TokenSequence(each.tokens, {"place": [float(start + i) for i in range(len(each.tokens))]})
+            for each, start in spans
+        ]
+
+    def batches(self, capacity: int) -> list[Batch]:
+        """All of them, packed."""
+        return split_rows(make_batch(self.sequences, capacity), ROWS)
+
+    def column(self) -> Tensor:
+        """A number for every place, 0 so far."""
+        return torch.zeros(self.ends[-1])
+
+    def rows(self, column: Tensor) -> list[list[float]]:
+        """The numbers of each sequence; its first token has none and gets 0."""
+        return [[0.0, *column[start + 1 : end].tolist()][: end - start] for start, end in pairwise(self.ends)]
+
+
+def fill(columns: Sequence[Tensor], numbers: Sequence[Number], scored: Scored) -> None:
+    """Put the numbers of the tokens of one pass into their places."""
+    places = scored.streams["place"].long().to(columns[0].device)
+    if len(places):
+        for column, number in zip(columns, numbers, strict=True):
+            column[places] = number(scored).float().to(column.device)
+
+
 @torch.no_grad()
 def _scored(
     model: Transformer,
     sequences: Sequence[TokenSequence],
     capacity: int,
-    numbers: Sequence[Callable[[Scored], Tensor]],
+    numbers: Sequence[Number],
     between: Between,
     temperature: float = 1.0,
     wants: Wants = NOTHING_MORE,
 ) -> list[list[list[float]]]:
-    """Each of the `numbers` for every token of every sequence.
+    """Each of the `numbers` for every token of every sequence, by a whole model.
 
-    A token is stamped with its index among all tokens, so that its number is found in whatever row it was scored. Each time there
-    are other numbers of rows and documents: compiled code would be made anew for them.
+    Each time there are other numbers of rows and documents: compiled code would be made anew for them.
     """
-    starts, total = [], 1  # places are numbered from 1: a stream value of 0 means "not scored"
-    for sequence in sequences:
-        starts.append(total)
-        total += len(sequence.tokens)
-    numbered = [
-        TokenSequence(sequence.tokens, {"place": [float(start + i) for i in range(len(sequence.tokens))]})
-        for sequence, start in zip(sequences, starts, strict=True)
-    ]
-    values = [torch.zeros(total, dtype=torch.float32) for _ in numbers]
+    numbered = Numbered(sequences)
+    columns = [numbered.column() for _ in numbers]
     with uncompiled(model):
-        for batch in split_rows(make_batch(numbered, capacity), ROWS):
+        for batch in numbered.batches(capacity):
             between()
-            scored = score(model, batch.to(model.embedding.weight.device), temperature, wants=wants)
-            places = scored.streams["place"].long().cpu()
-            for column, number in zip(values, numbers, strict=True):
-                column[places] = number(scored).float().cpu()
-    spans = [(start, start + len(sequence.tokens)) for sequence, start in zip(sequences, starts, strict=True)]
-    return [[[0.0, *column[start + 1 : end].tolist()][: end - start] for start, end in spans] for column in values]
+            here = batch.to(model.embedding.weight.device)
+            fill(columns, numbers, score(model, here, temperature, wants=wants))
+    return [numbered.rows(column) for column in columns]

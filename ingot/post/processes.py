@@ -1,8 +1,10 @@
 """A post-training stage in several processes (torchrun): what they divide, and what each of them holds whole.
 
-    trained model         divided over the mesh of the recipe, as in pre-training
-    sampler               a whole copy in every process, renewed from the divided weights before each step that samples
-    reference, teacher    whole and frozen in every process
+    trained model         divided over the mesh of the recipe, as in pre-training; it scores what was sampled (scorer.py)
+    sampler               a whole copy in every process, renewed from the divided weights before each step that samples; none with
+                          `asynchronous`, where samplers are processes of their own
+    reference             of RL and distillation: divided as the trained model is (train/reference.py); of preferences: whole
+    teacher               whole and frozen in every process
     tasks, sequences      each process samples, or scores, a run of them; the results go to all, in their order
 
 So every process has all trajectories of a step and makes the same batches of them, of which it trains on its share.
@@ -60,14 +62,26 @@ class Processes:
         return self.ranks.world
 
     @property
+    def first(self) -> bool:
+        """Whether this is the first of them."""
+        return self.ranks.first
+
+    @property
     def here(self) -> int:
         """How many of them run on this machine, as their launcher says."""
         return min(self.size, int(os.environ.get("LOCAL_WORLD_SIZE", self.size)))
 
     def share(
-        self, count: int, work: Callable[[slice, Between], list[Result]], saved: Resumable[Result] | None = None
+        self,
+        count: int,
+        work: Callable[[slice, Between], list[Result]],
+        saved: Resumable[Result] | None = None,
+        *,
+        leads: bool = False,
     ) -> list[Result]:
         """The results for `count` items in order: `work` makes those of a run of them, a different one in each process.
+
+        Where the first one `leads` it makes all that is to be saved, and the others wait for it at barriers.
 
         It calls its second argument between two steps, so that a stop (`Interrupted`) or a failure elsewhere ends it soon.
         With `saved` it is called for one piece after the other, and never for those that were finished before (resumable.py).
@@ -83,14 +97,21 @@ class Processes:
             saved.put(run, made)
             return made
 
-        pieces = sorted([*there, *self._deal(missing, save)], key=lambda piece: piece[0].start)
+        pieces = sorted([*there, *self._deal(missing, save, leads=leads)], key=lambda piece: piece[0].start)
         return [result for _, made in pieces for result in made]
 
+    def lead(self, work: Callable[[Between], list[Result]]) -> list[Result]:
+        """What long work of the first process returns; the others wait for it at barriers."""
+        ((_, made),) = self._deal([slice(0, 1)], lambda _, between: work(between), leads=True)
+        return made
+
     def _deal(
-        self, runs: Sequence[slice], work: Callable[[slice, Between], list[Result]]
+        self, runs: Sequence[slice], work: Callable[[slice, Between], list[Result]], *, leads: bool = False
     ) -> list[tuple[slice, list[Result]]]:
-        """Every run with its results; each process works on some neighbouring ones."""
+        """Every run with its results; each process works on some neighbouring ones, or the first one on all."""
         own = runs[len(runs) * self.ranks.rank // self.size : len(runs) * (self.ranks.rank + 1) // self.size]
+        if leads:
+            own = runs if self.first else []
 
         def part(between: Between) -> list[tuple[slice, list[Result]]]:
             return [(run, work(run, between)) for run in own if run.stop > run.start]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ingot.checkpoints.checkpoint import open_model
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
-from ingot.post.curriculum.tried import try_tasks
+from ingot.post.curriculum.tried import NOTHING, Answers, EngineAnswers, Tried, tried_tasks, try_tasks
 from ingot.post.rewards.reward_model import find_judge
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.watch import Watch
+from ingot.post.samplers.first_answers import SamplerAnswers
+from ingot.post.samplers.listed import ListedTasks
 from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
 from ingot.tokens.add_tokens import with_template
@@ -38,16 +42,30 @@ class Rl(PostStage[RlConfig]):
         return stored
 
     def source(self) -> RlSource:
-        device = choose_device(self.config.device)
-        dtype = choose_sampling_precision(self.config.sampling_precision, device)
-        whole = self.processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
-        judge = find_judge(self.inputs, self.model, device, self.config.reward_model_weight)
-        kind = RlSource if self.config.asynchronous is None else AsynchronousSource
-        tried = try_tasks(whole, self.config, self.folder, self.processes)
-        source = kind(self.model, self.config, self.folder, self.processes, whole, judge, tried)
+        config, processes = self.config, self.processes
+        device = choose_device(config.device)
+        judge = find_judge(self.inputs, self.model, device, config.reward_model_weight)
+        source: RlSource
+        if config.asynchronous is None:
+            dtype = choose_sampling_precision(config.sampling_precision, device)
+            whole = processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
+            tried = self.try_tasks(lambda tasks: EngineAnswers(whole, config, tasks, processes))
+            source = RlSource(self.model, config, self.folder, processes, whole, judge, tried)
+        else:
+            stored = self.change(open_model(self.inputs["checkpoint"]))
+            tried = self.try_tasks(lambda tasks: SamplerAnswers(self.model, stored, config, tasks, processes))
+            source = AsynchronousSource(self.model, config, self.folder, processes, judge, tried)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
         self.watch = source.watch
         return source
+
+    def try_tasks(self, answer: Callable[[ListedTasks], Answers]) -> Tried:
+        """What the start checkpoint solves, if the stage asks for that before it begins."""
+        tasks = tried_tasks(self.config, self.folder.seed)
+        if tasks is None:
+            return NOTHING
+        with closing(answer(tasks)) as answers:
+            return try_tasks(answers, tasks, self.config, self.folder, self.processes)
 
     def terms(self) -> list[LossTerm]:
         terms = super().terms()

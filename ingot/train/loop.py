@@ -115,6 +115,7 @@ class Trainer:
         self.data_offset = 0  # steps of data that rewinds passed over
         self.after_step, self.after_every = after_step, after_every
         self.rate = rate or (lambda step: learning_rate_share(config.schedule, step, config.steps))
+        source.begin(self.passes)
 
     def run(self) -> dict[str, Any]:
         """Train to the end and write the stage's final checkpoint; returns the last step's metrics."""

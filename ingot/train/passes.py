@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from ingot.train.logprobs import score
 from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
-from ingot.train.terms import LossTerm, Scored, Wants
+from ingot.train.terms import NOTHING_MORE, LossTerm, Scored, Wants
 from ingot.train.token_factors import TokenFactors, has_token_factors
 
 
@@ -136,10 +137,15 @@ class Passes:
         self.model, self.objective, self.device, self.dtype = model, objective, device, dtype
         self.layout, self.context_parallel = layout, make_context_parallel(model, layout, objective.terms)
         self.sum_ranks = (lambda tensor: tensor) if layout is None else layout.sum_over_loss
-        alone = layout is None and dtype.itemsize == 2
-        self.copies = Bf16Copies(model, dtype, head=objective.known_factors) if alone else None
         self._names: list[str] = []  # names of the sums' parts, on all ranks
         self.counted_elsewhere: frozenset[str] = frozenset()  # parameters whose gradients count on another rank
+
+    @cached_property
+    def copies(self) -> Bf16Copies | None:
+        """Copies of the weights in the dtype of the products, where they are not gathered in it anyway."""
+        if self.layout is not None or self.dtype.itemsize != 2:
+            return None
+        return Bf16Copies(self.model, self.dtype, head=self.objective.known_factors)
 
     def precision(self) -> AbstractContextManager[object]:
         """A context in which matrix products run in the chosen dtype."""
@@ -180,12 +186,21 @@ class Passes:
         wants = self.objective.want_logits
         return Record(before=sums.record.loads, sum_ranks=self.sum_ranks, want_logits=wants)
 
-    def score(self, batch: Batch) -> Scored:
-        """A forward pass alone, for measuring. In a pipeline only ranks with the last stage have tokens in the result."""
-        if batch.metadata is None:  # counted on the device, documents would cut a compiled block into pieces
-            batch = with_metadata(batch, pin=self.device.type == "cuda")
+    def score(self, batch: Batch, temperature: float | None = None, wants: Wants = NOTHING_MORE) -> Scored:
+        """A forward pass alone, for measuring, at the loss's temperature if no other is given.
+
+        Ranks that share rows (context parallelism) score different tokens of them. In a pipeline only ranks with the last stage
+        have tokens in the result.
+        """
+        batch, temperature = self.measured(batch), self.objective.temperature if temperature is None else temperature
         with self.precision():
-            return score(self.model, batch.to(self.device), self.objective.temperature)
+            return score(self.model, batch, temperature, wants=wants, context_parallel=self.context_parallel)
+
+    def measured(self, batch: Batch) -> Batch:
+        """A batch on the device with its metadata: counted there, documents would cut a compiled block into pieces."""
+        if batch.metadata is None:
+            batch = with_metadata(batch, pin=self.device.type == "cuda")
+        return batch.to(self.device)
 
     def add_ranks(self, sums: Sums) -> None:
         """Make the sums of this rank those of the whole step, the same on all ranks."""

@@ -27,7 +27,7 @@ from ingot.train.batches import deal, padding_like, split_rows
 from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
 from ingot.train.lora import adapt
-from ingot.train.parallel.layout import world_size
+from ingot.train.parallel.layout import AXES, world_size
 from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.state import load_run
@@ -89,7 +89,7 @@ def bits_per_byte(trainer: Trainer, batches: Sequence[tuple[Batch, int]]) -> flo
         scored = trainer.passes.score(batch)
         total -= (scored.logprobs * scored.streams["weight"]).sum()
     if layout is not None:
-        total = layout.sum_over(total, "pipeline", "replicate", "shard")
+        total = layout.sum_over(total, *AXES[:-1])  # tensor ranks have the same
     return float(total) / math.log(2) / sum(size for _, size in batches)
 
 

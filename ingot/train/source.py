@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingot.tokens.batch import Batch
+
+if TYPE_CHECKING:
+    from ingot.train.passes import Passes
 
 
 class Source(ABC):
@@ -22,6 +25,9 @@ class Source(ABC):
     may_be_empty: bool = False  # a step may have nothing to learn from: its gradient is then 0; else that is an error
     temperature: float | None = None  # of the logits of the batches given last, where that changes during the run
     planned_tokens: int | None = None  # in all steps together, where that is known beforehand
+
+    def begin(self, passes: Passes) -> None:  # noqa: B027 - most sources do not look at the model
+        """The trained model is ready, divided over its ranks, with the weights that the stage starts from; called once."""
 
     @abstractmethod
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[Sequence[Batch], dict[str, float]]:

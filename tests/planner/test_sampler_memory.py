@@ -50,7 +50,9 @@ def test_rl_by_hand() -> None:
     assert sampler_memory(llama(), config, processes=2) == SamplerMemory(sampler=LLAMA_BYTES, cache=shared)
     uneven = (1 + 10 * 64) * PAGE_BYTES  # 48 samples, five processes: the fullest has ten
     held = RlConfig.model_validate(SAMPLES | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}})
-    assert sampler_memory(llama(), held, processes=5) == SamplerMemory(LLAMA_BYTES, reference=LLAMA_BYTES, cache=uneven)
+    assert sampler_memory(llama(), held, processes=5) == SamplerMemory(
+        LLAMA_BYTES, reference=LLAMA_BYTES // 5, cache=uneven
+    )
 
 
 def test_asynchronous_rl_by_hand() -> None:
@@ -70,23 +72,22 @@ def test_asynchronous_rl_by_hand() -> None:
     assert sampler_memory(llama(), elsewhere, device=80 * GIB) == NOTHING
 
 
-def test_the_learners_whole_copies_by_hand() -> None:
-    """Eight processes divide the model; each holds a whole copy of it and of the reference, on a GPU in bfloat16, wherever the
-    samplers are."""
+def test_a_divided_learner_by_hand() -> None:
+    """Eight processes divide the model and the reference, two copies of four parts each; nothing is whole but in the samplers."""
     referred = {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}}
-    narrow = LLAMA_BYTES // 2
-    for lora in ({}, {"lora": {"rank": 4}}):
-        ray = RlConfig.model_validate(SAMPLES | referred | lora | {"asynchronous": {"samplers": 2, "ray": {}}})
-        assert sampler_memory(llama(), ray, 8, device=80 * GIB) == SamplerMemory(narrow, narrow)
-        assert sampler_memory(llama(), ray, 8) == SamplerMemory(2 * LLAMA_BYTES, LLAMA_BYTES), (
-            "and the weights on their way"
-        )
-    plain = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "ray": {}}})
-    turns = RlConfig.model_validate(SAMPLES)
-    assert sampler_memory(llama(), plain, 8, device=80 * GIB).sampler == narrow
-    assert sampler_memory(llama(), turns, 8, device=80 * GIB).sampler == narrow, "as by turns"
-    local = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2}})
-    assert sampler_memory(llama(), local, 8, device=80 * GIB).sampler == (1 + 2 + 2) * narrow
+    elsewhere, narrow = {"asynchronous": {"samplers": 2, "ray": {}}}, LLAMA_BYTES // 2
+
+    def held(device: int | None = 80 * GIB, **options: object) -> SamplerMemory:
+        return sampler_memory(llama(), RlConfig.model_validate(SAMPLES | options), 8, device=device)
+
+    assert held(**referred, **elsewhere) == SamplerMemory(reference=LLAMA_BYTES // 8)
+    assert held(**referred, **elsewhere, mesh={"replicate": 2}) == SamplerMemory(reference=LLAMA_BYTES // 4)
+    assert held(None, **referred, **elsewhere) == SamplerMemory(LLAMA_BYTES, LLAMA_BYTES // 8), "weights on their way"
+    assert held(**referred, **elsewhere, lora={"rank": 4}) == NOTHING, "the model without its adapters"
+    replaced = {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1, "reference_every": 5}}
+    assert held(**replaced, **elsewhere, lora={"rank": 4}) == SamplerMemory(reference=LLAMA_BYTES // 8)
+    assert held().sampler == narrow, "by turns every process samples"
+    assert held(asynchronous={"samplers": 2}).sampler == (2 + 2) * narrow
 
 
 def test_a_cache_takes_what_is_free_and_no_more() -> None:
@@ -171,7 +172,8 @@ def test_against_stages(tmp_path: Path) -> None:
     rl = RlConfig.model_validate(options | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}, "group": 2})
     source = SampledSource(model, rl, folder, whole=copy)
     estimate = sampler_memory(model.config, rl)
-    assert (estimate.reference, estimate.cache) == (model_bytes(source.frozen), cache_bytes(source.engine))
+    assert source.frozen is not None
+    assert (estimate.reference, estimate.cache) == (model_bytes(source.frozen.model), cache_bytes(source.engine))
     assert sampler_memory(model.config, rl, processes=2).sampler == model_bytes(source.whole)
     pairs = {key: value for key, value in options.items() if key != "prompts_per_step"} | {"pairs": {"refresh": 1}}
     online = PreferConfig.model_validate(pairs)
@@ -180,8 +182,9 @@ def test_against_stages(tmp_path: Path) -> None:
     assert (estimate.reference, estimate.cache) == (model_bytes(sampled.reference), cache_bytes(sampled.engine))
     distill = DistillConfig.model_validate(options)
     graded = SampledSource(model, distill, folder, frozen=teacher)
+    assert graded.frozen is not None
     assert sampler_memory(model.config, distill, 1, teacher.config) == SamplerMemory(
-        teacher=model_bytes(graded.frozen), cache=cache_bytes(graded.engine)
+        teacher=model_bytes(graded.frozen.model), cache=cache_bytes(graded.engine)
     )
 
 
@@ -206,8 +209,8 @@ def test_a_plan_counts_it(sampling: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (costs["rl"].memory_bytes or 0) - (plain.memory_bytes or 0) == WEIGHTS
     assert costs["distill"].sampling == SamplerMemory(teacher=WEIGHTS, cache=(1 + 2 * 4) * TINY_PAGE)
     divided = stage_costs(load_recipe(sampling, ["rl.mesh={shard: 2}"]))["rl"]
-    assert divided.sampling == SamplerMemory(WEIGHTS, WEIGHTS, cache=(1 + 3 * 4) * TINY_PAGE)
-    assert (divided.memory_bytes or 0) - (plain.memory_bytes or 0) == (4 * WEIGHTS + (26 - 25) * TINY_PAGE)
+    assert divided.sampling == SamplerMemory(WEIGHTS, WEIGHTS // 2, cache=(1 + 3 * 4) * TINY_PAGE)
+    assert (divided.memory_bytes or 0) - (plain.memory_bytes or 0) == 3 * WEIGHTS + (26 - 25) * TINY_PAGE
     show_plan(make_plan(load_recipe(sampling)))
     assert "rl holds during its training, in every process: reference" in " ".join(capsys.readouterr().out.split())
 

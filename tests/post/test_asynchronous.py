@@ -33,6 +33,7 @@ from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, tiny_model
 from tests.post.samplers.test_dispatcher import Played
 from tests.post.test_rl_source import EvenLast
+from tests.slow import first_fast
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.test_launch import start
 
@@ -172,7 +173,7 @@ def test_a_ratio_is_asked_of_present_tokens_only(
 class PlayedSource(AsynchronousSource):
     """With samplers that the test plays."""
 
-    def make_transport(self, wanted: int) -> Transport:
+    def make_transport(self) -> Transport:
         return Played(1)
 
 
@@ -296,23 +297,57 @@ def test_a_sampler_that_dies_or_hangs_is_replaced(
 
 
 def run_rank(base: Path, path: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """The stage in one of several learner processes."""
+    """The stage in one of several learner processes, none of which may ask for a whole model."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a whole model in a learner's process")
+
+    for name in ("whole", "renew"):
+        setattr(Processes, name, refuse)
     return rl.run(make_config(**options), {"checkpoint": base}, StageFolder(path, seed=1, progress=Progress()))
 
 
-@pytest.mark.slow
-def test_a_learner_of_two_processes(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """The model is divided; the samplers, which the first process has, get it whole: ratios are 1, each task comes once."""
+ASKING = {
+    "canary": {"every": 3, "window": 3, "held_out": {"count": 3, "tasks": SUMS}},
+    "difficulty": {"tried": {"samples": 2, "drawn": 4, "high": 1.0}},
+}
+SCORING = {
+    "reference": {"algorithm": "grpo", "reference_weight": 0.1, "reference_every": 2},
+    "critic": {"algorithm": "ppo", "ratio": "mean", "aggregation": "sequence"},
+}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "algorithm"),
+    first_fast(
+        [
+            ({"shard": 2}, "reference"),
+            ({"tensor": 2}, "critic"),
+            ({"pipeline": 2}, "reference"),
+            ({"context": 2}, "reference"),
+        ]
+    ),
+    ids=str,
+)
+def test_a_learner_of_two_processes(mesh: dict[str, int], algorithm: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The model is divided, and whole nowhere but in the samplers, which also answer what is tried and held out.
+
+    Scores and weights come from the divided model: ratios are 1, each task comes once.
+    """
     (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
     base = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
     options: dict[str, Any] = {"tasks": {"weights": {f"{tmp_path / 'wide.py'}:Numbers": 1.0}}, "record_every": 1}
-    options |= {"mesh": {"shard": 2}, "algorithm": "grpo", "checkpoints": {"every": 3}}
+    options |= {"mesh": mesh, "algorithm": SCORING[algorithm], "checkpoints": {"every": 3}} | ASKING
     said = run_ranks(2, run_rank, tmp_path / "store", base, tmp_path / "rl", options)
     assert said[0] == said[1]
     folder = StageFolder(tmp_path / "rl", seed=1, progress=Progress())
     rows = folder.metrics.read()
     assert [row["step"] for row in rows] == list(range(8))
-    assert all(row["ratio_mean"] == pytest.approx(1, abs=1e-4) and row["staleness_max"] <= 2 for row in rows)
+    for row in rows:
+        assert row["ratio_mean"] == pytest.approx(1, abs=1e-4) and row["staleness_max"] <= 2
+        assert abs(row["start_divergence"]) < 1e-8
+    assert [("canary" in row) for row in rows] == [step % 3 == 0 for step in range(8)]
+    assert (folder.path / "pass_rates.jsonl").exists()
     stream = TaskStream(make_config(**options).tasks, 1, PROMPTS)
     check_each_once(trained_tasks(folder.path, 8), stream, 2 * PROMPTS)
 

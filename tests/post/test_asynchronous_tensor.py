@@ -53,18 +53,18 @@ def test_it_learns_from_each_task_once_with_all_checks(
 ) -> None:
     """Weights move; what was sampled has the log-probabilities of full passes with the weights that it is stamped with."""
     states, groups = dict[int, dict[str, Tensor]](), list[Group]()
-    send, draw = AsynchronousSource._send, AsynchronousSource.draw
+    renew, draw = AsynchronousSource.renew, AsynchronousSource.draw
 
-    def kept_send(source: AsynchronousSource, step: int) -> None:
-        states[step] = {name: value.clone() for name, value in source.whole.state_dict().items()}
-        send(source, step)
+    def kept_renew(source: AsynchronousSource, step: int) -> None:
+        states[step] = {name: value.clone() for name, value in source.model.state_dict().items()}
+        renew(source, step)
 
     def kept_draw(source: AsynchronousSource, step: int) -> Any:
         drawn = draw(source, step)
         groups.extend(source.taken)
         return drawn
 
-    monkeypatch.setattr(AsynchronousSource, "_send", kept_send)
+    monkeypatch.setattr(AsynchronousSource, "renew", kept_renew)
     monkeypatch.setattr(AsynchronousSource, "draw", kept_draw)
     folder, model = make_folder("rl"), tiny_model(tokenizer)
     options = options_in(tmp_path) | {"optimizer": {"lr": 1e-2}, "steps": STEPS}

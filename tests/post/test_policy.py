@@ -9,9 +9,13 @@ import pytest
 import torch
 
 from ingot.post import policy
-from ingot.post.policy import chat_format, logprobs_and_entropies, sequence_logprobs
+from ingot.post.policy import chat_format, sequence_logprobs
+from ingot.post.processes import ALONE
+from ingot.post.scorer import Scorer
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.parallel.pipeline import make_passes
+from ingot.train.passes import Objective
 from ingot.workspace.errors import ArtifactError
 from tests.post.making import random_tokens, tiny_model
 from tests.post.peers import llama
@@ -29,8 +33,10 @@ def test_sequence_logprobs_equal_transformers(
     lengths = [2, 41, 3, *range(5, 41), *[30] * 12]
     sequences = [TokenSequence(random_tokens(length, tokenizer.vocabulary_size, generator)) for length in lengths]
     result = sequence_logprobs(model, sequences, 40, temperature)
-    both, entropies = logprobs_and_entropies(model, sequences, 40, temperature)
-    assert both == result
+    passes = make_passes(model, Objective(()), torch.device("cpu"), torch.float32)
+    both, entropies = Scorer(passes, ALONE, 40).logprobs_and_entropies(sequences, temperature)
+    for row, one in zip(both, result, strict=True):
+        assert row == pytest.approx(one, abs=1e-6)
     for sequence, values, entropy in zip(sequences, result, entropies, strict=True):
         ids = torch.tensor([sequence.tokens])
         with torch.no_grad():

@@ -320,16 +320,17 @@ def test_the_reference_follows_the_policy(tokenizer: Tokenizer, make_folder: Cal
     algorithm = EvenLast(reference_weight=0.1, reference_every=4)
     source = make_source(tokenizer, make_folder("rl"), algorithm=algorithm)
     assert source.frozen is not None
-    start = source.frozen.embedding.weight.clone()
+    start = source.frozen.model.embedding.weight.clone()
     source.model.load_state_dict(nudged(source.model, 0.1, seed=5).state_dict())
     source.update(3)
-    assert torch.equal(source.frozen.embedding.weight, start)
+    assert torch.equal(source.frozen.model.embedding.weight, start)
     source.update(4)
-    assert torch.equal(source.frozen.embedding.weight, source.model.embedding.weight)
+    assert torch.equal(source.frozen.model.embedding.weight, source.model.embedding.weight)
     state = source.state()
     other = make_source(tokenizer, make_folder("rl"), algorithm=algorithm)
     other.restore(state)
-    assert other.frozen is not None and torch.equal(other.frozen.embedding.weight, source.model.embedding.weight)
+    assert other.frozen is not None
+    assert torch.equal(other.frozen.model.embedding.weight, source.model.embedding.weight)
 
 
 @pytest.mark.parametrize(
@@ -375,7 +376,7 @@ def test_the_divergence_from_the_start_of_adapters(
     start = copy.deepcopy(model).double()
     adapt(model, None, LoraConfig(rank=2), tmp_path, seed=1)
     source = RlSource(model, make_config(record_every=1), make_folder("rl"))
-    assert source.start is not None and source.start.waiting is None
+    assert source.start is not None and source.start.kept is None
     noise = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

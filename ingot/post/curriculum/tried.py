@@ -10,16 +10,15 @@ Answers are sampled in pieces that are saved (resumable.py): an interrupted stag
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-import torch
-
 from ingot.envs.environment import Environment
-from ingot.envs.mix import TaskMix
+from ingot.envs.episode import Episode
 from ingot.envs.pass_rates import Earned, earned, write_pass_rates
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
@@ -29,9 +28,10 @@ from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.curriculum.difficulty import TriedConfig, task_key
-from ingot.post.policy import chat_format
+from ingot.post.policy import chat_format, chat_tokenizer
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
+from ingot.post.samplers.listed import ListedTasks
 from ingot.post.sampling_config import RlConfig
 from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.config import content_hash
@@ -59,17 +59,104 @@ def drawn_kinds(kinds: Mapping[str, Environment]) -> frozenset[str]:
     return frozenset(name for name, kind in kinds.items() if kind.rows("train") is None)
 
 
-def try_tasks(model: Transformer, config: RlConfig, folder: StageFolder, processes: Processes) -> Tried:
-    """Let the model, which is whole, answer the tasks of the stage; all processes get the same."""
+class Answers(ABC):
+    """What answers tasks before the run, with the weights of the start checkpoint."""
+
+    leads: bool = False  # the first process answers all; else each a part
+
+    @abstractmethod
+    def follow_from(self) -> dict[str, Any]:
+        """What the answers follow from, besides tasks and options."""
+
+    @abstractmethod
+    def sample(self, run: slice, between: Between) -> list[Episode]:
+        """Scored episodes of a run of all answers, those to one task after each other."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """No more answers are wanted."""
+
+
+class EngineAnswers(Answers):
+    """Answers by an engine in every process, over a whole model."""
+
+    def __init__(self, model: Transformer, config: RlConfig, tasks: ListedTasks, processes: Processes) -> None:
+        self.model, self.config, self.seed = model, config, tasks.seed
+        listed, self.kinds = tasks.make()
+        self.tasks = [task for task in listed for _ in range(samples_each(config))]
+        self.slots = SLOTS if config.slots is None else -(-config.slots // processes.size)
+        self.precision = choose_sampling_precision(config.sampling_precision, choose_device(config.device))
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Made when the first answer is asked for: where all are there none is needed."""
+        return Engine(self.model, slots=self.slots, length=self.config.sequence_length, dtype=self.precision)
+
+    def follow_from(self) -> dict[str, Any]:
+        about = {"weights": weights_checksum(self.model), "slots": self.slots, "precision": str(self.precision)}
+        return about | model_about(self.model)
+
+    def sample(self, run: slice, between: Between) -> list[Episode]:
+        self.engine.update(None, self.engine.version)  # it forgets the prompts of other pieces
+        return rollout(
+            self.tasks,
+            self.engine,
+            chat_format(self.model),
+            self.kinds,
+            drawing=Drawing(self.config.temperature, seed=self.seed),
+            limits=self.config.limits(self.config.limit_at(0)),
+            tools=find_tools(self.config.tools),
+            only=run,
+            between=between,
+        )
+
+
+def model_about(model: Transformer) -> dict[str, Any]:
+    """The model's shape and the files of its tokenizer."""
+    files = {name: sha256(data).hexdigest() for name, data in chat_tokenizer(model).to_files().items()}
+    return {"model": model.config.model_dump(mode="json"), "tokenizer": files}
+
+
+def tried_tasks(config: RlConfig, seed: int) -> ListedTasks | None:
+    """All tasks that a trial asks; None without a trial."""
     options = None if config.difficulty is None else config.difficulty.tried
-    if options is None:
-        return NOTHING
-    mix = TaskMix(config.tasks)
-    tasks = [task for kind in mix.kinds.values() for task in _tasks(kind, options, folder.seed)]
-    answered = _answers(model, config, mix, [task for task in tasks for _ in range(options.samples)], folder, processes)
-    pairs = list(zip((task for task in tasks for _ in range(options.samples)), answered, strict=True))
+    return None if options is None else ListedTasks(config.tasks, seed, options.drawn, "train", by_kind=True)
+
+
+def samples_each(config: RlConfig) -> int:
+    """Answers to each task of a trial."""
+    assert config.difficulty is not None and config.difficulty.tried is not None
+    return config.difficulty.tried.samples
+
+
+def try_tasks(
+    answers: Answers, tasks: ListedTasks, config: RlConfig, folder: StageFolder, processes: Processes
+) -> Tried:
+    """Let the start checkpoint answer the tasks of the stage; all processes get the same."""
+    assert config.difficulty is not None and config.difficulty.tried is not None
+    (listed, kinds), options = tasks.make(), config.difficulty.tried
+    asked = [task for task in listed for _ in range(options.samples)]
+    about = answers.follow_from() | {
+        "scoring": config.tasks.model_dump(mode="json"),
+        "tasks": [[task.id, task.answer] for task in asked],
+        "sampling": [config.temperature, config.limit_at(0), config.sequence_length, list(config.stop), folder.seed],
+    }
+    saved = Resumable[Earned | None](
+        folder.path / "tried",
+        content_hash(about, digits=24),
+        PIECE,
+        to_row=lambda each: each,
+        from_row=lambda _, row: None if row is None else (row[0], row[1]),
+        say=folder.progress.say,
+        together=options.samples,
+    )
+
+    def sample_run(run: slice, between: Between) -> list[Earned | None]:
+        return [earned(each) for each in answers.sample(run, between)]
+
+    answered = processes.share(len(asked), sample_run, saved, leads=answers.leads)
+    pairs = list(zip(asked, answered, strict=True))
     processes.once(lambda: write_pass_rates(folder.path / PASS_RATES, pairs))
-    found = sort_out(pairs, drawn_kinds(mix.kinds), options)
+    found = sort_out(pairs, drawn_kinds(kinds), options)
     kept = len(found.counts) - len(found.dropped & found.counts.keys())
     processes.once(
         lambda: folder.progress.say(
@@ -99,82 +186,3 @@ def sort_out(pairs: Sequence[tuple[Task, Earned | None]], drawn: frozenset[str],
         )
     gone = frozenset(counts) - kept | (frozenset(kind_of.values()) - {kind_of[key] for key in kept})
     return Tried(counts, gone)
-
-
-def _tasks(kind: Environment, options: TriedConfig, seed: int) -> Sequence[Task]:
-    rows = kind.rows("train")
-    return kind.generate(seed, options.drawn, "train") if rows is None else rows
-
-
-def _answers(
-    model: Transformer,
-    config: RlConfig,
-    mix: TaskMix,
-    tasks: Sequence[Task],
-    folder: StageFolder,
-    processes: Processes,
-) -> list[Earned | None]:
-    """What an answer to each of the tasks earns."""
-    chat = chat_format(model)
-
-    slots, dtype = _slots(config, processes), _precision(config)
-
-    @cache
-    def engine() -> Engine:  # where all answers are there none is needed
-        return Engine(model, slots=slots, length=config.sequence_length, dtype=dtype)
-
-    def sample_run(run: slice, between: Between) -> list[Earned | None]:
-        engine().update(None, engine().version)  # it forgets the prompts of other pieces
-        episodes = rollout(
-            tasks,
-            engine(),
-            chat,
-            mix.kinds,
-            drawing=Drawing(config.temperature, seed=folder.seed),
-            limits=config.limits(config.limit_at(0)),
-            tools=find_tools(config.tools),
-            only=run,
-            between=between,
-        )
-        return [earned(each) for each in episodes]
-
-    saved = Resumable[Earned | None](
-        folder.path / "tried",
-        _fingerprint(model, tasks, config, folder.seed, slots),
-        PIECE,
-        to_row=lambda each: each,
-        from_row=lambda _, row: None if row is None else (row[0], row[1]),
-        say=folder.progress.say,
-        together=_samples(config),
-    )
-    return processes.share(len(tasks), sample_run, saved)
-
-
-def _samples(config: RlConfig) -> int:
-    assert config.difficulty is not None and config.difficulty.tried is not None
-    return config.difficulty.tried.samples
-
-
-def _slots(config: RlConfig, processes: Processes) -> int:
-    """Answers that each process samples at the same time."""
-    return SLOTS if config.slots is None else -(-config.slots // processes.size)
-
-
-def _precision(config: RlConfig) -> torch.dtype:
-    """Of the weights that are sampled with: the stage's own."""
-    return choose_sampling_precision(config.sampling_precision, choose_device(config.device))
-
-
-def _fingerprint(model: Transformer, tasks: Sequence[Task], config: RlConfig, seed: int, slots: int) -> str:
-    """What the answers follow from."""
-    assert model.tokenizer is not None  # its chat format is in use
-    about: dict[str, Any] = {
-        "model": model.config.model_dump(mode="json"),
-        "weights": weights_checksum(model),
-        "tokenizer": {name: sha256(data).hexdigest() for name, data in model.tokenizer.to_files().items()},
-        "scoring": config.tasks.model_dump(mode="json"),
-        "tasks": [[task.id, task.answer] for task in tasks],
-        "sampling": [config.temperature, config.limit_at(0), config.sequence_length, list(config.stop), slots, seed],
-        "precision": str(_precision(config)),
-    }
-    return content_hash(about, digits=24)

@@ -11,24 +11,25 @@ Dynamic sampling takes group after group until the batch is full of tasks whose 
 as `rounds` batches are looked at. A run does not repeat to the bit, because what ends first depends on the clock. No task is lost
 or used twice: the position in the stream of tasks, unfinished numbers and the queue are part of the checkpoint.
 
-Of several learner processes the first one has the samplers; all get the groups and train on their share (processes.py).
+Of several learner processes the first one has the samplers; all get the groups and train on their share (processes.py). None of
+them holds a whole model: what the divided policy says of samples it says divided (scorer.py), and weights are gathered tensor by
+tensor on their way to the samplers, which also answer the held-out tasks of the canary.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
+from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.model.lora import merged_state
+from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.curriculum.tried import NOTHING, Tried
-from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
 from ingot.post.rollouts.rl_source import RlSource
@@ -36,14 +37,12 @@ from ingot.post.rollouts.staleness import present_tokens
 from ingot.post.rollouts.stamping import Rows
 from ingot.post.rollouts.trajectories import describe
 from ingot.post.samplers.dispatcher import Dispatcher, Group
-from ingot.post.samplers.local import LocalTransport
-from ingot.post.samplers.ray_transport import RayTransport
+from ingot.post.samplers.start import make_transport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
-from ingot.post.samplers.worker import SamplerConfig
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
-from ingot.train.parallel.divisible import check_tensor
+from ingot.train.parallel.apply import whole_weights
 from ingot.workspace.stage import StageFolder
 
 
@@ -56,17 +55,17 @@ class AsynchronousSource(RlSource):
         config: RlConfig,
         folder: StageFolder,
         processes: Processes = ALONE,
-        whole: Transformer | None = None,
         judge: Judge | None = None,
         tried: Tried = NOTHING,
     ) -> None:
-        super().__init__(model, config, folder, processes, whole, judge, tried)
+        super().__init__(model, config, folder, processes, None, judge, tried)
         assert config.asynchronous is not None
         self.asynchronous = config.asynchronous
         self.bound = self.asynchronous.staleness
         wanted = config.prompts_per_step * config.mini_batches
-        stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch, self.dropped)
-        self.transport = self.make_transport(wanted)
+        listed = None if self.watch is None else self.watch.listed
+        stream = TaskStream(config.tasks, folder.seed, wanted, config.updates_per_batch, self.dropped, listed)
+        self.transport = self.make_transport()
         self.dispatcher = Dispatcher(
             self.transport,
             stream,
@@ -78,35 +77,10 @@ class AsynchronousSource(RlSource):
         self.sent: int | None = None  # the version that samplers have, or are about to
         self.taken: list[Group] = []  # the groups of the batch that was drawn last
 
-    def make_transport(self, wanted: int) -> Transport:
-        """Samplers for batches of `wanted` tasks: processes of this machine, or actors of a Ray cluster."""
-        options, samplers, tensor = self.options, self.asynchronous.samplers, self.asynchronous.tensor
-        check_tensor(self.whole.config, tensor, "asynchronous.tensor")
-        config = SamplerConfig(
-            model=self.whole.config,
-            tokenizer=chat_tokenizer(self.whole),
-            dtype=self.sampling_dtype,
-            devices=(str(self.device),) * tensor,
-            threads=max(1, torch.get_num_threads() // (samplers * tensor + 1)),
-            tasks=options.tasks,
-            stops=options.stop,
-            budgets=options.budgets,
-            dropped=self.dropped,
-            tools=options.tools,
-            seed=self.folder.seed,
-            batch=wanted,
-            steps=options.updates_per_batch,
-            group=self.group,
-            slots=-(-(options.slots or wanted * self.group) // samplers),
-            length=options.sequence_length,
-            episode_seconds=options.episode_seconds,
-        )
-        silence, ray = self.asynchronous.silence_seconds, self.asynchronous.ray
-        if ray is not None:
-            gpus = float(tensor * (self.device.type == "cuda")) if ray.gpus is None else ray.gpus
-            return RayTransport(config, samplers, silence, ray.address, ray.cpus, gpus)
-        first = self.processes.here  # the GPU after those that the learner has of this machine's
-        return LocalTransport(config, samplers, self.device, silence, first)
+    def make_transport(self) -> Transport:
+        """The samplers, which also answer the canary's held-out tasks."""
+        listed = None if self.watch is None else self.watch.listed
+        return make_transport(self.model, self.options, self.folder.seed, self.processes, self.dropped, listed)
 
     def update(self, step: int) -> tuple[list[TokenSequence], dict[str, float]]:
         self.renew(step)  # after every update, not only where a batch begins
@@ -115,14 +89,17 @@ class AsynchronousSource(RlSource):
         return made
 
     def renew(self, step: int) -> None:
-        if self.sent != step:
-            self.processes.renew(self.whole, self.model)
-            self.processes.once(lambda: self._send(step))
-            self.sent = step
-
-    def _send(self, step: int) -> None:
-        self.transport.send_weights(merged_state(self.whole), step)
-        self.dispatcher.advance(step)
+        """All processes gather the weights, one tensor after the other; the first one hands them to the samplers."""
+        if self.sent == step:
+            return
+        self.processes.once(self.transport.make_room)
+        weights = whole_weights(self.model, self.processes.layout, self.sampling_dtype)
+        if self.processes.first:
+            self.transport.send_weights(weights, step)
+        else:
+            deque(weights, maxlen=0)  # they take part in gathering, and keep nothing
+        self.processes.once(lambda: self.dispatcher.advance(step))
+        self.sent = step
 
     def timed_draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
         episodes, metrics = self.draw(step)
@@ -143,10 +120,7 @@ class AsynchronousSource(RlSource):
         return episodes, metrics
 
     def draw(self, step: int) -> tuple[list[Episode], dict[str, float]]:
-        def take_run(run: slice, between: Between) -> list[Group]:
-            return self.take_groups(step, between) if run.start == 0 else []  # the first process does it for all
-
-        taken = self.processes.share(self.processes.size, take_run)
+        taken = self.processes.lead(lambda between: self.take_groups(step, between))
         if self.options.refill is not None:  # those without a difference only fill the batch up
             taken.sort(key=lambda group: not self._differ(group.episodes))
         self.taken = taken[: self.dispatcher.stream.size]
@@ -169,6 +143,13 @@ class AsynchronousSource(RlSource):
             useful += refill is None or self._differ(group.episodes)
         self.dispatcher.dispatch()
         return judged
+
+    def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
+        def ask(between: Between) -> list[Episode]:
+            answers = [each for (each,) in self.dispatcher.ask(range(len(tasks)), 1, step, between)]
+            return answers if self.judge is None else self.judge(answers)
+
+        return self.processes.lead(ask)
 
     def streams(self, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], dict[str, float]]:
         streams, metrics = super().streams(episodes)

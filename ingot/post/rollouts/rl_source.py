@@ -46,7 +46,7 @@ from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
-from ingot.train.device import precision_context
+from ingot.train.passes import Passes
 from ingot.workspace.stage import StageFolder
 
 TRIES = 10  # draws of tasks in search of those that are wanted
@@ -70,6 +70,8 @@ class RlSource(SampledSource):
         judge: Judge | None = None,
         tried: Tried = NOTHING,
     ) -> None:
+        self.start: StartPolicy | None = None
+        self.measures_start = config.measure_start
         super().__init__(model, config, folder, processes, whole, judge=judge)
         self.dropped = tried.dropped
         if self.dropped:
@@ -83,9 +85,6 @@ class RlSource(SampledSource):
         self.solved: set[str] = set()
         self.before: dict[str, Any] | None = None  # what was known when the batch that is being collected was begun
         self.reference_step = 0  # of the policy that is the reference
-        self.start = None
-        if config.measure_start:
-            self.start = StartPolicy(self.whole, None if self.rl.replaces_reference else self._reference())
         self.difficulty = None
         if config.difficulty is not None:
             self.difficulty = Difficulty(config.difficulty, drawn_kinds(self.mix.kinds), folder.seed, tried.counts)
@@ -99,6 +98,13 @@ class RlSource(SampledSource):
                 each for name in config.ptx.files for each in file_conversations(Path(name), self.chat, longest)
             ]
         self.pool = ShuffledPool(max(1, len(self.kept)), folder.seed)
+
+    def begin(self, passes: Passes) -> None:
+        if self.scorer is not None:
+            return
+        super().begin(passes)
+        if self.measures_start:
+            self.start = StartPolicy(self.policy, None if self.algorithm.replaces_reference else self.frozen)
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         sequences, metrics = self.update(step)
@@ -204,13 +210,9 @@ class RlSource(SampledSource):
         if self.start is None:
             return {}
         answers = measured(episodes)
-        with self.start.model() as model, precision_context(self.device, self.dtype):
-            before = self.logprobs_by(model, answers)
+        with self.start.scorer() as start:
+            before = self.logprobs_by(start, answers)
         return {"start_divergence": divergence(answers, self.old_logprobs(answers), before)}
-
-    def _reference(self) -> Transformer | None:
-        """The reference, if it is a model of its own."""
-        return None if self.frozen is self.whole else self.frozen
 
     def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
         """Answers of the policy as it is, which nothing is learnt from."""
@@ -235,9 +237,8 @@ class RlSource(SampledSource):
     def _replace_reference(self, step: int) -> None:
         """Let the policy be the reference, if it is time."""
         every = self.rl.reference_every if isinstance(self.rl, PolicyOptimization) else None
-        if self.frozen is not None and every is not None and step // every > self.reference_step // every:
-            self.processes.renew(self.whole, self.model)
-            self.frozen.load_state_dict(self.whole.state_dict())
+        if self.reference is not None and every is not None and step // every > self.reference_step // every:
+            self.reference.replace()
             self.reference_step = step
 
     def state(self) -> dict[str, Any]:
@@ -246,7 +247,7 @@ class RlSource(SampledSource):
         A run that stops while a batch is collected collects that batch again, so nothing of it may be saved.
         """
         used = self.held if self.held is not None and self.next_step % self.options.updates_per_batch else None
-        self.saved.write(used, self.frozen if self.reference_step else None, self.reference_step)
+        self.saved.write(used, self.reference if self.reference_step else None, self.reference_step)
         return {
             "batch": None if used is None else used.number,
             "reference_step": self.reference_step,
@@ -271,5 +272,5 @@ class RlSource(SampledSource):
         if self.watch is not None:
             self.watch.restore(state.get("canary", {}))
         self.held = None if number is None else self.saved.read_batch(number)
-        if self.reference_step and self.frozen is not None:
-            self.saved.read_reference(self.frozen, self.reference_step)
+        if self.reference_step and self.reference is not None:
+            self.saved.read_reference(self.reference, self.reference_step)

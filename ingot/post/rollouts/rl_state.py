@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ingot.model.transformer import Transformer
 from ingot.post.processes import Processes
 from ingot.post.rollouts.staleness import Ages
 from ingot.tokens.batch import TokenSequence
+from ingot.train.parallel.apply import keep_shards, whole_weights
+from ingot.train.reference import FrozenModel
 from ingot.workspace.errors import ArtifactError
 
 KEPT = 4  # files of each kind, at least
@@ -44,17 +46,17 @@ class RlState:
         self.folder, self.processes, self.kept = folder, processes, max(KEPT, checkpoints + 1)
         self.known: set[str] = set()  # files that hold what this run has; one of a run before it may hold other samples
 
-    def write(self, batch: HeldBatch | None, reference: Transformer | None, step: int) -> None:
+    def write(self, batch: HeldBatch | None, reference: FrozenModel | None, step: int) -> None:
         """Save what is not there yet."""
-
-        def save() -> None:
-            if batch is not None:
-                self._write(f"batch-{batch.number:08d}.npz", lambda path: write_batch(path, batch))
-            if reference is not None:
-                weights = {name: tensor.cpu() for name, tensor in reference.state_dict().items()}
-                self._write(f"reference-{step:08d}.pt", lambda path: torch.save(weights, path))
-
-        self.processes.once(save)
+        if batch is not None:
+            name = f"batch-{batch.number:08d}.npz"
+            self.processes.once(lambda: self._write(name, lambda path: write_batch(path, batch)))
+        name = f"reference-{step:08d}.pt"
+        if reference is not None and self.processes.once(lambda: name not in self.known):
+            first, weights = self.processes.first, dict[str, Tensor]()
+            for part, tensor in whole_weights(reference.passes.model, reference.passes.layout):
+                weights |= {part: tensor.cpu()} if first else {}
+            self.processes.once(lambda: self._write(name, lambda path: torch.save(weights, path)))
 
     def write_queue(self, name: str, groups: Sequence[dict[str, Any]]) -> None:
         """Save the finished groups that wait for the learner."""
@@ -81,10 +83,10 @@ class RlState:
         """The samples of a batch."""
         return read_batch(self._find(f"batch-{number:08d}.npz"))
 
-    def read_reference(self, reference: Transformer, step: int) -> None:
+    def read_reference(self, reference: FrozenModel, step: int) -> None:
         """Fill the reference with the policy of that step."""
-        weights = torch.load(self._find(f"reference-{step:08d}.pt"), weights_only=True)
-        reference.load_state_dict(weights)
+        weights = torch.load(self._find(f"reference-{step:08d}.pt"), weights_only=True, mmap=True)
+        keep_shards(reference.passes.model, weights.items())
 
     def _find(self, name: str) -> Path:
         path = self.folder / name

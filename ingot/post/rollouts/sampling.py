@@ -8,11 +8,11 @@ samples is 1 for any two distributions. So the divergence of the two is checked 
 (rl_source.py); then only the first has that ratio, as the versions of its tokens say.
 
 Several processes share the sampling (processes.py); each makes the batches of the whole step and trains on its share of them.
+What the policy says of its own answers, and what a reference says, comes from the divided models themselves (scorer.py).
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from ingot.model.transformer import VALUE_HEAD, Transformer
 from ingot.post.algorithm import Graded, SampledAlgorithm, Samples
 from ingot.post.barrier import Between
 from ingot.post.conversations.sequences import pack_groups
-from ingot.post.policy import chat_format, head_values, logprobs_and_entropies, sequence_logprobs
+from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
 from ingot.post.rollouts import ratio_check
@@ -42,19 +42,21 @@ from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.stamping import Rows, training_sequences
 from ingot.post.rollouts.trajectories import RECORDED, Trajectories, choose_groups, describe
 from ingot.post.samplers.failures import failed_places, unwritten_as_failed
-from ingot.post.samplers.task_stream import ATTEMPT, step_seed
+from ingot.post.samplers.task_stream import ATTEMPT, RETRY, step_seed
 from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.scorer import Scorer
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import deal
-from ingot.train.device import choose_device, choose_precision, choose_sampling_precision, precision_context
+from ingot.train.device import choose_device, choose_precision, choose_sampling_precision
+from ingot.train.parallel.pipeline import make_passes
+from ingot.train.passes import Objective, Passes
 from ingot.train.policy_gradient import TOKEN_MEAN, Aggregation
+from ingot.train.reference import FrozenModel
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
-
-RETRY = 10_000  # between the attempts of a step and those in which failed answers of it are sampled again
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ class Collected:
 class SampledSource(Source):
     """Samples a step's tasks and stamps what the algorithm says.
 
-    `whole` is what is sampled from: `model` itself, unless several processes divide that. `frozen` is the teacher; without one it
-    is a copy of `whole` where the algorithm wants a reference. `judge` may change what episodes earn (reward_model.py).
+    `whole` is what is sampled from: `model` itself, unless several processes divide that. `frozen` is a whole teacher; without
+    one the policy as it is at the start is the reference, if the algorithm wants one. `judge` may change what episodes earn
+    (reward_model.py).
     """
 
     varies = True
@@ -92,11 +95,6 @@ class SampledSource(Source):
         self.chat = chat_format(model)
         self.mix, self.tools = TaskMix(config.tasks), find_tools(config.tools)
         self.trajectories = Trajectories(folder.path / "trajectories.jsonl", self.chat.tokenizer)
-        self.frozen = frozen
-        if frozen is None and self.algorithm.wants_reference:
-            # with adapters the reference is the model without them, unless a later policy is to take its place
-            without = self.whole is model and model.lora is not None and not self.algorithm.replaces_reference
-            self.frozen = self.whole if without else copy.deepcopy(self.whole)
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
         self.sampling_dtype = choose_sampling_precision(config.sampling_precision, self.device)
@@ -106,6 +104,37 @@ class SampledSource(Source):
         self.drawn_at = time.monotonic()  # when samples were drawn last
         self.sampled_tokens = 0
         self.retried_groups = 0
+        self.scorer: Scorer | None = None
+        self.reference: FrozenModel | None = None
+        self.frozen = None if frozen is None else self._scorer_of(self._passes(frozen))
+        if processes.layout is None:  # the weights are here; those of a divided model come with the trainer
+            self.begin(self._passes(model))
+
+    def _passes(self, model: Transformer) -> Passes:
+        return make_passes(model, Objective(()), self.device, self.dtype)
+
+    def _scorer_of(self, passes: Passes) -> Scorer:
+        return Scorer(passes, self.processes, self.config.sequence_length)
+
+    def begin(self, passes: Passes) -> None:
+        """The policy can score from now on; what is the reference is kept."""
+        if self.scorer is not None:
+            return
+        self.scorer = self._scorer_of(passes)
+        if self.frozen is None and self.algorithm.wants_reference and not self.is_reference_without_adapters:
+            self.reference = FrozenModel(passes)
+            self.frozen = self._scorer_of(self.reference.passes)
+
+    @property
+    def is_reference_without_adapters(self) -> bool:
+        """With adapters the reference is the model without them, unless a later policy is to take its place."""
+        return self.model.lora is not None and not self.algorithm.replaces_reference
+
+    @property
+    def policy(self) -> Scorer:
+        """What the policy says of finished sequences."""
+        assert self.scorer is not None, "a divided model has its weights from `begin` on"
+        return self.scorer
 
     @cached_property
     def engine(self) -> Engine:
@@ -258,17 +287,16 @@ class SampledSource(Source):
 
         In the trainer's precision: rounded otherwise, equal models would differ.
         """
-        if self.frozen is None:
+        if self.frozen is not None:
+            return self.logprobs_by(self.frozen, episodes)
+        if not self.algorithm.wants_reference:
             raise CheckFailed(
                 f"{self.algorithm.algorithm} asks for the log-probabilities of a reference that it does not want",
                 place=str(self.folder.path),
                 fix="let its property wants_reference be true",
             )
-        with precision_context(self.device, self.dtype):
-            if self.frozen is not self.whole:
-                return self.logprobs_by(self.frozen, episodes)
-            with adapters_off(self.whole):
-                return self.logprobs_by(self.whole, episodes)
+        with adapters_off(self.model):
+            return self.logprobs_by(self.policy, episodes)
 
     def graded(self, episodes: Sequence[Episode]) -> list[list[Graded]]:
         """What the teacher says of every sampled token."""
@@ -283,26 +311,21 @@ class SampledSource(Source):
 
     def old_logprobs(self, episodes: Sequence[Episode]) -> Rows:
         """The log-probability of every token by the policy as it is, in the trainer's precision."""
-        with precision_context(self.device, self.dtype):
-            return self.logprobs_by(self.whole, episodes)
+        return self.logprobs_by(self.policy, episodes)
 
     def recorded_columns(self, episodes: Sequence[Episode]) -> dict[str, Rows]:
         """What is recorded of every token beside what sampling and stamping know."""
-        options = self.config.sequence_length, self.sampling_temperature, self.processes
-        with precision_context(self.device, self.dtype):
-            logprobs, entropies = logprobs_and_entropies(self.whole, plain_sequences(episodes), *options)
-        return {"old_logprobs": by_episode(episodes, logprobs), "entropies": by_episode(episodes, entropies)}
+        found = self.policy.logprobs_and_entropies(plain_sequences(episodes), self.sampling_temperature)
+        logprobs, entropies = (by_episode(episodes, rows) for rows in found)
+        return {"old_logprobs": logprobs, "entropies": entropies}
 
-    def logprobs_by(self, model: Transformer, episodes: Sequence[Episode]) -> Rows:
-        """The log-probability of every token of every episode by a whole model."""
-        options = self.config.sequence_length, self.sampling_temperature, self.processes
-        return by_episode(episodes, sequence_logprobs(model, plain_sequences(episodes), *options))
+    def logprobs_by(self, model: Scorer, episodes: Sequence[Episode]) -> Rows:
+        """The log-probability of every token of every episode."""
+        return by_episode(episodes, model.logprobs(plain_sequences(episodes), self.sampling_temperature))
 
     def values(self, episodes: Sequence[Episode]) -> Rows:
         """What the value head says before every token."""
-        with precision_context(self.device, self.dtype):
-            options = self.config.sequence_length, self.processes
-            return by_episode(episodes, head_values(self.whole, VALUE_HEAD, plain_sequences(episodes), *options))
+        return by_episode(episodes, self.policy.values(VALUE_HEAD, plain_sequences(episodes)))
 
     def check_ratio(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
         """After a step: the trainer must have seen the probabilities that the sampler reported, where versions say so."""

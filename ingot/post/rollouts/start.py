@@ -3,13 +3,13 @@
     k3 = e^−d − 1 + d,   d = log π − log start        never negative, and right on average where π drew the tokens
                                                       (J. Schulman, "Approximating KL divergence")
 
-The weights of the start wait in the host's memory and visit the device for one pass at a time. With adapters the start is the
-model without them, and with a reference that is never replaced it is the reference: neither needs a copy.
+The weights of the start wait in the host's memory, each process's shards of them, and change places with the policy's while it is
+measured. With adapters the start is the model without them, and with a reference that is never replaced it is the reference:
+neither needs a copy.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,34 +17,29 @@ import torch
 
 from ingot.envs.episode import Episode
 from ingot.model.lora import adapters_off
-from ingot.model.transformer import Transformer
 from ingot.post.rollouts.stamping import Rows
+from ingot.post.scorer import Scorer
+from ingot.train.reference import KeptWeights
 
 ANSWERS = 64  # at most, that are measured
 
 
 class StartPolicy:
-    """The policy with which the stage began. `whole` has its weights now; `kept` is another model that has them for good."""
+    """The policy with which the stage begins, which is the policy of now; `reference` is another model that stays so for good."""
 
-    def __init__(self, whole: Transformer, kept: Transformer | None) -> None:
-        self.whole, self.kept = whole, kept
-        self.waiting = None
-        if kept is None and whole.lora is None:
-            self.waiting = copy.deepcopy(whole).requires_grad_(False).to("cpu")
+    def __init__(self, policy: Scorer, reference: Scorer | None) -> None:
+        self.policy, self.reference = policy, reference
+        apart = reference is None and policy.model.lora is None
+        self.kept = KeptWeights(policy.model) if apart else None
 
     @contextmanager
-    def model(self) -> Iterator[Transformer]:
-        """On the device of the policy."""
-        if self.kept is not None:
-            yield self.kept
-        elif self.waiting is None:
-            with adapters_off(self.whole):
-                yield self.whole
-        else:
-            try:
-                yield self.waiting.to(self.whole.embedding.weight.device)
-            finally:
-                self.waiting.to("cpu")
+    def scorer(self) -> Iterator[Scorer]:
+        """What scores as it does."""
+        if self.reference is not None:
+            yield self.reference
+            return
+        with adapters_off(self.policy.model) if self.kept is None else self.kept.in_place():
+            yield self.policy
 
 
 def measured(episodes: Sequence[Episode]) -> list[Episode]:

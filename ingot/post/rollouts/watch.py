@@ -11,12 +11,12 @@ from typing import Any
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.mix import TaskMix
 from ingot.envs.second_opinion import second_opinions
 from ingot.envs.task import Task
 from ingot.post.barrier import Between
 from ingot.post.processes import Processes
 from ingot.post.rollouts.canary import Canary, CanaryConfig
+from ingot.post.samplers.listed import ListedTasks
 from ingot.train.saving.early_end import ask_to_end
 from ingot.workspace.files import read_json, write_json
 from ingot.workspace.stage import StageFolder
@@ -40,10 +40,10 @@ class Watch:
         self.config, self.group, self.folder, self.processes = config, group, folder, processes
         self.canary = Canary(config)
         self.verifier: Environment | None = config.verifier
-        self.held_out: tuple[list[Task], Mapping[str, Environment]] | None = None
+        self.listed: ListedTasks | None = None
         if config.held_out is not None:
-            mix = TaskMix(config.held_out.tasks or tasks)
-            self.held_out = mix.generate(folder.seed, config.held_out.count, "test"), mix.kinds
+            self.listed = ListedTasks(config.held_out.tasks or tasks, folder.seed, config.held_out.count, "test")
+        self.held_out = None if self.listed is None else self.listed.make()
 
     def observe(
         self, step: int, episodes: Sequence[Episode], reward: Callable[[Episode], float], sample: Sample

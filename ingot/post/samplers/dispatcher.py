@@ -35,13 +35,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ingot.envs.episode import Episode
 from ingot.post.samplers.failures import failed_places, unwritten_as_failed
 from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
-from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.task_stream import RETRY, TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.workspace.errors import CheckFailed
 
@@ -108,8 +108,33 @@ class Dispatcher:
         self.finished: deque[Group] = deque()
         self.taken: list[Group] = []
         self.counts = Counts()
+        self.asked: dict[int, Job] = {}  # listed tasks without an answer yet
+        self.answers: dict[int, Group] = {}
 
     # ---- the learner's side
+
+    def ask(
+        self, places: Sequence[int], samples: int, attempt: int, between: Callable[[], None] = lambda: None
+    ) -> list[list[Episode]]:
+        """`samples` answers to each of these listed tasks, by the newest weights; waits for all, and calls `between` meanwhile.
+
+        They are no part of the stream and of no batch. Each `attempt` draws others.
+        """
+        numbers = [-1 - place for place in places]
+        self.answers, self.asked = (
+            {},
+            {number: Job(number, 0, samples=tuple(range(samples)), attempt=attempt) for number in numbers},
+        )
+        for number in numbers:
+            self._ask(number)
+        while self.asked:
+            between()
+            self.receive(WAIT_SECONDS)
+        return [list(self.answers[number].episodes) for number in numbers]
+
+    def _ask(self, number: int) -> None:
+        job = replace(self.asked[number], max_new_tokens=self.limit, temperature=self.temperature)
+        self._send(number, job)
 
     def advance(self, version: int) -> None:
         """The learner has this version from now on: give up what has become too old for it."""
@@ -148,13 +173,16 @@ class Dispatcher:
         self.receive(0.0)
         while len(self.running) + len(self.finished) < self.capacity:
             number = self.again.popleft() if self.again else self._next()
-            loads = [0] * self.transport.count
-            for sampler in self.running.values():
-                loads[sampler] += 1
-            self.running[number] = loads.index(min(loads))
-            job = self._job(number)
-            self.temperatures[number] = job.temperature
-            self.transport.send(self.running[number], job)
+            self._send(number, self._job(number))
+
+    def _send(self, number: int, job: Job) -> None:
+        """Let the sampler with the fewest groups play one."""
+        loads = [0] * self.transport.count
+        for sampler in self.running.values():
+            loads[sampler] += 1
+        self.running[number] = loads.index(min(loads))
+        self.temperatures[number] = job.temperature
+        self.transport.send(self.running[number], job)
 
     def _job(self, number: int) -> Job:
         """A whole group, or what has failed of one that is young enough."""
@@ -168,7 +196,7 @@ class Dispatcher:
         """Let a sampler give up the groups in play that no batch can use any more."""
         for number, version in oldest.items():
             asked = self.running.get(number) == sampler and number not in self.cancelling
-            if asked and self.version - version > self.oldest_age:
+            if asked and number >= 0 and self.version - version > self.oldest_age:
                 self.cancelling.add(number)
                 self.transport.send(sampler, Cancel(number))
 
@@ -209,7 +237,10 @@ class Dispatcher:
                 lost = sorted(number for number, where in self.running.items() if where == sampler)
                 for number in lost:
                     self._end(sampler, number, "lost")
-                self.again.extend(lost)
+                self.again.extend(number for number in lost if number >= 0)
+                for number in lost:
+                    if number in self.asked:
+                        self._ask(number)
                 self.counts.lost += 1
             case Beat():
                 self.counts.sampler_seconds += event.seconds
@@ -219,12 +250,21 @@ class Dispatcher:
 
     def _keep(self, group: Group) -> None:
         """Put a group into the queue; or ask for its failed answers again."""
-        tries = self.retried.pop(group.number, 0)
-        if tries == self.retries or not failed_places(group.episodes):
-            self.finished.append(group)
+        tries, failed, number = self.retried.pop(group.number, 0), failed_places(group.episodes), group.number
+        if tries == self.retries or not failed:
+            if number >= 0:
+                self.finished.append(group)
+            else:
+                self.answers[number] = group
+                del self.asked[number]
             return
-        self.partial[group.number], self.retried[group.number] = group, tries + 1
-        self.again.append(group.number)
+        self.partial[number], self.retried[number] = group, tries + 1
+        if number >= 0:
+            self.again.append(number)
+        else:
+            job = self.asked[number]
+            self.asked[number] = replace(job, samples=tuple(failed), attempt=job.attempt + RETRY)
+            self._ask(number)
         self.counts.retried += 1
 
     # ---- checkpoints
@@ -234,7 +274,7 @@ class Dispatcher:
         self.receive(0.0)
         return {
             "position": self.position,
-            "again": [*self.again, *sorted(self.running)],
+            "again": [*self.again, *sorted(number for number in self.running if number >= 0)],
             "finished": [
                 {
                     "number": each.number,
@@ -259,7 +299,7 @@ class Dispatcher:
             for each in state["finished"]
         )
         self.taken, self.counts, self.cancelling, self.temperatures = [], Counts(), set(), {}
-        self.partial, self.retried = {}, {}
+        self.partial, self.retried, self.asked, self.answers = {}, {}, {}, {}
 
     def take_counts(self) -> Counts:
         """What happened since the last call."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -81,11 +81,12 @@ class Fleet(Transport):
         """Start a sampler."""
 
     @abstractmethod
-    def publish(self, state: Mapping[str, Tensor], version: int) -> NewWeights:
+    def publish(self, weights: Iterable[tuple[str, Tensor]], version: int) -> NewWeights:
         """Copy weights to where samplers find them."""
 
-    def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
-        self.newest = self.publish(state, version)
+    def send_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self.make_room()
+        self.newest = self.publish(weights, version)
         while len(self.workers) < self.count:
             self.workers.append(self._start(len(self.workers)))
         for each in self.workers:

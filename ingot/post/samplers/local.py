@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -95,14 +95,16 @@ class LocalTransport(Fleet):
         super().__init__(count, silence)
         self.config, self.device, self.first_gpu = config, device, first_gpu
 
-    def publish(self, state: Mapping[str, Tensor], version: int) -> NewWeights:
+    def make_room(self) -> None:
+        while self.newest is not None and any(each.ready and each.taken < self.newest.version for each in self.workers):
+            self.held += self.hear(LOOK_SECONDS)  # until nobody reads the slot that is written to
+
+    def publish(self, weights: Iterable[tuple[str, Tensor]], version: int) -> NewWeights:
         slot = 0 if self.newest is None else (self.newest.where + 1) % SLOTS
         if not self.workers:
             where = self.device if len(self.config.devices) == 1 else torch.device("cpu")
             self.weights = WeightsBuffer(self.config.model, self.config.dtype, where)
-        while self.newest is not None and any(each.ready and each.taken < self.newest.version for each in self.workers):
-            self.held += self.hear(LOOK_SECONDS)  # until nobody reads the slot that is written to
-        return NewWeights(version, slot, self.weights.write(slot, state))
+        return NewWeights(version, slot, self.weights.write(slot, weights))
 
     def start(self, number: int) -> Worker:
         devices, span = self.config.devices, len(self.config.devices)

@@ -23,7 +23,7 @@ from ingot.tokens.message import Message, ToolCall
 class Job:
     """Play a group: the number of its task in the stream, the longest turn, and the temperature.
 
-    With `samples` only these of its answers, which have failed; each `attempt` draws others.
+    With `samples` only these of its answers; each `attempt` draws others. Numbers below 0 are of listed tasks (listed.py).
     """
 
     number: int

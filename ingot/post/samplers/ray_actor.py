@@ -84,12 +84,14 @@ class RaySampler:
 
         with tempfile.TemporaryDirectory(prefix="ingot-sampler-") as folder:
             try:
-                tasks, tools = shipment.unpack(Path(folder))
+                (tasks, *others), tools = shipment.unpack(Path(folder))
             except IngotError as error:
                 self.outbox.put(Failed(str(error)))
                 return
             weights = StoredWeights(config.model, config.dtype)
-            run_sampler(MailPipe(self.inbox, self.outbox), replace(config, tasks=tasks, tools=tools), weights)
+            listed = None if config.listed is None else replace(config.listed, tasks=others[0])
+            here = replace(config, tasks=tasks, tools=tools, listed=listed)
+            run_sampler(MailPipe(self.inbox, self.outbox), here, weights)
 
     def exchange(self, commands: Sequence[Command]) -> list[Event]:
         """Hand over what the learner says; what the sampler has said since the last time."""

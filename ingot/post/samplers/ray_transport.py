@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -90,7 +90,8 @@ class RayTransport(Fleet):
     def __init__(self, config: SamplerConfig, count: int, silence: float, address: str, cpus: int, gpus: float) -> None:
         super().__init__(count, silence)
         self.address, self.resources = address, {"num_cpus": float(cpus), "num_gpus": gpus}
-        self.shipment = Shipment.pack(config.tasks, config.tools)
+        mixes = [config.tasks] if config.listed is None else [config.tasks, config.listed.tasks]
+        self.shipment = Shipment.pack(mixes, config.tools)
         ranks = range(len(config.devices))
         devices = tuple(f"cuda:{rank}" if gpus else "cpu" for rank in ranks)  # Ray shows an actor its own GPUs only
         threads = max(1, cpus // len(devices))
@@ -98,13 +99,13 @@ class RayTransport(Fleet):
         self.ray: Any = None
         self.connected = False  # by this transport, which ends it
 
-    def publish(self, state: Mapping[str, Tensor], version: int) -> NewWeights:
+    def publish(self, weights: Iterable[tuple[str, Tensor]], version: int) -> NewWeights:
         if self.ray is None:
             self.ray, self.connected = connect(self.address)
             self.given = [self.ray.put(self.config), self.ray.put(self.shipment)]
             self.layout = WeightsLayout(self.config.model, self.config.dtype)
             self.block = torch.zeros(self.layout.size, dtype=torch.uint8)
-        checksum = self.layout.write(self.block, state)
+        checksum = self.layout.write(self.block, weights)
         return NewWeights(version, self.ray.put(self.block.numpy()), checksum)
 
     def start(self, number: int) -> Worker:

@@ -30,26 +30,27 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Shipment:
-    """Tasks and tools as plain data, the bytes of files by path; fingerprints of what tasks read, and of the package."""
+    """Mixtures of tasks, and tools, as plain data; bytes of files by path; fingerprints of what tasks read, and the package."""
 
-    tasks: dict[str, Any]
+    mixes: list[dict[str, Any]]
     tools: tuple[str, ...]
     files: Mapping[str, bytes]
     read: Mapping[str, str]
     package: str
 
     @classmethod
-    def pack(cls, tasks: TaskMixConfig, tools: Sequence[str]) -> Shipment:
+    def pack(cls, mixes: Sequence[TaskMixConfig], tools: Sequence[str]) -> Shipment:
         """What these need."""
-        plain = tasks.model_dump(mode="json")
+        plain = [tasks.model_dump(mode="json") for tasks in mixes]
         named = tuple(str(Path(name).resolve()) if name.endswith(".py") else anchor(name, Path()) for name in tools)
-        paths = {found[1] for spec in digests([plain, *named]) if (found := FILE_SPEC.fullmatch(spec))}
+        paths = {found[1] for spec in digests([*plain, *named]) if (found := FILE_SPEC.fullmatch(spec))}
         paths |= {name for name in named if name.endswith(".py")}
         files = {path: Path(path).read_bytes() for path in sorted(paths)}
-        return cls(plain, named, files, tasks.outside(), package_sha256())
+        read = {name: digest for tasks in mixes for name, digest in tasks.outside().items()}
+        return cls(plain, named, files, read, package_sha256())
 
-    def unpack(self, folder: Path) -> tuple[TaskMixConfig, tuple[str, ...]]:
-        """The tasks and tools on this machine, with their files below `folder`; a CheckFailed if something is missing."""
+    def unpack(self, folder: Path) -> tuple[list[TaskMixConfig], tuple[str, ...]]:
+        """The mixtures and tools on this machine, with their files below `folder`; a CheckFailed if something is missing."""
         machine = platform.node()
         if package_sha256() != self.package:
             problem = f"{machine} has another version of ingot than the learner, in {PACKAGE}"
@@ -59,18 +60,18 @@ class Shipment:
             there.parent.mkdir(parents=True, exist_ok=True)
             there.write_bytes(self.files[path])
         try:
-            tasks = TaskMixConfig.model_validate(_move(self.tasks, moved))
+            mixes = [TaskMixConfig.model_validate(_move(tasks, moved)) for tasks in self.mixes]
         except ValidationError as error:
             problems = "; ".join(each["msg"] for each in error.errors(include_url=False))
             fix = "install what they import on every machine"
             raise CheckFailed(f"{machine} cannot load the tasks: {problems}", place="ray", fix=fix) from error
-        found = tasks.outside()
+        found = {name: digest for tasks in mixes for name, digest in tasks.outside().items()}
         for name, expected in self.read.items():
             if found.get(name) != expected:
                 problem = f"{machine} has no such file that the tasks read, or another one"
                 fix = "give an absolute path, where all machines see the same file"
                 raise CheckFailed(problem, place=name, fix=fix)
-        return tasks, tuple(_move(list(self.tools), moved))
+        return mixes, tuple(_move(list(self.tools), moved))
 
 
 def _move(value: Any, moved: Mapping[str, Path]) -> Any:

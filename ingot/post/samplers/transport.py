@@ -7,7 +7,7 @@ newest weights; what it was playing is the dispatcher's to ask for again (dispat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from torch import Tensor
 
@@ -19,9 +19,12 @@ class Transport(ABC):
 
     count: int
 
+    def make_room(self) -> None:  # noqa: B027 - most have room
+        """Wait until the next weights can be written: samplers may still read those before them."""
+
     @abstractmethod
-    def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
-        """Let all samplers go on with these weights; they are copied before this returns."""
+    def send_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Let all samplers go on with these weights, which come tensor by tensor; they are copied before this returns."""
 
     @abstractmethod
     def send(self, sampler: int, message: Job | Cancel) -> None:

@@ -5,14 +5,15 @@ processes of a machine see (`WeightsBuffer`). On a CPU it is shared memory, on a
 IPC; torch.multiprocessing hands over both. It has two slots: while samplers copy the newest weights out of one, the next are
 written to the other, which all samplers have given up that have taken newer weights (local.py waits for that).
 
-The weights are those of the plain model that computes the same (adapters merged), in the precision of sampling.
+The weights are those of the plain model that computes the same (adapters merged), in the precision of sampling. They come one
+after the other, because the learner may have no whole model: a divided one gathers a tensor at a time (train/parallel/apply.py).
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,11 @@ from torch import Tensor
 from ingot.inference.checksum import state_checksum
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
+from ingot.workspace.errors import CheckFailed
 
 ALIGNMENT = 256  # bytes, so that a view of any dtype begins at a multiple of its size
 SLOTS = 2
+TOGETHER = 1 << 28  # bytes that are copied at once
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,27 @@ class WeightsLayout:
         }
 
     @torch.no_grad()
-    def write(self, block: Tensor, state: Mapping[str, Tensor]) -> int:
+    def write(self, block: Tensor, weights: Iterable[tuple[str, Tensor]]) -> int:
         """Copy weights into a block; returns their checksum there, when the device has finished."""
         views = self.views(block)
-        torch._foreach_copy_(list(views.values()), [state[name] for name in views])
+        missing, waiting, size = set(views), list[tuple[Tensor, Tensor]](), 0
+        for name, value in weights:
+            missing.remove(name)
+            waiting.append((views[name], value))
+            size += self.places[name].size
+            if size >= TOGETHER:
+                _copy(waiting)
+                waiting, size = [], 0
+        _copy(waiting)
+        if missing:
+            raise CheckFailed(f"no new weights came for {min(missing)!r}", place="weights on their way to samplers")
         return state_checksum(views)
+
+
+def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Small tensors take longer to launch than to copy: all of them at once."""
+    if pairs:
+        torch._foreach_copy_([there for there, _ in pairs], [value for _, value in pairs])
 
 
 class WeightsBuffer:
@@ -81,9 +100,9 @@ class WeightsBuffer:
         """Views of the tensors in a slot."""
         return self.layout.views(self.blocks[slot])
 
-    def write(self, slot: int, state: Mapping[str, Tensor]) -> int:
+    def write(self, slot: int, weights: Iterable[tuple[str, Tensor]]) -> int:
         """Copy weights into a slot; returns their checksum there."""
-        return self.layout.write(self.blocks[slot], state)
+        return self.layout.write(self.blocks[slot], weights)
 
 
 class StoredWeights:

@@ -33,6 +33,7 @@ from ingot.inference.divided.group import Group
 from ingot.inference.engine import Engine
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
+from ingot.post.samplers.listed import ListedTasks
 from ingot.post.samplers.messages import (
     Beat,
     Cancel,
@@ -80,6 +81,7 @@ class SamplerConfig:
     stops: tuple[str, ...] = ()  # texts that end a turn
     budgets: Mapping[str, int] = field(default_factory=dict)  # sampled tokens of an episode, by kind of task
     dropped: frozenset[str] = frozenset()  # names of tasks that do not come
+    listed: ListedTasks | None = None  # tasks beside the stream
 
 
 class Pipe(Protocol):
@@ -114,7 +116,8 @@ class Sampler:
         model = make_model(config)
         model.tokenizer = config.tokenizer
         self.engine = Engine(model, slots=config.slots, length=config.length)
-        self.stream = TaskStream(config.tasks, config.seed, config.batch, config.steps, config.dropped)
+        own = config.batch, config.steps, config.dropped, config.listed
+        self.stream = TaskStream(config.tasks, config.seed, *own)
         self.player = OrderPlayer(
             self.engine,
             ChatFormat(config.tokenizer),
@@ -151,7 +154,8 @@ class Sampler:
             )
             self.began[job.number] = self.engine.version
             seed = self.stream.sample_seed(job.number) + job.attempt * ATTEMPT
-            yield Order(job.number, self.stream[job.number], seed, limits, job.temperature, job.samples)
+            task, environment = self.stream[job.number], self.stream.environment(job.number)
+            yield Order(job.number, task, seed, limits, job.temperature, job.samples, environment)
 
     def _between(self) -> None:
         """Between two decoding steps: read what the learner has sent, and beat."""

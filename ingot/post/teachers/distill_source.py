@@ -37,6 +37,7 @@ from ingot.train.device import choose_device, choose_precision, precision_contex
 from ingot.train.divergence import STATES
 from ingot.train.gold import REST
 from ingot.train.logprobs import run_model
+from ingot.train.passes import Passes
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
@@ -144,6 +145,10 @@ class DistillSource(Source):
         self.pool = ShuffledPool(len(given), seed) if given else None
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
+
+    def begin(self, passes: Passes) -> None:
+        if self.samples is not None:
+            self.samples.begin(passes)
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         texts, metrics = self._texts(step)

@@ -8,17 +8,18 @@ Context parallelism changes no weight: the passes of a step do it. A model that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import FSDPModule
 
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.initialise import copy_shard
-from ingot.model.lora import LoraLinear, is_adapter, lora_layers
-from ingot.model.order import Order, in_ranks_order, orders, whole
+from ingot.model.lora import LoraLinear, is_adapter, lora_layers, merged_state
+from ingot.model.order import Order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
 
@@ -62,44 +63,81 @@ def materialise(model: Transformer, device: torch.device, fill: Callable[[Transf
 @torch.no_grad()
 def load_shards(model: Transformer, stored: StoredModel) -> None:
     """Fill a divided model from one on disk, whatever its format: a tensor is read whole, and this rank keeps its shard."""
-    row_orders, source = orders(model), stored.parameters
+    source = stored.parameters
     for layer, module in lora_layers(model).items():
         if module.frozen is not None:  # held in fewer bits, whole on every rank (model/frozen.py)
             name = f"{layer}.weight"
             module.frozen.store(source.rows(name, 0, source.entries[name].rows))
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if is_adapter(name) or ".frozen." in name:
-            continue
-        value = source.rows(name, 0, source.entries[name].rows)
-        copy_shard(tensor, in_ranks_order(value, row_orders.get(name)))
+    names = (name for name in parts(model) if not is_adapter(name) and ".frozen." not in name)
+    keep_shards(model, ((name, source.rows(name, 0, source.entries[name].rows)) for name in names))
+
+
+@torch.no_grad()
+def keep_shards(model: Transformer, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Fill a model from whole tensors, one after the other; each rank keeps its shard of those that it has a part of."""
+    own, row_orders = parts(model), orders(model)
+    for name, value in weights:
+        if name in own:
+            copy_shard(own[name], in_ranks_order(value, row_orders.get(name)))
+
+
+def parts(model: Transformer) -> dict[str, Tensor]:
+    """This rank's parameters and buffers by name, sharded: FSDP may have left some gathered after a pass."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def local_parts(model: Transformer) -> list[Tensor]:
+    """What this rank holds of every parameter and buffer, without copying."""
+    return [local(each.detach()) for each in parts(model).values()]
+
+
+@torch.no_grad()
+def whole_weights(
+    model: Transformer, layout: Layout | None, dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The weights and buffers of the plain model that computes the same (adapters merged), whole, one after the other.
+
+    Of a divided model one tensor at a time is gathered, on every rank: all must read to the end. It is gathered in `dtype`, as
+    far as a model in that precision has it so. A tensor that only one stage of a pipeline has is sent to the other stages.
+    """
+    if layout is None:
+        yield from merged_state(model).items()
+        return
+    own: dict[str, Any] = get_model_state_dict(model)
+    adapted = {f"{name}.weight": layer for name, layer in lora_layers(model).items()}
+    row_orders, stage = orders(model), layout.rank("pipeline")
+    listed = layout.union([(name, stage) for name in (*own, *adapted)], "pipeline")
+    holders = dict(reversed(listed))  # the first that has it
+    with torch.device("meta"):
+        plain = Transformer(model.config).to(dtype)
+    for name, like in plain.state_dict().items():
+        if holders[name] != stage:
+            value = torch.empty_like(like, device=layout.mesh.device_type)
+        elif name in adapted:
+            value = _merged(adapted[name], name, row_orders).to(like.dtype)
+        else:
+            value = whole(own[name].to(like.dtype), row_orders.get(name))
+        if layout.size("pipeline") > 1:
+            distributed.broadcast(value, group=layout.mesh["pipeline"].get_group(), group_src=holders[name])
+        yield name, value
 
 
 @torch.no_grad()
 def gather_weights(model: Transformer, copy: Transformer, layout: Layout) -> None:
-    """Fill a whole copy on every rank with the weights and buffers of a divided model, gathering one tensor at a time.
-
-    A tensor that only one stage of a pipeline holds is gathered there, and sent to the other stages.
-    """
-    own: dict[str, Any] = get_model_state_dict(model)
-    adapted = {f"{name}.weight": layer for name, layer in lora_layers(model).items()}
-    row_orders, stage = orders(model), layout.rank("pipeline")
-    holders = dict(
-        reversed(layout.union([(name, stage) for name in (*own, *adapted)], "pipeline"))
-    )  # the first that has it
-    for name, tensor in copy.state_dict().items():
-        if holders[name] == stage and name in adapted:  # the copy has no adapters: it gets their sum
-            _gather_merged(adapted[name], tensor, name, row_orders)
-        elif holders[name] == stage:
-            tensor.copy_(whole(own[name], row_orders.get(name)))
-        if layout.size("pipeline") > 1:
-            distributed.broadcast(tensor, group=layout.mesh["pipeline"].get_group(), group_src=holders[name])
+    """Fill a whole copy on every rank with the weights and buffers of a divided model."""
+    own = copy.state_dict()
+    for name, value in whole_weights(model, layout, copy.embedding.weight.dtype):
+        own[name].copy_(value)
 
 
-def _gather_merged(layer: LoraLinear, tensor: Tensor, name: str, row_orders: Mapping[str, Order]) -> None:
+def _merged(layer: LoraLinear, name: str, row_orders: Mapping[str, Order]) -> Tensor:
     """W + s·B A of a layer whose parts are divided."""
     base = layer.frozen.matrix() if layer.frozen is not None else whole(layer.weight, row_orders.get(name))
     merged = base.clone()
     for part in layer.low_ranks:
         down, up = part.whole_factors()
         merged[part.span.start : part.span.end] += up @ down * part.scale
-    tensor.copy_(merged)
+    return merged

@@ -29,7 +29,7 @@ from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.parallel.stages import StagedTransformer, stages_per_rank
 from ingot.train.parallel.timetable import Action, timetable
 from ingot.train.passes import Objective, Passes, Sums
-from ingot.train.terms import Scored
+from ingot.train.terms import NOTHING_MORE, Scored, Wants
 from ingot.train.token_factors import TokenFactors
 from ingot.workspace.errors import RecipeError
 
@@ -94,13 +94,13 @@ class PipelinePasses(Passes):
         self._add_ends()
         return sums
 
-    def score(self, batch: Batch) -> Scored:
-        batch, x_BTD = batch.to(self.device), None
+    def score(self, batch: Batch, temperature: float | None = None, wants: Wants = NOTHING_MORE) -> Scored:
+        batch, x_BTD = self.measured(batch), None
         for stage in self.model.layers:
             if stage > 0:
-                x_BTD = self.transfers.receive(stage - 1, self._empty(batch, 1))
+                x_BTD = self.transfers.receive(stage - 1, self._empty(batch, self.layout.size("context")))
             with self.precision():
-                x_BTD = run_model(self.model, batch, stage=stage, entering_BTD=x_BTD)
+                x_BTD = run_model(self.model, batch, None, self.context_parallel, stage=stage, entering_BTD=x_BTD)
             if stage < self.model.stages - 1:
                 self.transfers.send(stage + 1, x_BTD)
         self.transfers.wait()
@@ -108,8 +108,11 @@ class PipelinePasses(Passes):
             nothing = torch.zeros(0, device=self.device)
             return Scored(nothing, dict.fromkeys(batch.streams, nothing))
         assert x_BTD is not None
+        temperature = self.objective.temperature if temperature is None else temperature
         with self.precision():
-            return score_states(self.model, x_BTD, batch, self.objective.temperature)
+            return score_states(
+                self.model, x_BTD, batch, temperature, wants=wants, context_parallel=self.context_parallel
+            )
 
     def add_ranks(self, sums: Sums) -> None:
         """Also: every rank learns what layers of other stages reported, so that all log and guard the same."""

@@ -16,10 +16,19 @@ from ingot.envs.play import Limits
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import make_task
 from ingot.inference.engine import Engine
+from ingot.model.transformer import Transformer
 from ingot.post import rl
 from ingot.post.curriculum import tried
 from ingot.post.curriculum.difficulty import TriedConfig
-from ingot.post.curriculum.tried import PASS_RATES, SLOTS, Tried, sort_out, try_tasks
+from ingot.post.curriculum.tried import (
+    PASS_RATES,
+    SLOTS,
+    EngineAnswers,
+    Tried,
+    sort_out,
+    tried_tasks,
+    try_tasks,
+)
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
 from ingot.post.sampling_config import RlConfig
@@ -94,6 +103,12 @@ def test_pass_rates_are_those_of_the_start_checkpoint(
     assert trained and trained <= {name for name, rate in wanted.items() if 0.1 <= rate <= 0.9} < set(wanted)
 
 
+def by_engine(model: Transformer, config: RlConfig, folder: StageFolder) -> Tried:
+    tasks = tried_tasks(config, folder.seed)
+    assert tasks is not None
+    return try_tasks(EngineAnswers(model, config, tasks, ALONE), tasks, config, folder, ALONE)
+
+
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # of a CPU without bfloat16
 @pytest.mark.parametrize(
     ("options", "slots", "dtype"),
@@ -117,12 +132,12 @@ def test_it_samples_as_the_stage_does(
 
     monkeypatch.setattr(tried, "Engine", made)
     config, model, folder = config_of(tasks, drawn=6), load_model(schooled.path), make_folder("rl")
-    try_tasks(model, config.model_copy(update=options), folder, ALONE)
+    by_engine(model, config.model_copy(update=options), folder)
     (engine,) = engines
     assert engine.slots == slots and {each.dtype for each in engine.model.parameters()} == {dtype}
-    try_tasks(model, config.model_copy(update=options), folder, ALONE)
+    by_engine(model, config.model_copy(update=options), folder)
     assert len(engines) == 1, "all answers are there"
-    try_tasks(model, config.model_copy(update={"sampling_precision": "bfloat16", "slots": 6}), folder, ALONE)
+    by_engine(model, config.model_copy(update={"sampling_precision": "bfloat16", "slots": 6}), folder)
     assert len(engines) == 2
 
 
@@ -134,7 +149,7 @@ def test_an_interrupted_trial_goes_on(
 ) -> None:
     monkeypatch.setattr(tried, "PIECE", 16)
     config, model = config_of(tasks, drawn=6), load_model(schooled.path)
-    straight = try_tasks(model, config, make_folder("straight"), ALONE)
+    straight = by_engine(model, config, make_folder("straight"))
     sampled: list[int] = []
     plain = rollout
 
@@ -147,8 +162,8 @@ def test_an_interrupted_trial_goes_on(
 
     monkeypatch.setattr(tried, "rollout", counted)
     with pytest.raises(Interrupted):
-        try_tasks(model, config, make_folder("stopped"), ALONE)
-    again = try_tasks(model, config, make_folder("stopped"), ALONE)
+        by_engine(model, config, make_folder("stopped"))
+    again = by_engine(model, config, make_folder("stopped"))
     assert again == straight != Tried() and again.dropped
     starts = [start for start in sampled if start >= 0]
     assert len(starts) == len(set(starts)) > 4, "no piece is sampled twice"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ingot.envs.episode import Episode, Node, Score, Segment
 from ingot.post.samplers.dispatcher import Dispatcher
+from ingot.post.samplers.listed import ListedTasks
 from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
-from ingot.post.samplers.task_stream import TaskStream
+from ingot.post.samplers.task_stream import RETRY, TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.tokens.message import Message, ToolCall
 from ingot.workspace.errors import CheckFailed
@@ -34,7 +35,7 @@ class Played(Transport):
         self.asked: list[Job] = []
         self.starved = 0
 
-    def send_weights(self, state: Mapping[str, Tensor], version: int) -> None:
+    def send_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         self.version = version
 
     def send(self, sampler: int, message: Job | Cancel) -> None:
@@ -83,9 +84,46 @@ class Played(Transport):
         self.jobs = [[] for _ in range(self.count)]
 
 
-def make(count: int = 2, **options: Any) -> tuple[Dispatcher, Played]:
+def make(count: int = 2, listed: ListedTasks | None = None, **options: Any) -> tuple[Dispatcher, Played]:
     transport = Played(count)
-    return Dispatcher(transport, TaskStream(SUMS, 1, BATCH), BOUND, 1, **options), transport
+    return Dispatcher(transport, TaskStream(SUMS, 1, BATCH, listed=listed), BOUND, 1, **options), transport
+
+
+def test_listed_tasks_are_answered_beside_the_stream() -> None:
+    """While groups are in play a sampler is lost, and answers fail: all come, in order, and the stream is as it was."""
+    listed = ListedTasks(SUMS, 1, 5, "test")
+    dispatcher, transport = make(listed=listed, retries=1)
+    dispatcher.limit, dispatcher.temperature = 9, 0.5
+    dispatcher.dispatch()
+    before = dispatcher.state()
+    stream = list(before["again"])
+    calls = 0
+
+    def between() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            assert dispatcher.state() == before, "listed tasks are in no checkpoint"
+            transport.beat(0)
+            transport.lose(0)
+        for sampler, jobs in enumerate(transport.jobs):
+            for place in [at for at, (number, _) in enumerate(jobs) if number < 0][-1:]:
+                (job,) = [each for each in transport.asked if each.number == jobs[place][0]][-1:]
+                assert (job.max_new_tokens, job.temperature) == (9, 0.5)
+                failed = [len(job.samples) == 3 and sample == 1 for sample in job.samples]
+                transport.finish(sampler, place, failed)
+
+    transport.version = 7
+    found = dispatcher.ask([3, 0, 4], 3, 11, between)
+    tasks, _ = listed.make()
+    assert [{each.task.id for each in group} for group in found] == [{tasks[place].id} for place in (3, 0, 4)]
+    assert [len(group) for group in found] == [3, 3, 3] and not any(each.failed for group in found for each in group)
+    retried = [job for job in transport.asked if job.number < 0 and job.samples == (1,)]
+    assert len(retried) == 3 and {job.attempt for job in retried} == {11 + RETRY}
+    after = dispatcher.state()
+    assert sorted(after["again"]) == sorted(stream) and after["position"] == before["position"]
+    assert not after["finished"] and dispatcher.take_counts().lost == 1
+    assert {dispatcher.take(7).number for _ in range(BATCH)} <= set(stream)
 
 
 MOVES = st.lists(

@@ -66,12 +66,12 @@ def test_weights_jobs_cancellations_and_a_killed_actor(tokenizer: Tokenizer, tmp
     file.unlink()
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        transport.send_weights(model.state_dict(), 3)
+        transport.send_weights(model.state_dict().items(), 3)
         assert signal.getsignal(signal.SIGTERM) is at_sigterm, "a run that is stopped saves first"
         transport.send(0, Job(0, 4))
         ((_, finished),) = wait_for(transport, Finished)
         assert (finished.number, finished.began) == (0, 3)
-        transport.send_weights(nudged(model, 0.05, seed=1).state_dict(), 4)
+        transport.send_weights(nudged(model, 0.05, seed=1).state_dict().items(), 4)
         transport.send(0, Cancel(0))  # it has ended, so that this means nothing
         transport.send(0, Job(1, 4))
         ((_, finished),) = wait_for(transport, Finished)
@@ -79,7 +79,7 @@ def test_weights_jobs_cancellations_and_a_killed_actor(tokenizer: Tokenizer, tmp
         assert (finished.number, finished.began, versions) == (1, 4, {4}), "the checksum of version 4 was compared"
 
         for version in range(5, 9):
-            transport.send_weights(model.state_dict(), version)
+            transport.send_weights(model.state_dict().items(), version)
         (victim,) = transport.workers
         assert isinstance(victim, ActorWorker)
         deadline = time.monotonic() + DEADLINE
@@ -110,7 +110,7 @@ from tests.post.samplers.test_worker import make_config
 
 tokenizer = tiny_tokenizer()
 transport = RayTransport(make_config(tokenizer), 1, 60.0, sys.argv[1], cpus=1, gpus=0.0)
-transport.send_weights(tiny_model(tokenizer).state_dict(), 0)
+transport.send_weights(tiny_model(tokenizer).state_dict().items(), 0)
 while not transport.workers[0].ready:
     transport.receive(0.2)
 print(ray.get(transport.workers[0].actor.__ray_call__.remote(lambda self: os.getpid())), flush=True)
@@ -138,7 +138,7 @@ def test_actors_end_with_a_learner_that_is_killed(cluster: Any) -> None:
 def test_an_actor_that_hangs_is_replaced(tokenizer: Tokenizer, cluster: Any) -> None:
     transport = RayTransport(make_config(tokenizer), 1, 15.0, cluster.address, cpus=1, gpus=0.0)
     try:
-        transport.send_weights(tiny_model(tokenizer).state_dict(), 0)
+        transport.send_weights(tiny_model(tokenizer).state_dict().items(), 0)
         transport.send(0, Job(0, 4))
         wait_for(transport, Finished)
         (victim,) = transport.workers
@@ -158,7 +158,7 @@ def test_no_node_takes_a_sampler(tokenizer: Tokenizer, cluster: Any) -> None:
     """It asks for more processors than any node has."""
     transport = RayTransport(make_config(tokenizer), 1, 0.5, cluster.address, cpus=3, gpus=0.0)
     try:
-        transport.send_weights(tiny_model(tokenizer).state_dict(), 0)
+        transport.send_weights(tiny_model(tokenizer).state_dict().items(), 0)
         with pytest.raises(CheckFailed, match=r"no node .* took a sampler within 0\.5 seconds: it asks for num_cpus 3"):
             wait_for(transport, Lost)
     finally:
@@ -182,7 +182,7 @@ def test_an_actor_over_two_processes(tokenizer: Tokenizer, cluster: Any) -> None
     config = make_config(tokenizer, devices=("cpu", "cpu"))
     transport = RayTransport(config, 1, 60.0, cluster.address, cpus=2, gpus=0.0)
     try:
-        transport.send_weights(model.state_dict(), 3)
+        transport.send_weights(model.state_dict().items(), 3)
         for number, killed in enumerate((1, 0)):
             transport.send(0, Job(number, 4))
             ((_, finished),) = wait_for(transport, Finished)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.mix import TaskMix
 from ingot.envs.tools.find import find_tools
 from ingot.post.samplers.shipment import Shipment
 from ingot.post.samplers.task_stream import TaskStream
@@ -40,12 +41,15 @@ def test_code_travels_and_the_stream_of_tasks_is_the_same(tmp_path: Path) -> Non
     names = [f"{file}:Kind{number}" for number, file in enumerate(files)]
     given: dict[str, Any] = {"weights": dict.fromkeys([*names, "arithmetic"], 1.0), names[0]: {"most": 99}}
     tasks = TaskMixConfig.model_validate(given)
+    other = TaskMixConfig.model_validate({"weights": {"strings": 1.0, "arithmetic": 2.0}})
     here = TaskStream(tasks, 5, 12)
-    shipment = Shipment.pack(tasks, (str(tool), f"{tool}:look", "calculator"))
+    shipment = Shipment.pack([tasks, other], (str(tool), f"{tool}:look", "calculator"))
     expected = [(here[number].id, here[number].question) for number in range(24)]
+    wanted = TaskMix(other).generate(1, 5, "test")
     for file in (*files, tool):
         file.unlink()
-    moved, tools = shipment.unpack(tmp_path / "there")
+    (moved, beside), tools = shipment.unpack(tmp_path / "there")
+    assert [task.id for task in TaskMix(beside).generate(1, 5, "test")] == [task.id for task in wanted]
     stream = TaskStream(moved, 5, 12)
     assert [(stream[number].id, stream[number].question) for number in range(24)] == expected
     below = f"{tmp_path}/there{tool}"
@@ -59,8 +63,8 @@ def test_what_does_not_travel_must_be_there(tmp_path: Path) -> None:
     row = json.dumps({"question": "What is 1 + 1?", "answer": "It is 2. #### 2"})
     rows.write_text(row, encoding="utf-8")
     given = {"weights": {"gsm8k": 1.0}, "gsm8k": {"train": [str(rows)]}}
-    shipment = Shipment.pack(TaskMixConfig.model_validate(given), ())
-    tasks, _ = shipment.unpack(tmp_path / "there")
+    shipment = Shipment.pack([TaskMixConfig.model_validate(given)], ())
+    (tasks,), _ = shipment.unpack(tmp_path / "there")
     assert TaskStream(tasks, 1, 1)[0].question.startswith("What is 1 + 1?")
     for change in (lambda: rows.write_text("{}", encoding="utf-8"), rows.unlink):
         change()
@@ -77,7 +81,7 @@ def test_what_the_code_imports_must_be_installed(tmp_path: Path, monkeypatch: py
     file.write_text(f"import ingot_test_helper\n{OWN}", encoding="utf-8")
     with monkeypatch.context() as here:
         here.syspath_prepend(tmp_path / "lib")
-        shipment = Shipment.pack(TaskMixConfig.model_validate({"weights": {f"{file}:Zebra": 1.0}}), ())
+        shipment = Shipment.pack([TaskMixConfig.model_validate({"weights": {f"{file}:Zebra": 1.0}})], ())
     monkeypatch.delitem(sys.modules, "ingot_test_helper")
     with pytest.raises(CheckFailed, match=r"cannot load the tasks: .*No module named 'ingot_test_helper'"):
         shipment.unpack(tmp_path / "there")

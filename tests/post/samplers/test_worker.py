@@ -82,7 +82,7 @@ def test_a_sampler_keeps_to_the_budget_of_a_kind(tokenizer: Tokenizer) -> None:
     weights = WeightsBuffer(model.config, torch.float32, CPU)
     with running(make_config(tokenizer, budgets={"no_think": 2}), weights) as pipe:
         heard(pipe, Ready)
-        pipe.send(NewWeights(0, 0, weights.write(0, model.state_dict())))
+        pipe.send(NewWeights(0, 0, weights.write(0, model.state_dict().items())))
         pipe.send(Job(0, 12))
         done = heard(pipe, Finished)
     assert max(from_plain(plain, None).sampled_count for plain in done.episodes) == 2  # type: ignore[arg-type]
@@ -96,8 +96,8 @@ def test_weights_in_flight(tokenizer: Tokenizer) -> None:
     old = tiny_model(tokenizer)
     new = nudged(old, 0.05, seed=1)
     weights = WeightsBuffer(old.config, torch.float32, CPU)
-    first = NewWeights(3, 0, weights.write(0, old.state_dict()))
-    second = NewWeights(4, 1, weights.write(1, new.state_dict()))
+    first = NewWeights(3, 0, weights.write(0, old.state_dict().items()))
+    second = NewWeights(4, 1, weights.write(1, new.state_dict().items()))
 
     class Renewed(Sampler):
         """Gets its second weights and another job after ten tokens."""
@@ -154,7 +154,7 @@ def test_a_group_is_cancelled_in_play(tokenizer: Tokenizer) -> None:
             super()._between()
 
     with running(make_config(tokenizer, slots=2), weights, Watched) as pipe:
-        pipe.send(NewWeights(3, 0, weights.write(0, model.state_dict())))
+        pipe.send(NewWeights(3, 0, weights.write(0, model.state_dict().items())))
         heard(pipe, Taken)
         pipe.send(Job(0, 80))
         while not (beat := heard(pipe, Beat)).oldest:
@@ -174,7 +174,7 @@ def test_weights_that_arrive_otherwise_are_refused(tokenizer: Tokenizer) -> None
     model = tiny_model(tokenizer)
     weights = WeightsBuffer(model.config, torch.float32, CPU)
     with running(make_config(tokenizer), weights) as pipe:
-        pipe.send(NewWeights(0, 0, weights.write(0, model.state_dict()) + 1))
+        pipe.send(NewWeights(0, 0, weights.write(0, model.state_dict().items()) + 1))
         assert "did not arrive as they were sent" in heard(pipe, Failed).problem
 
 
@@ -182,7 +182,7 @@ def test_the_buffer_holds_weights_in_the_precision_of_sampling(tokenizer: Tokeni
     model = tiny_model(tokenizer)
     buffer = WeightsBuffer(model.config, torch.bfloat16, CPU)
     other = nudged(model, 0.1, seed=2)
-    sums = [buffer.write(slot, each.state_dict()) for slot, each in enumerate((model, other))]
+    sums = [buffer.write(slot, each.state_dict().items()) for slot, each in enumerate((model, other))]
     for slot, each in enumerate((model, other)):
         rounded = each.to(torch.bfloat16)
         assert sums[slot] == weights_checksum(rounded)
