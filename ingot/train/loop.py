@@ -215,6 +215,8 @@ class Trainer:
         norm = total_norm(norms_P, self.layout, [name not in self.passes.counted_elsewhere for name in gradients])
         values = {**sums.parts, **self._losses_by_source(sums), "gradient_norm": norm, "step_tokens": tokens}
         taken = self.guards.admit(sums.parts["loss"], norm)
+        if self.source.may_be_empty:  # where nothing is learnt nothing moves: momentum and decay would
+            taken = taken * (norm > 0).to(taken.dtype)
         values |= self.guards.measured
         values |= self._update(OptimizerStep(step, len(prepared.batches), tokens, sums, norm, taken))
         if self.layout is not None:

@@ -22,7 +22,7 @@ class Source(ABC):
     ahead: bool = False
     varies: bool = False
     names: Sequence[str] = ()  # of the sources that `Batch.sources` numbers, if it does
-    may_be_empty: bool = False  # a step may have nothing to learn from: its gradient is then 0; else that is an error
+    may_be_empty: bool = False  # a step may have nothing to learn from, and changes nothing then; else that is an error
     temperature: float | None = None  # of the logits of the batches given last, where that changes during the run
     planned_tokens: int | None = None  # in all steps together, where that is known beforehand
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from ingot.post.rollouts.policy_optimization import spread_metrics, token_mean
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.sampling_config import RlConfig
+from ingot.tokens.batch import Batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.workspace.files import read_jsonl
@@ -79,6 +81,32 @@ def test_a_setup_that_fails_ends_no_run(tokenizer: Tokenizer, make_folder: MakeF
     config = make_config(tasks=tasks_of(tmp_path / "broken.py", BROKEN), algorithm=algorithm, retries=0)
     rows = trained(RlSource(tiny_model(tokenizer), config, make_folder("rl")))
     assert [row["failed_episodes"] for row in rows] == [1.0, 0.0, 0.0]
+
+
+class EmptyOnce(RlSource):
+    """Nothing of the second step can be learnt."""
+
+    def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+        made, metrics = super().batches(step, rank, world)
+        for stream in [stream for batch in made for stream in batch.streams.values() if step == 1]:
+            stream.zero_()
+        return made, metrics
+
+
+def test_a_step_that_teaches_nothing_moves_nothing(tokenizer: Tokenizer, make_folder: MakeFolder) -> None:
+    """Momentum and weight decay alone would."""
+    optimizer = {"lr": 1e-2, "weight_decay": 0.1}
+    config = make_config(algorithm=EvenLast(), optimizer=optimizer)
+    source = EmptyOnce(tiny_model(tokenizer), config, make_folder("rl"))
+    states = [source.model.embedding.weight.detach().clone()]
+
+    def keep(step: int, metrics: dict[str, Any]) -> dict[str, float]:
+        states.append(source.model.embedding.weight.detach().clone())
+        return {}
+
+    terms = source.rl.terms(source.model, source.options)
+    run_without_final_checkpoint(Trainer(source.model, terms, source, config, source.folder, after_step=keep))
+    assert [torch.equal(one, two) for one, two in pairwise(states)] == [False, True, False]
 
 
 def test_a_penalty_of_length_needs_no_token() -> None:

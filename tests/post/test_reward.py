@@ -248,7 +248,7 @@ def tokens_of(episode: Episode) -> tuple[int, ...]:
 def test_an_episode_is_judged_at_what_the_policy_wrote_last(model: Transformer) -> None:
     """What the environment says afterwards is not read; a failed episode has no reward to add to."""
     one = episode([("prompt", [2, 40, 50]), ("assistant", [60, 61]), ("tool", [70, 71])], reward=1.0)
-    (judged,) = RewardModel(model).judge([one], weight=0.5)
+    (judged,) = RewardModel(model).judge([one], lambda: None, weight=0.5)
     with torch.no_grad():
         expected = float(
             model.hidden(torch.tensor([[2, 40, 50, 60, 61]]))[0, -1] @ model.get_parameter("heads.reward.weight")[0]
@@ -256,7 +256,7 @@ def test_an_episode_is_judged_at_what_the_policy_wrote_last(model: Transformer) 
     assert judged.score.rewards["reward_model"] == pytest.approx(expected, abs=1e-5)
     assert judged.score.reward == pytest.approx(1 + 0.5 * expected, abs=1e-5)
     failed = replace(one, score=replace(one.score, error="it broke"))
-    assert RewardModel(model).judge([failed], weight=0.5) == [failed]
+    assert RewardModel(model).judge([failed], lambda: None, weight=0.5) == [failed]
 
 
 def test_what_is_wrong_is_said(tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path) -> None:

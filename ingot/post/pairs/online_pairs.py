@@ -108,7 +108,7 @@ class OnlinePairs(Source):
                 only=run,
                 between=between,
             )
-            return answers if self.judge is None else self.judge(answers)
+            return answers if self.judge is None else self.judge(answers, between)
 
         return self.processes.share(len(tasks), sample_run)
 

@@ -52,7 +52,7 @@ def sample_pairs(
     answers = sample_answers(model, config, seed, processes, folder)
     if judge is not None:
         sampled = answers
-        answers = processes.share(len(sampled), lambda run, _: judge(sampled[run]))
+        answers = processes.share(len(sampled), lambda run, between: judge(sampled[run], between))
     return find_pairs(answers, config)
 
 

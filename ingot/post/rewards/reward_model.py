@@ -12,6 +12,7 @@ import torch
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.episode import Episode
 from ingot.model.transformer import REWARD_HEAD, Transformer
+from ingot.post.barrier import Between
 from ingot.post.policy import ROWS
 from ingot.post.rewards.reward_rows import marked
 from ingot.post.teachers.vocabularies import check_vocabularies
@@ -43,25 +44,27 @@ class RewardModel:
         return cls(load_model(path, device=device), str(path))
 
     @torch.no_grad()
-    def scores(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        """The reward at the last token of each text."""
+    def scores(self, texts: Sequence[Sequence[int]], between: Between = lambda: None) -> list[float]:
+        """The reward at the last token of each text; calls `between` before each pass."""
         if not texts:
             return []
         numbered = [marked(text, {"place": place}) for place, text in enumerate(texts, 1)]
         found = torch.zeros(len(texts) + 1)
         for batch in split_rows(make_batch(numbered, max(len(text) for text in texts)), ROWS):
+            between()
             scored = score(self.model, batch.to(self.model.embedding.weight.device), wants=Wants(heads=(REWARD_HEAD,)))
             found[scored.streams["place"].long().cpu()] = scored.heads[REWARD_HEAD].float().cpu()
         return found[1:].tolist()
 
-    def judge(self, episodes: Sequence[Episode], weight: float) -> list[Episode]:
+    def judge(self, episodes: Sequence[Episode], between: Between, weight: float) -> list[Episode]:
         """The episodes with `weight` times the model's reward added to theirs; one whose environment failed has none."""
         known = [each for each in episodes if not each.failed and each.sampled_count]
-        earned = dict(zip(map(id, known), self.scores([_written(each) for each in known]), strict=True))
+        earned = dict(zip(map(id, known), self.scores([_written(each) for each in known], between), strict=True))
         return [_with_reward(each, earned[id(each)], weight) if id(each) in earned else each for each in episodes]
 
 
-Judge = Callable[[list[Episode]], list[Episode]]
+Judge = Callable[[list[Episode], Between], list[Episode]]
+"""Changes what episodes earn; calls its second argument now and then, because a large model takes long."""
 
 
 def find_judge(inputs: Mapping[str, Path], policy: Transformer, device: torch.device, weight: float) -> Judge | None:

@@ -138,7 +138,7 @@ class AsynchronousSource(RlSource):
         while useful < wanted and len(judged) < most:
             group = self.dispatcher.take(step, between)
             if self.judge is not None:
-                group = replace(group, episodes=self.judge(list(group.episodes)))
+                group = replace(group, episodes=self.judge(list(group.episodes), between))
             judged.append(group)
             useful += refill is None or self._differ(group.episodes)
         self.dispatcher.dispatch()
@@ -147,7 +147,7 @@ class AsynchronousSource(RlSource):
     def sample_held_out(self, tasks: Sequence[Task], kinds: Mapping[str, Environment], step: int) -> list[Episode]:
         def ask(between: Between) -> list[Episode]:
             answers = [each for (each,) in self.dispatcher.ask(range(len(tasks)), 1, step, between)]
-            return answers if self.judge is None else self.judge(answers)
+            return answers if self.judge is None else self.judge(answers, between)
 
         return self.processes.lead(ask)
 

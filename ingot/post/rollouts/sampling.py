@@ -245,7 +245,7 @@ class SampledSource(Source):
                 between=between,
             )
             episodes = unwritten_as_failed(episodes)
-            return episodes if self.judge is None else self.judge(episodes)
+            return episodes if self.judge is None else self.judge(episodes, between)
 
         episodes = self.processes.share(len(tasks), sample_run)
         self.sampled_tokens += sum(each.sampled_count for each in episodes)
