@@ -41,7 +41,7 @@ class Awaited:
 
 
 class EndpointPolicy:
-    """A speaker that asks a server. Use it with `with`, or close it."""
+    """A policy that asks a server. Use it with `with`, or close it."""
 
     def __init__(self, config: EndpointConfig, chat: ChatFormat) -> None:
         self.endpoint, self.chat = Endpoint(config), chat

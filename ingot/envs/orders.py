@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.policy import Policy, Speaker
+from ingot.envs.policy import MessagePolicy, Policy
 from ingot.envs.rollout import PLAIN, USUAL, Entry, Order, Player
 from ingot.envs.tools.tool import Tool
 from ingot.tokens.chat import ChatFormat
@@ -21,7 +21,7 @@ class OrderPlayer:
 
     def __init__(
         self,
-        policy: Policy | Speaker,
+        policy: Policy | MessagePolicy,
         chat: ChatFormat,
         environments: Mapping[str, Environment] | None = None,
         *,

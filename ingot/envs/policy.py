@@ -1,4 +1,4 @@
-"""What writes the replies of an episode: a sampling engine (`Policy`), or something that reads messages (`Speaker`)."""
+"""What writes the replies of an episode: a sampling engine (`Policy`), or something that reads messages (`MessagePolicy`)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Speaker(Protocol):
+class MessagePolicy(Protocol):
     """A policy that answers an episode's messages, not its tokens: a script, or a server that keeps its tokens to itself.
 
     What it writes is given as tokens of the chat format, so that an episode looks the same; they are not the server's own.

@@ -32,7 +32,7 @@ from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.led import LedEnvironment, LedGame
 from ingot.envs.play import Aside, Game, Limits, Play
-from ingot.envs.policy import Policy, Speaker, Writing
+from ingot.envs.policy import MessagePolicy, Policy, Writing
 from ingot.envs.task import Task
 from ingot.envs.tools.tool import Tool
 from ingot.inference.sampling import Sampling
@@ -59,7 +59,7 @@ PLAIN, USUAL = Drawing(), Limits()
 
 def rollout(
     tasks: Sequence[Task],
-    policy: Policy | Speaker,
+    policy: Policy | MessagePolicy,
     chat: ChatFormat,
     environments: Mapping[str, Environment] | None = None,
     *,
@@ -84,7 +84,7 @@ def rollout(
 
 def rollouts(
     tasks: Iterable[Task],
-    policy: Policy | Speaker,
+    policy: Policy | MessagePolicy,
     chat: ChatFormat,
     environments: Mapping[str, Environment] | None = None,
     *,
@@ -158,7 +158,7 @@ class Player:
 
     def __init__(
         self,
-        policy: Policy | Speaker,
+        policy: Policy | MessagePolicy,
         chat: ChatFormat,
         environments: Mapping[str, Environment] | None,
         drawing: Drawing,
@@ -282,11 +282,11 @@ class Player:
         self.writing[run.writing] = run
 
     @staticmethod
-    def _submit_to(policy: Policy | Speaker) -> Callable[[Run, Sampling, Writing | None], Writing]:
+    def _submit_to(policy: Policy | MessagePolicy) -> Callable[[Run, Sampling, Writing | None], Writing]:
         """How a turn is asked for; decided once, because the check of a protocol is slow."""
-        if isinstance(policy, Speaker):
-            speaker = policy
-            return lambda run, sampling, _: speaker.submit_episode(run.game.episode, run.game.offered, sampling)
+        if isinstance(policy, MessagePolicy):
+            by_message = policy
+            return lambda run, sampling, _: by_message.submit_episode(run.game.episode, run.game.offered, sampling)
         engine = policy
         return lambda run, sampling, before: engine.submit(
             run.game.episode.segments[-1].tokens(), sampling, follows=before

@@ -25,7 +25,7 @@ RANDOM_WORDS = 6
 
 
 @dataclass(eq=False)
-class Spoken:
+class ScriptedTurn:
     """A turn, written at once."""
 
     tokens: list[int]
@@ -36,33 +36,33 @@ class Spoken:
 
 
 class Scripted:
-    """A speaker whose turns a function writes."""
+    """A policy whose turns a function writes."""
 
     def __init__(self, script: Script, chat: ChatFormat) -> None:
         self.script, self.chat = script, chat
-        self._begun: list[Spoken] = []
+        self._begun: list[ScriptedTurn] = []
 
-    def submit_episode(self, episode: Episode, tools: Sequence[dict[str, Any]], sampling: Sampling) -> Spoken:
+    def submit_episode(self, episode: Episode, tools: Sequence[dict[str, Any]], sampling: Sampling) -> ScriptedTurn:
         """Write the turn; it has ended after the next step."""
-        spoken = as_turn(self.script(episode), self.chat, episode.task.thinking, sampling.max_new_tokens)
-        self._begun.append(spoken)
-        return spoken
+        turn = as_turn(self.script(episode), self.chat, episode.task.thinking, sampling.max_new_tokens)
+        self._begun.append(turn)
+        return turn
 
     def step(self) -> None:
         """All turns end."""
-        for spoken in self._begun:
-            spoken.finish = "stop"
+        for turn in self._begun:
+            turn.finish = "stop"
         self._begun.clear()
 
     def cancel(self, request: Any) -> None:
         """Nothing is left to give up."""
 
 
-def as_turn(message: Message, chat: ChatFormat, thinking: bool, most: int) -> Spoken:
+def as_turn(message: Message, chat: ChatFormat, thinking: bool, most: int) -> ScriptedTurn:
     """A message as the tokens of a turn, cut where a policy would be cut."""
     tokens, mask = chat.conversation([Message("user", "?"), message], thinking=thinking)
     wrote = [token for token, one in zip(tokens, mask, strict=True) if one][:most]
-    return Spoken(wrote, [0.0] * len(wrote), [0] * len(wrote))
+    return ScriptedTurn(wrote, [0.0] * len(wrote), [0] * len(wrote))
 
 
 def scripts(environments: Mapping[str, Environment], chat: ChatFormat, tasks: Sequence[Task]) -> dict[str, Script]:

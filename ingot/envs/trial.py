@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
-from ingot.envs.policy import Policy, Speaker
+from ingot.envs.policy import MessagePolicy, Policy
 from ingot.envs.rollout import PLAIN, Drawing, rollout
 from ingot.envs.scripts import Scripted
 from ingot.envs.task import Split, Task
@@ -84,7 +84,7 @@ def summarise(policy: str, episodes: Sequence[Episode]) -> Earned:
 def try_environment(
     environment: Environment,
     chat: ChatFormat,
-    policies: Callable[[Mapping[str, Environment], Sequence[Task]], Mapping[str, Policy | Speaker]],
+    policies: Callable[[Mapping[str, Environment], Sequence[Task]], Mapping[str, Policy | MessagePolicy]],
     *,
     count: int = 32,
     samples: int = 1,

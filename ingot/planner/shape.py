@@ -5,7 +5,7 @@ keeps for the backward pass.
 
 What a compiled block keeps per token, D being the width of the stream and F the inner width that the token passes:
 
-    all        4·D (both inputs of the block's halves, raw and normed) + what enters the mixing (q, k, v) + what leaves it + 3·F
+    all        4·D (inputs of both sublayers, raw and normed) + what enters the mixing (q, k, v) + what leaves it + 3·F
     products   3·D + what enters the mixing + what leaves it + 2·F: what matrix products and attention make
     blocks     D: what enters the block
 
@@ -54,7 +54,7 @@ class Float8:
     """The products of a block that `precision: float8` rounds: their weights, and the numbers per token that enter them."""
 
     parameters: int
-    stream: int  # from the stream, once for each half of the block
+    stream: int  # from the stream, once for each sublayer
     left: int  # from the mixing
     inner: int  # from the inner channels
 
@@ -69,7 +69,7 @@ class BlockShape:
     expert_parameters: int
     matrices: tuple[Matrix, ...]
     width: int  # of the stream
-    halves: int  # mixer and feed-forward, or one of them
+    sublayers: int  # mixer and feed-forward, or one of them
     mixed: int  # numbers per token that enter the mixing
     left: int  # and that leave it
     inner: int  # inner channels that a token passes
@@ -80,14 +80,14 @@ class BlockShape:
     float8: Float8
 
     def kept(self, keep: str, budget: float = 0.5, tensor: int = 1) -> float:
-        """Numbers per token that wait for the backward pass; `tensor` divides what is inside the halves, not the stream."""
+        """Numbers per token that wait for the backward pass; `tensor` divides what is inside the sublayers, not the stream."""
         match keep:
             case "all":
                 inside = self.mixed + self.left + (2 + self.gated) * self.inner
-                return 2 * self.halves * self.width + self.rows + inside / tensor
+                return 2 * self.sublayers * self.width + self.rows + inside / tensor
             case "products":
                 inside = self.mixed + self.left + (1 + self.gated) * self.inner
-                return (1 + self.halves) * self.width + self.rows + inside / tensor
+                return (1 + self.sublayers) * self.width + self.rows + inside / tensor
             case "blocks":
                 return self.width
             case _:
@@ -187,7 +187,7 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
         expert_parameters=experts,
         matrices=tuple(matrices),
         width=site.width,
-        halves=(mixer is not None) + (feed_forward is not None),
+        sublayers=(mixer is not None) + (feed_forward is not None),
         mixed=0 if mixer is None else mixer.input_width,
         left=0 if mixer is None else mixer.output_width,
         inner=0 if feed_forward is None else feed_forward.inner_width,

@@ -19,7 +19,7 @@ from ingot.envs.episode import UNSCORED, Episode, Score
 from ingot.envs.led import LedEnvironment
 from ingot.envs.mix import TaskMix
 from ingot.envs.play import Limits
-from ingot.envs.policy import Policy, Speaker
+from ingot.envs.policy import MessagePolicy, Policy
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.rows import read_rows
 from ingot.envs.task import Task
@@ -148,7 +148,7 @@ def answers(
 @contextmanager
 def opened(
     answerer: AnswererConfig, config: PreferConfig, chat: ChatFormat
-) -> Iterator[tuple[str, Policy | Speaker, ChatFormat, int]]:
+) -> Iterator[tuple[str, Policy | MessagePolicy, ChatFormat, int]]:
     """The model: what it is, what answers for it, its chat format and the tokens of a conversation at most."""
     if answerer.endpoint is not None:
         with EndpointPolicy(answerer.endpoint, chat) as policy:

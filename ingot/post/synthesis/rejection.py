@@ -22,7 +22,7 @@ from typing import Any
 
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
-from ingot.envs.policy import Policy, Speaker
+from ingot.envs.policy import MessagePolicy, Policy
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.inference.engine import Engine
@@ -48,7 +48,7 @@ class AttemptWriter:
     """What makes the attempts. `limit` is the most tokens of an attempt with its prompt, of `chat`'s tokenizer."""
 
     name: str
-    policy: Policy | Speaker
+    policy: Policy | MessagePolicy
     chat: ChatFormat
     limit: int
 

@@ -65,20 +65,20 @@ class TextPart(Lenient):
 Content = str | Annotated[list[TextPart], Field(fail_fast=True)]
 
 
-class Spoken(Lenient):
+class TextMessage(Lenient):
     """The fields that system, developer and user messages have in common."""
 
     content: Content
     name: str | None = None
 
 
-class SystemMessage(Spoken):
+class SystemMessage(TextMessage):
     """Instructions."""
 
     role: Literal["system", "developer"]
 
 
-class UserMessage(Spoken):
+class UserMessage(TextMessage):
     """A message of the user."""
 
     role: Literal["user"]
