@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ingot.envs.environment import Environment
     from ingot.envs.episode import Episode
     from ingot.envs.play import Limits
-    from ingot.envs.policy import Policy, Speaker
+    from ingot.envs.policy import Policy, MessagePolicy
     from ingot.envs.task import Task
     from ingot.envs.trial import Trial
     from ingot.tokens.chat import ChatFormat
@@ -111,11 +111,11 @@ def test_command(
     environment = find_environment(name, set or ())
     chat, model = _chat_and_model(policy, model_name, max_tokens)
 
-    def policies(environments: Mapping[str, Environment], tasks: Sequence[Task]) -> dict[str, Policy | Speaker]:
+    def policies(environments: Mapping[str, Environment], tasks: Sequence[Task]) -> dict[str, Policy | MessagePolicy]:
         from ingot.envs.scripts import Scripted, scripts
 
         tried = scripts(environments, chat, tasks)
-        made: dict[str, Policy | Speaker] = {each: Scripted(script, chat) for each, script in tried.items()}
+        made: dict[str, Policy | MessagePolicy] = {each: Scripted(script, chat) for each, script in tried.items()}
         return made if model is None else made | {policy: model}
 
     def keep(name: str, episodes: Sequence[Episode]) -> None:
@@ -186,7 +186,7 @@ def _only_environment(path: Path) -> str:
     return classes[0]
 
 
-def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[ChatFormat, Policy | Speaker | None]:
+def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[ChatFormat, Policy | MessagePolicy | None]:
     """The chat format and the model; for scripts and servers a format of bytes is enough."""
     from ingot.tokens.chat import ChatFormat
     from ingot.tokens.config import TokenizerConfig
