@@ -1,8 +1,9 @@
 """Tries tiles of our kernels of linear attention: which are right, and how fast they are.
 
-    python benchmarks/mixers.py --tiles [slope_gradients,key_gradients,states,states_few,outputs,value_gradients]
+    python benchmarks/mixers.py --tiles [slope_gradients,key_gradients,states,states_few,parts,outputs,value_gradients]
 
-What is best becomes the constants at the top of ingot/kernels/decayed_attention_kernel.py and key_gradients_kernel.py.
+What is best becomes the constants at the top of ingot/kernels/decayed_attention_kernel.py, states_kernel.py and
+key_gradients_kernel.py.
 """
 
 from __future__ import annotations
@@ -47,20 +48,23 @@ STAGES: dict[str, list[Any]] = {
     "key_gradients": GRADIENTS,
     "states": tiles(SQUARE),
     "states_few": tiles(SQUARE),
+    "parts": tiles(SQUARE),
     "outputs": tiles(WIDE),
     "value_gradients": tiles(WIDE),
 }
+ROW = {"states_few": 8192, "parts": 131_072}  # one row of as many tokens; else 8 of 4k
 NOISE = 2e-2  # an error above this is no rounding
 
 
 def stage_run(stage: str) -> Callable[[], object]:
-    """The stage alone, on 8 rows of 4k (states_few: one of 32k)."""
+    """The stage alone."""
     from ingot.kernels import decayed_attention_kernel as kernel
     from ingot.kernels.chunk_kernel import totals
     from ingot.kernels.key_gradients_kernel import run_key_gradients
+    from ingot.kernels.states_kernel import run_states
 
     kind = "gated_delta" if stage == "slope_gradients" else "mamba2"
-    case = make_case(kind, 1, 32_768) if stage == "states_few" else make_case(kind, 8, 4096)
+    case = make_case(kind, 1, ROW[stage]) if stage in ROW else make_case(kind, 8, 4096)
     query, key, value = (x.detach().flatten(0, 1) for x in case.inputs[:3])
     decay = case.inputs[3].detach().flatten(2).flatten(0, 1)
     gradient, at = case.gradient.flatten(0, 1), (case.sequences.starts, case.sequences.chunks)
@@ -68,7 +72,7 @@ def stage_run(stage: str) -> Callable[[], object]:
 
     def states() -> Tensor:
         given = (key, value, summed, None, *at, case.sequences.offsets)
-        return kernel.run_states(*given, backwards=False, wants_last=False)[0]
+        return run_states(*given, backwards=False, wants_last=False)[0]
 
     made = states()
     if stage == "outputs":
@@ -84,9 +88,10 @@ def stage_run(stage: str) -> Callable[[], object]:
 
 def try_tiles(stage: str) -> list[dict[str, Any]]:
     """Every tile of a kernel: the largest error of a whole pass against float64, and milliseconds of the stage."""
-    from ingot.kernels import decayed_attention_kernel, key_gradients_kernel
+    from ingot.kernels import decayed_attention_kernel, key_gradients_kernel, states_kernel
 
     kernel = key_gradients_kernel if stage in ("key_gradients", "slope_gradients") else decayed_attention_kernel
+    kernel = states_kernel if stage in ("states", "states_few", "parts") else kernel
     case = make_case("gated_delta" if stage == "slope_gradients" else "mamba2", 1, sum(DOCUMENTS), DOCUMENTS)
     exact, run = exact_gradients(case), stage_run(stage)
     several = dict.fromkeys(("states", "states_few"), ("STATES", "STATES_FEW"))

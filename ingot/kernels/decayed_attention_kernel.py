@@ -4,8 +4,8 @@ With G the sum of decays from a chunk's beginning (in base 2), S the state befor
 it, D_ij = 2^{G_i − G_j} for j ≤ i, e the chunk's last token:
 
     totals           G                                            chunk_kernel.py
-    states           S ← 2^{G_e} S + Kᵀ (2^{G_e − G} ⊙ V)         a loop over a sequence's chunks; each S is stored
-                     dS ← 2^{G_e} dS + Qᵀ (2^G ⊙ dO)              the same loop backwards
+    states           S ← 2^{G_e} S + Kᵀ (2^{G_e − G} ⊙ V)         states_kernel.py
+                     dS ← 2^{G_e} dS + Qᵀ (2^G ⊙ dO)              the same backwards
     outputs          O = (Q Kᵀ ⊙ D) V + 2^G ⊙ Q S                 chunk by chunk, as all below
     value_gradients  dV = (K Qᵀ ⊙ Dᵀ) dO + 2^{G_e − G} ⊙ K dS
     key_gradients    dQ, dK and dG                                key_gradients_kernel.py
@@ -27,79 +27,10 @@ from ingot.kernels.chunk_kernel import Tile, find_chunk, totals
 from ingot.kernels.chunks import CHUNK
 from ingot.kernels.key_gradients_kernel import run_key_gradients
 from ingot.kernels.launch import on_device_of
+from ingot.kernels.states_kernel import run_states
 
-STATES = Tile(64, 64, warps=4, stages=3)
-STATES_FEW = Tile(32, 64, warps=4, stages=3)  # where few sequences leave most of the device idle
-FEW = 32  # sequences · heads
 OUTPUTS = Tile(64, 64, warps=4, stages=3)
 VALUE_GRADIENTS = Tile(64, 64, warps=4, stages=3)
-
-
-@triton.jit
-def _states(
-    left,
-    right,
-    totals,
-    first,
-    states,
-    last,
-    starts,
-    offsets,
-    H: tl.constexpr,
-    G: tl.constexpr,
-    K: tl.constexpr,
-    V: tl.constexpr,
-    C: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    REVERSED: tl.constexpr,
-    HAS_FIRST: tl.constexpr,
-    HAS_LAST: tl.constexpr,
-):
-    """The state before each chunk (left = keys, right = values); reversed, its gradient after each (queries, dO)."""
-    KEY_BLOCKS: tl.constexpr = triton.cdiv(K, BLOCK_K)
-    VALUE_BLOCKS: tl.constexpr = triton.cdiv(V, BLOCK_V)
-    channel = tl.program_id(0) % KEY_BLOCKS * BLOCK_K + tl.arange(0, BLOCK_K)
-    column = tl.program_id(0) // KEY_BLOCKS % VALUE_BLOCKS * BLOCK_V + tl.arange(0, BLOCK_V)
-    item = tl.program_id(0) // (KEY_BLOCKS * VALUE_BLOCKS)  # sequence and head; the grid's other axes end at 65,535
-    sequence, head = (item // H).to(tl.int64), item % H
-    begin = tl.load(starts + sequence).to(tl.int64)
-    length = tl.load(starts + sequence + 1).to(tl.int64) - begin
-    place = tl.load(offsets + sequence).to(tl.int64)
-    count = tl.cdiv(length, C).to(tl.int32)
-    corner = channel[:, None] * V + column[None, :]
-    fits = (channel < K)[:, None] & (column < V)[None, :]
-    state = tl.zeros([BLOCK_K, BLOCK_V], dtype=tl.float32)
-    if HAS_FIRST:
-        state += tl.load(first + (sequence * H + head) * (K * V) + corner, mask=fits, other=0.0).to(tl.float32)
-    left += begin * (G * K) + head // (H // G) * K
-    right += (begin * H + head) * V
-    totals += begin * H + head
-    states += (place * H + head) * (K * V)
-    for step in range(count):
-        if REVERSED:
-            chunk = count - 1 - step
-        else:
-            chunk = step
-        here = states + chunk * tl.full((), H * K * V, tl.int64) + corner
-        tl.store(here, state.to(states.dtype.element_ty), mask=fits)
-        token = (chunk * C + tl.arange(0, C)).to(tl.int64)
-        inside = token < length
-        total = tl.load(totals + token * H, mask=inside, other=0.0)
-        end = tl.load(totals + (tl.minimum(chunk * C + C, length) - 1) * H)
-        x = tl.load(
-            left + channel[:, None] + token[None, :] * (G * K), mask=(channel < K)[:, None] & inside[None, :], other=0.0
-        )
-        y = tl.load(
-            right + token[:, None] * (H * V) + column[None, :], mask=inside[:, None] & (column < V)[None, :], other=0.0
-        )
-        if REVERSED:
-            y = y * tl.exp2(total)[:, None]
-        else:
-            y = y * tl.exp2(end - total)[:, None]
-        state = tl.dot(x, y.to(x.dtype), state * tl.exp2(end), input_precision="ieee")
-    if HAS_LAST:
-        tl.store(last + (sequence * H + head) * (K * V) + corner, state, mask=fits)
 
 
 @triton.jit
@@ -195,52 +126,6 @@ def _value_gradients(
     found *= tl.where(inside, tl.exp2(end - total), 0.0)[:, None]
     found = tl.dot(scores.to(given.dtype), given, found, input_precision="ieee")
     tl.store(out + at, found.to(out.dtype.element_ty), mask=there)
-
-
-def run_states(
-    left_TGK: Tensor,
-    right_THV: Tensor,
-    totals_TH: Tensor,
-    first: Tensor | None,
-    starts: Tensor,
-    chunks: Tensor,
-    offsets: Tensor,
-    *,
-    backwards: bool,
-    wants_last: bool,
-    tile: Tile | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """States before the chunks [M, H, K, V], and the state [S, H, K, V] after the last; backwards, their gradients."""
-    (_, groups, key_width), (_, heads, value_width) = left_TGK.shape, right_THV.shape
-    sequences = len(starts) - 1
-    tile = (tile or (STATES_FEW if sequences * heads <= FEW else STATES)).fit(key_width, value_width)
-    states = left_TGK.new_empty(len(chunks), heads, key_width, value_width)
-    last = totals_TH.new_empty(sequences, heads, key_width, value_width) if wants_last else None
-    grid = (sequences * heads * triton.cdiv(key_width, tile.keys) * triton.cdiv(value_width, tile.values),)
-    with on_device_of(states):
-        _states[grid](
-            left_TGK,
-            right_THV,
-            totals_TH,
-            first,
-            states,
-            last,
-            starts,
-            offsets,
-            H=heads,
-            G=groups,
-            K=key_width,
-            V=value_width,
-            C=CHUNK,
-            BLOCK_K=tile.keys,
-            BLOCK_V=tile.values,
-            REVERSED=backwards,
-            HAS_FIRST=first is not None,
-            HAS_LAST=wants_last,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
-    return states, last
 
 
 def _by_value_blocks(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.kernels.recurrence_cases import DOCUMENTS, by_operator, distances, make_recurrence
 
@@ -19,10 +20,13 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from ingot.kernels import decayed_attention_kernel as kernel  # noqa: E402
-from ingot.kernels.chunks import cut_documents, cut_equal  # noqa: E402
+from ingot.kernels import states_kernel  # noqa: E402
+from ingot.kernels.chunk_kernel import totals  # noqa: E402
+from ingot.kernels.chunks import Sequences, cut_documents, cut_equal  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WEAK = 0.003  # decays with which a part of 128 tokens forgets little of the state before it
 
 
 @pytest.mark.parametrize(
@@ -36,6 +40,91 @@ def test_values_and_gradients_in_float32(
     case = make_recurrence("decayed", lengths, groups, heads, key_width, value_width, device=DEVICE)
     found = distances(by_operator(case, kernel.forward), case.exact())
     assert max(found.values()) < 3e-6, found
+
+
+@pytest.fixture
+def parts_of_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequences of more than 128 tokens are cut into parts, whatever the batch."""
+    for name, value in (("PART", 2), ("LONG", 0), ("CUT", 10**9)):
+        monkeypatch.setattr(states_kernel, name, value)
+
+
+@pytest.mark.usefixtures("parts_of_two_chunks")
+@pytest.mark.parametrize(
+    ("lengths", "groups", "heads", "key_width", "value_width", "first", "strength"),
+    first_fast(
+        [
+            ((1, 130, 0, 65, 400, 1), 1, 2, 16, 32, True, WEAK),  # parts across windows
+            ((330,), 1, 1, 48, 80, False, WEAK),
+            ((1, 450, 70), 1, 1, 16, 16, True, 2.0),  # only the chunk next to a border is remembered there
+            ((128, 256, 129, 0), 2, 2, 16, 16, True, WEAK),  # borders at the ends of sequences are none
+            (DOCUMENTS, 2, 4, 32, 16, False, WEAK),
+        ],
+        keep=3,
+    ),
+    ids=["mixed", "one row", "forgetful", "whole parts", "documents"],
+)
+def test_sequences_cut_into_parts(
+    lengths: tuple[int, ...],
+    groups: int,
+    heads: int,
+    key_width: int,
+    value_width: int,
+    first: bool,
+    strength: float,
+) -> None:
+    made = {"device": DEVICE, "first": first, "strength": strength}
+    case = make_recurrence("decayed", lengths, groups, heads, key_width, value_width, **made)  # type: ignore[arg-type]
+    assert states_kernel.border_count(len(case.sequences.chunks), 1, heads) > 0
+    found = distances(by_operator(case, kernel.forward), case.exact())
+    assert max(found.values()) < 3e-6, found
+
+
+@pytest.mark.usefixtures("parts_of_two_chunks")
+@pytest.mark.parametrize("backwards", [False, True])
+def test_parts_of_a_document_do_not_depend_on_where_it_lies(backwards: bool) -> None:
+    """Its states are bit by bit those of the document alone."""
+    lengths = (70, 330, 1, 64, 0, 200, 385)
+    case = make_recurrence("decayed", lengths, 1, 1, 16, 16, device=DEVICE, strength=WEAK)
+    left, right, decay = case.inputs[1].detach(), case.inputs[2].detach(), case.inputs[3].detach()
+    assert case.first is not None
+    first, begin = case.first.detach(), 0
+
+    def states(made: Sequences, first: Tensor, tokens: slice) -> tuple[Tensor, Tensor]:
+        sums = totals(decay[tokens], made.starts, made.chunks)
+        given = (left[tokens], right[tokens], sums, first, made.starts, made.chunks, made.offsets)
+        found, last = states_kernel.run_states(*given, backwards=backwards, wants_last=True)
+        assert last is not None
+        return found, last
+
+    together, last = states(case.sequences, first, slice(None))
+    for number, length in enumerate(lengths):
+        place, end = case.sequences.offsets[number : number + 2].tolist()
+        if length:
+            made = cut_equal(1, length, left.device)
+            alone, behind = states(made, first[number : number + 1], slice(begin, begin + length))
+            assert torch.equal(together[place:end], alone) and torch.equal(last[number], behind[0]), length
+        begin += length
+    assert torch.equal(last[4], first[4])  # the document without tokens
+
+
+@pytest.mark.usefixtures("parts_of_two_chunks")
+@pytest.mark.parametrize("backwards", [False, True])
+def test_parts_of_one_document_with_nan_leave_the_others(backwards: bool) -> None:
+    made = cut_documents(torch.tensor([0, 300, 600, 900], device=DEVICE), 900)
+    left, right, sums = (torch.ones(900, 1, 16, device=DEVICE) for _ in range(3))
+    right[300:600] = torch.nan
+    given = (left, right, -0.1 * sums[..., 0], None, made.starts, made.chunks, made.offsets)
+    states, last = states_kernel.run_states(*given, backwards=backwards, wants_last=True)
+    assert last is not None and last.isfinite().all(dim=(1, 2, 3)).tolist() == [True, False, True, True]
+    assert bool(torch.cat((states[:5], states[10:15])).isfinite().all())
+
+
+def test_only_few_long_sequences_are_cut_into_parts() -> None:
+    """Where there are many sequences, or short ones, keys would be read twice for nothing."""
+    assert states_kernel.border_count(2048, 1, 16) > 0
+    for rows, tokens, heads in ((1, 4096, 16), (8, 4096, 16), (8, 131_072, 16), (1, 131_072, 128)):
+        assert states_kernel.border_count(rows * tokens // 64, rows, heads) == 0
 
 
 def test_strong_decays_stay_exact() -> None:
@@ -66,11 +155,11 @@ def test_any_number_of_sequences_and_heads_can_be_launched(monkeypatch: pytest.M
             grids.append(grid)
             return lambda *given, **options: None
 
-    monkeypatch.setattr(kernel, "_states", Recorded())
+    monkeypatch.setattr(states_kernel, "_states", Recorded())
     sequences = cut_documents(torch.arange(513, dtype=torch.int32), 512)
     query, value, totals = torch.zeros(512, 1, 16), torch.zeros(512, 128, 16), torch.zeros(512, 128)
     at = (sequences.starts, sequences.chunks, sequences.offsets)
-    kernel.run_states(query, value, totals, None, *at, backwards=False, wants_last=False)
+    states_kernel.run_states(query, value, totals, None, *at, backwards=False, wants_last=False)
     assert len(sequences.starts) - 1 >= 512 and grids
     assert all(size <= 65_535 for grid in grids for size in grid[1:])
 
