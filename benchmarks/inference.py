@@ -13,17 +13,21 @@
 | decode     | 64 sequences of 300 to 4,000 tokens (GPU)                          | memory bandwidth               |
 | group      | 16 samples of one prompt of 2,048 tokens                           | the same with the prompt known |
 | update     | new weights for 1.2B parameters while 32 requests run (GPU)        | 50 ms                          |
+| float8     | 1.2B, and 8 layers of 8B, in float8 and in 8 bits: steps of 16 to  | the same engine in bfloat16    |
+|            | 1,024 sequences, prompts, memory; and linear layers alone (GPU)    |                                |
 
-But for `experts` the model has the shape of SmolLM2-135M (30 layers, width 576, 9 query and 3 key heads, vocabulary 49,152) and
-random weights, the same on both sides, with QK-norm on a CPU, as the quickstart has it. Both sides have one round to warm up and
-then as many rounds; sampling is the same (temperature 1, nothing cut off). Tokens per second count the tokens asked for,
-prompts read included in the time. Bandwidth: all weights and the keys and values of all sequences, read once a step, at 4.3 TB/s
-(what a copy reaches on an H200).
+But for `experts`, `update` and `float8` the model has the shape of SmolLM2-135M (30 layers, width 576, 9 query and 3 key heads,
+vocabulary 49,152) and random weights, the same on both sides, with QK-norm on a CPU, as the quickstart has it. Both sides have
+one round to warm up and then as many rounds; sampling is the same (temperature 1, nothing cut off). Tokens per second count the
+tokens asked for, prompts read included in the time. Bandwidth: all weights and the keys and values of all sequences, read once a
+step, at 4.3 TB/s (what a copy reaches on an H200). A line of a linear layer, "2048 to 16384, 256: 2.1 + 9.7", is inputs, outputs,
+rows, and the µs of the cast and of the product in float8.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import tempfile
@@ -37,20 +41,33 @@ import torch
 
 from ingot.checkpoints.convert import export_model
 from ingot.inference.engine import Engine
+from ingot.inference.quantised.layers import Float8Linear
+from ingot.inference.quantised.pack import FLOAT8, Bits, pack_float8, quantise_for_sampling, stored_bytes
 from ingot.inference.sampling import Sampling
+from ingot.kernels.float8 import cast_rows, multiply_cast
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
+from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
 
 VOCABULARY, CONTEXT = 49_152, 8192
 BANDWIDTH = 4.3e12  # bytes a second
+CACHED = 5e8  # bytes of weights after which none of them is in the second-level cache any more
 ROUNDS = 3
 Row = dict[str, Any]
 
 
 def make_ours(
-    device: str, dtype: torch.dtype, *, width: int = 576, depth: int = 30, inner: int = 1536, key_share: int = 3
+    device: str,
+    dtype: torch.dtype,
+    *,
+    width: int = 576,
+    depth: int = 30,
+    inner: int = 1536,
+    key_share: int = 3,
+    drawn: bool = True,
 ) -> Transformer:
+    """Not `drawn`: with the weights that the parts draw on the device, which is faster for a large model."""
     heads: Row = {"heads": width // 64, "key_value_heads": width // 64 // key_share, "head_width": 64}
     heads |= {"query_key_norm": "head"} if device == "cpu" else {}
     config = {
@@ -60,6 +77,9 @@ def make_ours(
         "layers": f"layer*{depth}",
         "context": CONTEXT,
     }
+    if not drawn:
+        with torch.device(device):
+            return Transformer(ModelConfig.model_validate(config)).to(dtype).eval()
     model = Transformer(ModelConfig.model_validate(config))
     initialise(model, seed=0)
     return model.to(device, dtype)
@@ -279,6 +299,104 @@ def update(bench: Bench) -> Iterator[Row]:
     yield row(f"update of {size:.2f}B parameters in flight", best, 50.0, 50.0 / best, "ms")
 
 
+SHAPES: dict[str, Row] = {
+    "1.2B": {"width": 2048, "depth": 16, "inner": 8192, "key_share": 4},
+    "8 layers of 8B": {"width": 4096, "depth": 8, "inner": 14_336, "key_share": 4},
+}
+
+
+def float8(bench: Bench) -> Iterator[Row]:
+    """Whole engines, then the linear layers of both shapes alone."""
+    sizes = (16, 256, 1024) if bench.quick else (16, 64, 256, 512, 1024)
+    for name, shape in SHAPES.items():
+        plain = make_ours("cuda", torch.bfloat16, **shape, drawn=False)
+        measured = dict[str, dict[str, float]]()
+        kinds: tuple[Bits | None, ...] = (None, "float8", 8)
+        for bits in kinds:
+            model = copy.deepcopy(plain)
+            if bits is not None:
+                quantise_for_sampling(model, bits)
+            measured[str(bits)] = measure_engine(bench, model, sizes)
+        for kind, title in (("float8", "float8"), ("8", "8 bits")):
+            for what, ours in measured[kind].items():
+                peer = measured["None"][what]
+                memory = what == "weights"
+                ratio = peer / ours if memory else ours / peer
+                yield row(f"{name}, {title}: {what}", ours, peer, ratio, "GB" if memory else "tokens/s")
+    for outputs, inputs in sorted({each for shape in SHAPES.values() for each in layer_shapes(shape)}):
+        yield from linear_layers(inputs, outputs, sizes)
+
+
+def measure_engine(bench: Bench, model: Transformer, sizes: Sequence[int]) -> dict[str, float]:
+    """Tokens a second of decoding `sizes` sequences and of reading prompts, and gigabytes of weights."""
+    steps, length = 10 if bench.quick else 40, 128
+    engine = Engine(model, slots=max(sizes), length=512)
+    found = {"weights": stored_bytes(model) / 1e9}
+    reading = [Sampling(max_new_tokens=1, seed=seed) for seed in range(64)]
+    seconds = [bench.seconds(partial(engine.complete, bench.prompts([448] * 64), reading)) for _ in range(2)]
+    found["64 prompts of 448"] = 64 * 448 / min(seconds)
+    for size in sizes:
+        requests = [
+            engine.submit(prompt, Sampling(max_new_tokens=384, seed=seed))
+            for seed, prompt in enumerate(bench.prompts([length] * size))
+        ]
+        while not all(request.tokens for request in requests):
+            engine.step()
+        run_steps(engine, 5)
+        found[f"{size} sequences"] = size * steps / bench.seconds(partial(run_steps, engine, steps))
+        for request in requests:
+            engine.cancel(request)
+    return found
+
+
+def layer_shapes(shape: Row) -> list[tuple[int, int]]:
+    """Outputs and inputs of a block's linear layers."""
+    width, inner = shape["width"], shape["inner"]
+    heads = width + 2 * width // shape["key_share"]
+    return [(heads, width), (width, width), (2 * inner, width), (width, inner)]
+
+
+def linear_layers(inputs: int, outputs: int, sizes: Sequence[int]) -> Iterator[Row]:
+    """A layer in float8 beside one in bfloat16, and its cast and its product alone, in µs. The weights are not in a cache."""
+    count = max(2, int(CACHED / (inputs * outputs)))
+    plain = [Linear(inputs, outputs, bias=False, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
+    layers = [Float8Linear(layer.weight, None, pack_float8) for layer in plain]
+    for rows in (*sizes, 8192):
+        x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
+        cast, scale = cast_rows(x, FLOAT8)
+        ours, peer = (
+            graph_micros([partial(each, x) for each in layers]),
+            graph_micros([partial(each, x) for each in plain]),
+        )
+        casts = graph_micros([partial(cast_rows, x, FLOAT8)] * count)
+        multiply = partial(multiply_cast, cast, scale, dtype=torch.bfloat16, fast=True)
+        products = graph_micros([partial(multiply, right_NK=each.values, right_scale=each.scales) for each in layers])
+        name = f"{inputs} to {outputs}, {rows}: {casts:.1f} + {products:.1f}"
+        yield row(name, ours, peer, peer / ours, "us")
+
+
+@torch.inference_mode()
+def graph_micros(functions: Sequence[Callable[[], object]]) -> float:
+    """The time of one of them, all captured in a CUDA graph, in µs; the best of three."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        functions[0]()
+    torch.cuda.synchronize()
+    graph, best = torch.cuda.CUDAGraph(), float("inf")
+    with torch.cuda.graph(graph):
+        for function in functions:
+            function()
+    graph.replay()
+    for _ in range(3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) * 1e3 / len(functions))
+    return best
+
+
 def compared(name: str, tokens: int, seconds: list[float]) -> Row:
     ours, peer = (tokens / value for value in seconds)
     return row(name, ours, peer, ours / peer, "tokens/s")
@@ -303,6 +421,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "decode": decode,
     "group": group,
     "update": update,
+    "float8": float8,
 }
 ON_CPU = ("batches", "rl", "group")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ingot.envs.environment import Environment
     from ingot.envs.episode import Episode
     from ingot.envs.play import Limits
-    from ingot.envs.policy import Policy, MessagePolicy
+    from ingot.envs.policy import MessagePolicy, Policy
     from ingot.envs.task import Task
     from ingot.envs.trial import Trial
     from ingot.tokens.chat import ChatFormat

@@ -6,7 +6,7 @@ import importlib.util
 import signal
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,6 +36,15 @@ class Bits(StrEnum):
 
     eight = "8"
     four = "4"
+    float8 = "float8"
+
+
+PACKED: dict[Bits | None, Literal[8, 4, "float8"] | None] = {
+    None: None,
+    Bits.eight: 8,
+    Bits.four: 4,
+    Bits.float8: "float8",
+}
 
 
 def serve_command(
@@ -99,7 +108,8 @@ def serve_command(
         ),
     ] = 1,
     bits: Annotated[
-        Bits | None, typer.Option("--bits", help="Pack linear weights into 8 or 4 bits.", show_default=False)
+        Bits | None,
+        typer.Option("--bits", help="Pack linear weights into 8 or 4 bits, or multiply in float8.", show_default=False),
     ] = None,
     speculate: Annotated[
         int,
@@ -130,7 +140,7 @@ def serve_command(
         device=device.value,
         precision=precision.value,
         tensor=tensor,
-        bits=None if bits is None else 8 if bits == Bits.eight else 4,
+        bits=PACKED[bits],
         speculate=speculate,
         say=typer.echo,
     )

@@ -15,19 +15,36 @@ import torch
 from torch import Tensor
 
 from ingot.inference.checksum import state_checksum, weights_checksum
-from ingot.inference.weight_only.pack import pack_state
+from ingot.inference.quantised.pack import pack_state, quantise_for_sampling
+from ingot.model.config import ModelConfig
 from ingot.model.lora import merged_state
 from ingot.model.transformer import Transformer
+from ingot.train.device import FLOAT8, stored_dtype
 from ingot.workspace.errors import CheckFailed, IngotError
 
 
 def in_precision(model: Transformer, dtype: torch.dtype) -> Transformer:
-    """A copy of the model in another precision, to be sampled from; routers keep their float32 biases."""
+    """A copy of the model in another precision, to be sampled from; routers keep their float32 biases.
+
+    In float8 (e4m3) are the products of large linear layers (quantised/); the rest of that copy is in bfloat16.
+    """
     with torch.device(model.embedding.weight.device):
         copy = Transformer(model.config)
     copy.load_state_dict(merged_state(model))
     copy.tokenizer = model.tokenizer
-    return copy.to(dtype).eval().requires_grad_(False)
+    return _stored_in(copy, dtype)
+
+
+def empty_model(config: ModelConfig, dtype: torch.dtype) -> Transformer:
+    """A model for weights to come, of the shapes and precisions that `in_precision` gives."""
+    return _stored_in(Transformer(config), dtype)
+
+
+def _stored_in(model: Transformer, dtype: torch.dtype) -> Transformer:
+    model = model.to(stored_dtype(dtype)).eval().requires_grad_(False)
+    if dtype == FLOAT8:
+        quantise_for_sampling(model, "float8")
+    return model
 
 
 class Weights:
@@ -63,7 +80,7 @@ class Weights:
         self._counters = counters
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Copy new weights into the model, packed if its own are (weight_only/), and make sure that they have arrived."""
+        """Copy new weights into the model, packed if its own are (quantised/), and make sure that they have arrived."""
         own, state = self.model.state_dict(), pack_state(self.model, state)
         check_shapes(state, {name: tuple(tensor.shape) for name, tensor in own.items()})
         with torch.no_grad():

@@ -3,7 +3,8 @@
     s = max|x| / largest float8        x₈ = round(x / s)        left · rightᵀ ≈ s_left s_right left₈ · right₈ᵀ
 
 A scale is one number for a tensor, or one for each row [M, 1]. Products sum over the last dimension of both factors, and training
-sums over every dimension of every factor once: `cast_both` makes x₈ and its transpose, on CUDA in one pass over x.
+sums over every dimension of every factor once: `cast_both` makes x₈ and its transpose, on CUDA in one pass over x. Sampling sums
+over the last one only: `cast_rows` finds the scale of each row and casts it, on CUDA in one kernel instead of six.
 Without float8 hardware the same rounding is computed with ordinary products.
 
 Shapes: M rows, K columns, N rows of the right factor.
@@ -11,15 +12,25 @@ Shapes: M rows, K columns, N rows of the right factor.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ingot.kernels.launch import has_triton
 
 Scaling = Literal["tensor", "row"]
 TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches are small, and need their own
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+WIDEST = 32_768  # a row is in the registers of one program
+
+
+class Float8Rows(NamedTuple):
+    """Values in float8 [M, K], and the scale of each row [M, 1] in float32."""
+
+    values: Tensor
+    scales: Tensor
 
 
 def product(
@@ -37,16 +48,19 @@ def multiply_cast(
     """left · rightᵀ of tensors that are in float8 already, contiguous, with one scale each or one a row [·, 1]."""
     if left_MK.device.type != "cuda":
         exact = torch.promote_types(dtype, torch.float32)
-        out = (left_MK.to(exact) * left_scale.to(exact)) @ (right_NK.to(exact) * right_scale.to(exact)).T
+        with torch.autocast(left_MK.device.type, enabled=False):  # which would round the scaled factors again
+            out = (left_MK.to(exact) * left_scale.to(exact)) @ (right_NK.to(exact) * right_scale.to(exact)).T
         return out.to(dtype)
-    return torch._scaled_mm(
+    by_row = right_scale.dim() > 0
+    out = torch._scaled_mm(
         left_MK,
         right_NK.T,
         scale_a=left_scale,
-        scale_b=right_scale if right_scale.dim() == 0 else right_scale.T,
-        out_dtype=dtype,
+        scale_b=right_scale.T if by_row else right_scale,
+        out_dtype=torch.bfloat16 if by_row else dtype,  # CUTLASS's kernel for scales of rows writes nothing else
         use_fast_accum=fast,
     )
+    return out if out.dtype == dtype else out.to(dtype)  # a compiler loses the gradient of what is returned as it came
 
 
 def to_float8(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling) -> tuple[Tensor, Tensor]:
@@ -60,7 +74,32 @@ def scale_of(x_MK: Tensor, dtype: torch.dtype, scaling: Scaling = "tensor") -> T
     """The largest value of the tensor, or of each row [M, 1], as a share of the largest float8."""
     size = x_MK.abs()
     largest = size.amax(dim=1, keepdim=True) if scaling == "row" else size.amax()
-    return (largest.float() / torch.finfo(dtype).max).clamp(min=TINY)
+    share = (
+        1 / torch.finfo(dtype).max
+    )  # torch would multiply by it on CUDA and divide on a CPU: so both have the same bits
+    return (largest.float() * share).clamp(min=TINY)
+
+
+def cast_rows(x_MK: Tensor, dtype: torch.dtype) -> Float8Rows:
+    """`to_float8` with a scale for each row."""
+    if cast_rows_allowed(x_MK, dtype):
+        from ingot.kernels.float8_kernel import launch_cast_rows
+
+        return Float8Rows(*launch_cast_rows(x_MK, dtype))
+    return Float8Rows(*to_float8(x_MK, dtype, "row"))
+
+
+def cast_rows_allowed(x_MK: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the kernel of `cast_rows` can run; not where gradients are kept, and a compiler fuses the definition itself."""
+    if (
+        not x_MK.is_cuda
+        or x_MK.dtype not in DTYPES
+        or dtype not in FLOAT8
+        or x_MK.shape[1] > WIDEST
+        or not has_triton()
+    ):
+        return False
+    return not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

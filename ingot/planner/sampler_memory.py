@@ -1,6 +1,7 @@
 """Estimates the memory that sampling takes during a training stage, in addition to the training itself (memory.py).
 
-    sampler     the copy that is sampled from, whole in every process: 2 B · parameters on a GPU, on a CPU 4 B where several
+    sampler     the copy that is sampled from, whole in every process: 2 B · parameters on a GPU (float8: 1 B for those of large
+                layers), on a CPU 4 B where several
                 processes divide the model (post/processes.py), 0 where one samples from the model that it trains
                 (`sampling_precision`); asynchronous: one for each sampler, and two slots of weights on their way to them, all
                 counted on one device (post/samplers/), none in other processes of the learner; with `tensor` a part of each, and
@@ -85,7 +86,7 @@ def sampler_memory(
         return _asynchronous_memory(model, config, config.asynchronous, weights, processes, device)
     slots, width = -(-(config.slots or config.prompts_per_step * group) // processes), _sampling_width(config, device)
     if processes > 1 or width < MASTER:
-        sampler = weights * width // MASTER
+        sampler = copy_bytes(model, config, width)
     free = None if device is None else device - sampler - grading - (weights if processes == 1 else 0)
     cache = _cache(model, slots, config.sequence_length, free, width)
     return SamplerMemory(sampler, _reference(config, weights, processes), grading, cache)
@@ -115,10 +116,10 @@ def _asynchronous_memory(
 ) -> SamplerMemory:
     width, reference = _sampling_width(config, device), _reference(config, weights, processes)
     if options.ray is not None:  # samplers are elsewhere
-        return SamplerMemory(weights * width // MASTER if device is None else 0, reference)
-    copies = (options.samplers + 2) * weights * width // MASTER
+        return SamplerMemory(copy_bytes(model, config, width) if device is None else 0, reference)
+    copies = (options.samplers + 2) * copy_bytes(model, config, width)
     if options.tensor > 1 and device is not None:  # a part of each sampler; the slots are in the host's memory
-        copies = options.samplers * weights * width // MASTER // options.tensor
+        copies = options.samplers * copy_bytes(model, config, width) // options.tensor
     batch = config.prompts_per_step * config.mini_batches * config.group
     slots = options.samplers * -(-(config.slots or batch) // options.samplers)
     free = None if device is None else device - copies - weights // _parts(config, processes)
@@ -128,7 +129,21 @@ def _asynchronous_memory(
 def _sampling_width(config: SamplingConfig, device: int | None) -> int:
     """Bytes of a weight that is sampled with (train/device.py)."""
     auto = config.sampling_precision == "auto" and device is not None
-    return NARROW if auto or config.sampling_precision == "bfloat16" else MASTER
+    return NARROW if auto or config.sampling_precision in ("bfloat16", "float8") else MASTER
+
+
+def copy_bytes(model: ModelConfig, config: SamplingConfig, width: int) -> int:
+    """A copy that is sampled from."""
+    if config.sampling_precision != "float8":
+        return weight_bytes(model) * width // MASTER
+    import torch
+
+    from ingot.inference.weights import empty_model
+    from ingot.train.device import FLOAT8
+
+    with torch.device("meta"):
+        built = empty_model(model, FLOAT8)
+    return _bytes((*built.parameters(), *built.buffers()))
 
 
 def _prefer_memory(

@@ -19,6 +19,8 @@ def conflicts(config: RlConfig) -> Iterator[str]:
     """Every conflict in words."""
     yield from _of_lengths(config)
     yield from _of_groups(config)
+    if config.sampling_precision == "float8" and config.asynchronous is not None and config.asynchronous.tensor > 1:
+        yield "sampling_precision: float8 layers are not divided over devices: set asynchronous.tensor to 1, or use bfloat16"
     if isinstance(config.algorithm, PolicyOptimization):
         yield from _of_the_reference(config.algorithm)
         yield from _of_the_loss(config.algorithm)

@@ -26,7 +26,7 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.respell import Respeller
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.device import choose_device, choose_sampling_precision
+from ingot.train.device import choose_device, choose_sampling_precision, stored_dtype
 from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
@@ -43,7 +43,7 @@ class Distill(PostStage[DistillConfig]):
         if config.on_policy == 0:
             given = self._without_teacher(given)
             return DistillSource(config, self.folder.seed, self.processes, self.teachers, None, given, dialogues)
-        dtype = choose_sampling_precision(config.sampling_precision, choose_device(config.device))
+        dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, choose_device(config.device)))
         whole = self.processes.whole(self.model, self.inputs["checkpoint"], dtype=dtype)
         samples = GradedSamples(self.model, config, self.folder, self.processes, whole, self.teachers)
         self.after_step = samples.check_ratio

@@ -22,7 +22,7 @@ from ingot.post.sampling_config import RlConfig
 from ingot.post.stage import PostStage
 from ingot.tokens.add_tokens import with_template
 from ingot.tokens.template_files import template_text
-from ingot.train.device import choose_device, choose_sampling_precision
+from ingot.train.device import choose_device, choose_sampling_precision, stored_dtype
 from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
 from ingot.workspace.stage import StageFolder
 
@@ -47,7 +47,7 @@ class Rl(PostStage[RlConfig]):
         judge = find_judge(self.inputs, self.model, device, config.reward_model_weight)
         source: RlSource
         if config.asynchronous is None:
-            dtype = choose_sampling_precision(config.sampling_precision, device)
+            dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, device))
             whole = processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
             tried = self.try_tasks(lambda tasks: EngineAnswers(whole, config, tasks, processes))
             source = RlSource(self.model, config, self.folder, processes, whole, judge, tried)

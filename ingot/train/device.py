@@ -32,11 +32,24 @@ def choose_precision(asked: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if asked == "bfloat16" else torch.float32
 
 
+FLOAT8 = torch.float8_e4m3fn
+
+
 def choose_sampling_precision(asked: str, device: torch.device) -> torch.dtype:
-    """The dtype of the weights that are sampled with for `auto`, `float32` or `bfloat16`."""
+    """The dtype of the weights that are sampled with for `auto`, `float32`, `bfloat16` or `float8`.
+
+    In float8 are the large products; what else there is then is in bfloat16 (`stored_dtype`).
+    """
+    if asked == "float8":
+        return FLOAT8
     if asked == "auto":
         return choose_precision(asked, device) if device.type == "cuda" else torch.float32
     return choose_precision(asked, device)
+
+
+def stored_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of weights that are no float8 products of a model which is sampled from in `dtype`."""
+    return torch.bfloat16 if dtype == FLOAT8 else dtype
 
 
 def precision_context(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:

@@ -34,16 +34,19 @@ from ingot.kernels import (
     chosen_linear_kernel,
     cross_entropy_kernel,
     decayed_attention_kernel,
+    float8_kernel,
     index_divergence_kernel,
     key_gradients_kernel,
     recurrent_step_kernel,
     rms_norm_kernel,
     select_keys_kernel,
     sparse_attention_kernel,
+    states_kernel,
     sum_rows_kernel,
     swiglu_kernel,
 )
 from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.chunks import cut_equal
 from tests.kernels.recurrence_cases import by_operator, make_recurrence
 
 PROGRAMS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -102,6 +105,12 @@ def recurrence() -> None:
     for groups, heads, value_width in ((4, 4, 128), (1, 8, 64)):
         case = make_recurrence("decayed", (512, 512), groups, heads, 128, value_width, dtype=torch.bfloat16)
         by_operator(case, decayed_attention_kernel.forward)
+        row = cut_equal(1, 32_768, torch.device("cpu"))  # long enough to be cut into parts
+        left, right, sums = random(32_768, groups, 128), random(32_768, heads, value_width), torch.zeros(32_768, heads)
+        first = torch.zeros(1, heads, 128, value_width)
+        for backwards in (False, True):
+            given = (left, right, sums, first, row.starts, row.chunks, row.offsets)
+            states_kernel.run_states(*given, backwards=backwards, wants_last=True)
     states, slots = torch.zeros(3, 4, 128, 128), torch.arange(2)
     query, value, beta = torch.zeros(2, 4, 128), torch.zeros(2, 4, 128), torch.zeros(2, 4)
     for decay, rate in ((beta, None), (beta, beta), (query, beta)):
@@ -137,8 +146,10 @@ def pages() -> None:
 
 
 def rows() -> None:
-    """What passes over rows: norms, the feed-forward's gate, the loss on a vocabulary of 128,256."""
+    """What passes over rows: norms, casts to float8, the feed-forward's gate, the loss on a vocabulary of 128,256."""
     rms_norm_kernel.launch(random(8, 4096), random(8, 4096), random(4096), 1e-6, False)
+    for width in (2048, 8192, 14_336, 32_768):
+        float8_kernel.launch_cast_rows(random(8, width), torch.float8_e4m3fn)
     projected = random(8, 16_384).requires_grad_()
     swiglu_kernel.swiglu_forward(projected).sum().backward()
     logits, targets = random(8, 128_256), torch.zeros(8, dtype=torch.long)

@@ -34,6 +34,8 @@ PRODUCTS = {  # kernels that multiply matrices, and how: by groups of four warps
     ("choice", "divergence_kernel"): "HGMMA",
     ("choice", "divergence_backward_kernel"): "HGMMA",
     ("recurrence", "_states"): "HMMA",
+    ("recurrence", "_borders"): "HGMMA",
+    ("recurrence", "_parts"): "HGMMA",
     ("recurrence", "_outputs"): "HGMMA",
     ("recurrence", "_value_gradients"): "HGMMA",
     ("recurrence", "_key_gradients"): "HGMMA",
@@ -62,7 +64,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     for line in ran.stdout.splitlines():
         row = json.loads(line)
         found[row["case"], row["kernel"]].append(row)
-    assert len(found) == 32
+    assert len(found) == 36
     return found
 
 

@@ -31,6 +31,7 @@ CASES: dict[str, Case] = {
     ),
     "draw": (torch.float32, (640, 512), draw.kernel_allowed),
     "float8": (torch.bfloat16, (640, 512), lambda x: float8.kernel_allowed(x, scale_on(x), torch.float8_e4m3fn)),
+    "float8 rows": (torch.bfloat16, (640, 512), lambda x: rows_allowed(x)),
     "index_divergence": (torch.bfloat16, (1, 8, 64, 128), index_divergence.kernel_allowed),
     "select_keys": (torch.bfloat16, (1, 8, 64, 128), lambda x: select_keys.kernel_allowed(x, 2048)),
     "packed_linear": (torch.bfloat16, (8, 512), packed_linear.kernel_allowed),
@@ -40,6 +41,11 @@ CASES: dict[str, Case] = {
 
 def scale_on(x: Tensor, *shape: int) -> Tensor:
     return torch.empty(shape, device=x.device)
+
+
+def rows_allowed(x: Tensor) -> bool:
+    with torch.no_grad():
+        return float8.cast_rows_allowed(x, torch.float8_e4m3fn)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,6 +78,8 @@ def test_sizes_and_layouts() -> None:
         assert not select_keys.kernel_allowed(half(1, 8, 4, 64), 8193), "more keys than 16 bits can count"
         x = half(640, 512)
         assert not float8.kernel_allowed(x, scale_on(x, 640, 1), torch.float8_e5m2), "a scale a row"
+        assert rows_allowed(x) and not rows_allowed(half(4, float8.WIDEST + 1)), "a row that no program holds"
+        assert not float8.cast_rows_allowed(x, torch.float8_e4m3fn), "gradients are kept"
 
 
 def test_recurrences(monkeypatch: pytest.MonkeyPatch) -> None:

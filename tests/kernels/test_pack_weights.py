@@ -10,7 +10,7 @@ import torch
 from ingot.kernels.pack_weights import group_for, pack_4, pack_8, pack_symmetric
 from ingot.kernels.packed_linear import Packed, unpack
 from ingot.model.quantise import quantise, rounded
-from tests.inference.weight_only.cases import normal
+from tests.inference.quantised.cases import normal
 
 
 @pytest.mark.parametrize("seed", [0, 1])

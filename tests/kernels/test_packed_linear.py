@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ingot.kernels.packed_linear import packed_linear, packed_linear_definition
-from tests.inference.weight_only.cases import check_product, normal, packed_case
+from tests.inference.quantised.cases import check_product, normal, packed_case
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ingot.kernels.packed_linear import Packed, packed_linear, packed_linear_definition
-from tests.inference.weight_only.cases import check_product, packed_case
+from tests.inference.quantised.cases import check_product, packed_case
 from tests.slow import first_fast
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None

@@ -90,6 +90,14 @@ def test_a_divided_learner_by_hand() -> None:
     assert held(asynchronous={"samplers": 2}).sampler == (2 + 2) * narrow
 
 
+def test_a_copy_in_float8_by_hand() -> None:
+    """Large matrices have a byte a weight and a scale an output; embedding, head and norms are in bfloat16."""
+    layer = (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192) + 4 * (3072 + 2048 + 2 * 8192 + 2048)
+    rl = RlConfig.model_validate(SAMPLES | {"sampling_precision": "float8", "asynchronous": {"samplers": 2}})
+    held = sampler_memory(llama(), rl, 8, device=80 * GIB)
+    assert held.sampler == (2 + 2) * (16 * layer + 2 * (128256 * 2048 + 33 * 2048))
+
+
 def test_a_cache_takes_what_is_free_and_no_more() -> None:
     large = RlConfig.model_validate(SAMPLES | {"prompts_per_step": 100})
     assert sampler_memory(llama(), large).cache == 4 * GIB

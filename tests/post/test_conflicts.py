@@ -69,6 +69,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         algorithm("ppo") | {"group": 1, "dynamic_sampling": {}},
         "one answer to a task never differs from the others",
     ),
+    "float8 over devices": (
+        {"sampling_precision": "float8", "asynchronous": {"tensor": 2}},
+        "sampling_precision: float8 layers are not divided over devices",
+    ),
     "one that is never longer": (
         algorithm("ppo", length_reward={"direct": 1}) | {"group": 1},
         "length_reward: it compares answers to one task",
@@ -94,6 +98,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a constant length": algorithm("grpo", aggregation="constant", aggregation_length=9),
     "a budget": algorithm("grpo", token_budget={"tokens": {"no_think": 9}}),
     "a bound on one side": algorithm("grpo", importance={"low": 3, "high": None}),
+    "float8": {"sampling_precision": "float8", "asynchronous": {"samplers": 2}},
     "a critic": algorithm("ppo") | {"group": 1},
     "returns": algorithm("reinforce_pp") | {"group": 1},
 }

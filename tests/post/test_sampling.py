@@ -20,6 +20,8 @@ from ingot.envs.episode import Episode, Node, Segment
 from ingot.envs.task import Task
 from ingot.envs.tasks.calculator import Calculator
 from ingot.inference.engine import Engine
+from ingot.inference.quantised import pack
+from ingot.inference.quantised.layers import Float8Linear
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
 from ingot.post.algorithms.grpo import Grpo
@@ -127,6 +129,22 @@ def test_samples_of_a_copy_in_bfloat16_differ_by_its_rounding(
     make_trainer(source).run()
     rows = folder.metrics.read()
     assert all(1e-9 < row["sampler_divergence"] < 1e-3 and abs(row["ratio_mean"] - 1) < 0.01 for row in rows)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")
+def test_samples_of_a_copy_in_float8_differ_by_its_rounding(
+    tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than in bfloat16, and within what the check of the ratio allows; π_old is the trainer's own."""
+    monkeypatch.setattr(pack, "SMALLEST", 32)
+    folder = make_folder("rl")
+    config = make_config(sampling_precision="float8", optimizer={"lr": 1e-2})
+    source = SampledSource(tiny_model(tokenizer), config, folder)
+    assert sum(isinstance(each, Float8Linear) for each in source.engine.model.modules()) == 2 * 4
+    make_trainer(source).run()
+    rows = folder.metrics.read()
+    assert all(1e-6 < row["sampler_divergence"] < 0.25 and abs(row["ratio_mean"] - 1) < 0.05 for row in rows)
+    assert all(row["sampler_divergence"] > 0 for row in rows)
 
 
 class WithTool(SampledSource):

@@ -42,6 +42,7 @@ from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
+from ingot.train.device import stored_dtype
 from ingot.train.parallel.apply import whole_weights
 from ingot.workspace.stage import StageFolder
 
@@ -93,7 +94,7 @@ class AsynchronousSource(RlSource):
         if self.sent == step:
             return
         self.processes.once(self.transport.make_room)
-        weights = whole_weights(self.model, self.processes.layout, self.sampling_dtype)
+        weights = whole_weights(self.model, self.processes.layout, stored_dtype(self.sampling_dtype))
         if self.processes.first:
             self.transport.send_weights(weights, step)
         else:

@@ -5,7 +5,8 @@ processes of a machine see (`WeightsBuffer`). On a CPU it is shared memory, on a
 IPC; torch.multiprocessing hands over both. It has two slots: while samplers copy the newest weights out of one, the next are
 written to the other, which all samplers have given up that have taken newer weights (local.py waits for that).
 
-The weights are those of the plain model that computes the same (adapters merged), in the precision of sampling. They come one
+The weights are those of the plain model that computes the same (adapters merged), in the precision of sampling: the learner casts
+what is sampled in float8, once for all samplers. They come one
 after the other, because the learner may have no whole model: a divided one gathers a tensor at a time (train/parallel/apply.py).
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,9 @@ import torch
 from torch import Tensor
 
 from ingot.inference.checksum import state_checksum
+from ingot.inference.quantised.layers import QuantisedLinear
+from ingot.inference.weights import empty_model
 from ingot.model.config import ModelConfig
-from ingot.model.transformer import Transformer
 from ingot.workspace.errors import CheckFailed
 
 ALIGNMENT = 256  # bytes, so that a view of any dtype begins at a multiple of its size
@@ -49,7 +51,8 @@ class WeightsLayout:
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         with torch.device("meta"):
-            model = Transformer(config).to(dtype)
+            model = empty_model(config, dtype)
+        self.packed = {name: each for name, each in model.named_modules() if isinstance(each, QuantisedLinear)}
         self.places: dict[str, Place] = {}
         self.size = 0
         for name, tensor in model.state_dict().items():
@@ -68,7 +71,7 @@ class WeightsLayout:
         """Copy weights into a block; returns their checksum there, when the device has finished."""
         views = self.views(block)
         missing, waiting, size = set(views), list[tuple[Tensor, Tensor]](), 0
-        for name, value in weights:
+        for name, value in (part for given in weights for part in self._parts(*given)):
             missing.remove(name)
             waiting.append((views[name], value))
             size += self.places[name].size
@@ -79,6 +82,15 @@ class WeightsLayout:
         if missing:
             raise CheckFailed(f"no new weights came for {min(missing)!r}", place="weights on their way to samplers")
         return state_checksum(views)
+
+    def _parts(self, name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """A tensor as samplers hold it: the weight of a float8 layer becomes values and scales."""
+        layer = self.packed.get(name.removesuffix(".weight"))
+        if layer is None or not name.endswith(".weight"):
+            yield name, value
+            return
+        for part, tensor in layer.pack_parts(value).items():
+            yield f"{name.removesuffix('.weight')}.{part}", tensor
 
 
 def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:

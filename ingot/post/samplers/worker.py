@@ -31,6 +31,7 @@ from ingot.envs.rollout import Order
 from ingot.envs.tools.find import find_tools
 from ingot.inference.divided.group import Group
 from ingot.inference.engine import Engine
+from ingot.inference.weights import empty_model
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.post.samplers.listed import ListedTasks
@@ -206,7 +207,7 @@ def make_model(config: SamplerConfig) -> Transformer:
     if len(config.devices) > 1:
         return Group(config.model, config.dtype, config.devices, config.threads).model
     with torch.device(config.devices[0]):
-        return Transformer(config.model).to(config.dtype).eval().requires_grad_(requires_grad=False)
+        return empty_model(config.model, config.dtype)
 
 
 def run_sampler(pipe: Pipe, config: SamplerConfig, weights: Weights) -> None:

@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server
 from socket import socket as Socket
-from typing import Literal
 
 import torch
 import uvicorn
@@ -21,9 +20,9 @@ import uvicorn
 from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.divided.open import devices_from, open_divided
 from ingot.inference.engine import Engine
+from ingot.inference.quantised.pack import Bits, quantise_for_sampling
 from ingot.inference.runner import EngineRunner
 from ingot.inference.speculate.config import Speculation
-from ingot.inference.weight_only.pack import quantise_for_sampling
 from ingot.serve.hosts import Hosts, is_local
 from ingot.serve.openai.app import create_app
 from ingot.serve.openai.service import Service
@@ -76,7 +75,7 @@ def serve(
     device: str,
     precision: str,
     tensor: int,
-    bits: Literal[8, 4] | None,
+    bits: Bits | None,
     speculate: int,
     say: Callable[[str], None],
 ) -> int | None:
@@ -96,7 +95,8 @@ def serve(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if bits is not None:
         packing = quantise_for_sampling(model, bits, group=GROUP)
-        say(f"weights in {bits} bits: {packing.bytes_before / 1e6:,.0f} MB are now {packing.bytes_after / 1e6:,.0f} MB")
+        held_in = "float8" if bits == "float8" else f"{bits} bits"
+        say(f"weights in {held_in}: {packing.bytes_before / 1e6:,.0f} MB are now {packing.bytes_after / 1e6:,.0f} MB")
     drafts = Speculation(tokens=speculate) if speculate else None
     if tensor == 1:
         engine = Engine(model, slots=slots, length=length, speculate=drafts)

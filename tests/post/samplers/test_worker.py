@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from ingot.inference.checksum import weights_checksum
+from ingot.inference.quantised import pack
+from ingot.inference.weights import in_precision
 from ingot.post.policy import sequence_logprobs
 from ingot.post.rollouts.staleness import count_ages, present_tokens, staleness_metrics
 from ingot.post.samplers.messages import (
@@ -32,6 +34,7 @@ from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.post.samplers.worker import Gone, Sampler, SamplerConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.device import FLOAT8
 from ingot.workspace.errors import CheckFailed
 from tests.post.making import SUMS, nudged, tiny_model
 
@@ -86,6 +89,33 @@ def test_a_sampler_keeps_to_the_budget_of_a_kind(tokenizer: Tokenizer) -> None:
         pipe.send(Job(0, 12))
         done = heard(pipe, Finished)
     assert max(from_plain(plain, None).sampled_count for plain in done.episodes) == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # of a CPU without bfloat16
+def test_weights_in_float8(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learner casts them once; a sampler has those bits, and samples as a model that was cast by itself."""
+    monkeypatch.setattr(pack, "SMALLEST", 32)
+    model = nudged(tiny_model(tokenizer), 0.05, seed=1)
+    weights = WeightsBuffer(model.config, FLOAT8, CPU)
+    sent = NewWeights(0, 0, weights.write(0, model.state_dict().items()))
+    alone = in_precision(model, FLOAT8)
+    assert sent.checksum == weights_checksum(alone) and len(weights.layout.packed) == 2 * 4
+    plain = WeightsBuffer(model.config, torch.bfloat16, CPU)
+    assert weights.layout.size < plain.layout.size
+    with running(make_config(tokenizer, dtype=FLOAT8), weights) as pipe:
+        heard(pipe, Ready)
+        pipe.send(sent)
+        assert heard(pipe, Taken).version == 0
+        pipe.send(Job(0, 12))
+        done = heard(pipe, Finished)
+    apart = 0.0
+    for episode in (from_plain(each, None) for each in done.episodes):  # type: ignore[arg-type]
+        (segment,) = episode.segments
+        wanted, full = (sequence_logprobs(one, [TokenSequence(segment.tokens())], 128)[0] for one in (alone, model))
+        for place in [at for at, version in enumerate(segment.versions()) if version >= 0]:
+            assert segment.logprobs()[place] == pytest.approx(wanted[place], abs=0.02)  # roundings of bfloat16
+            apart = max(apart, abs(full[place] - wanted[place]))
+    assert apart > 1e-3, "float8 is seen"
 
 
 def test_weights_in_flight(tokenizer: Tokenizer) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ingot.checkpoints.gguf.read import read_gguf
-from ingot.inference.weight_only.pack import Bits, quantise_for_sampling
+from ingot.inference.quantised import pack
+from ingot.inference.quantised.pack import Bits, quantise_for_sampling
 from ingot.model.transformer import Transformer
 from tests.checkpoints.gguf.conftest import smollm2
 from tests.slow import first_fast
@@ -52,3 +53,23 @@ def test_how_far_predictions_move(
     assert abs(float((exact.exp() * (exact - found)).sum(-1).mean())) < divergence
     change = (exact - found).gather(1, tokens[1:, None]).mean()
     assert abs(float(change)) < loss
+
+
+@torch.no_grad()
+def test_how_far_predictions_move_in_float8(
+    model: Transformer, tokens: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights and activations in float8, also in layers that are too narrow to gain: the mean divergence and the mean change of
+    a token's log-probability, in nats. The latter is what RL's importance weights see."""
+    monkeypatch.setattr(pack, "SMALLEST", 16)
+    packed = copy.deepcopy(model)
+    report = quantise_for_sampling(packed, "float8")
+    assert report.kept == ()
+    exact, found = (one(tokens[None, :-1])[0].double().log_softmax(-1) for one in (model, packed))
+    divergence = float((exact.exp() * (exact - found)).sum(-1).mean())
+    sampled = exact.exp().multinomial(16, replacement=True, generator=torch.Generator().manual_seed(0))
+    moved = float((exact - found).gather(1, sampled).abs().mean())
+    assert (
+        divergence < 0.06
+    )  # seen: 0.039; 0.025 and 0.144 on 512 tokens, where 8 bits have 0.0025 and 0.045, bfloat16 0.0008 and 0.026
+    assert moved < 0.25

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ingot.inference.checksum import state_checksum, weights_checksum
 from ingot.inference.engine import Engine
+from ingot.inference.quantised.layers import PackedLinear
+from ingot.inference.quantised.pack import Bits, pack_state, quantise_for_sampling
 from ingot.inference.sampling import Sampling
-from ingot.inference.weight_only.pack import Bits, PackedLinear, pack_state, quantise_for_sampling
 from ingot.model.config import BlockConfig, ModelConfig, QuantisationConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.initialise import initialise
@@ -46,7 +47,7 @@ def make(shape: ModelConfig, seed: int = 0) -> Transformer:
     initialise(model, seed)
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
-            nn.init.normal_(parameter)
+            nn.init.normal_(parameter, generator=torch.Generator().manual_seed(seed))
     return model.eval()
 
 

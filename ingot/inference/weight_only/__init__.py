@@ -1,1 +1,0 @@
-"""Weight-only quantisation: weights in 8 or 4 bits for models that are only sampled from, activations unchanged."""

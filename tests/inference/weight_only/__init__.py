@@ -1,1 +1,0 @@
-"""Tests of ingot/inference/weight_only."""
