@@ -42,13 +42,14 @@ import torch
 from ingot.checkpoints.convert import export_model
 from ingot.inference.engine import Engine
 from ingot.inference.quantised.layers import Float8Linear
-from ingot.inference.quantised.pack import FLOAT8, Bits, pack_float8, quantise_for_sampling, stored_bytes
+from ingot.inference.quantised.pack import Bits, pack_float8, quantise_for_sampling, stored_bytes
 from ingot.inference.sampling import Sampling
 from ingot.kernels.float8 import cast_rows, multiply_cast
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
+from ingot.train.device import FLOAT8
 
 VOCABULARY, CONTEXT = 49_152, 8192
 BANDWIDTH = 4.3e12  # bytes a second

@@ -40,8 +40,8 @@ class Prepared:
     waited: float = 0.0  # seconds that the loop waited for it
     may_be_empty: bool = False  # a denominator of 0 stands for a loss of 0
 
-    def totals(self, layout: Layout | None, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
-        """Denominators and tokens of the whole step, on the device."""
+    def totals(self, layout: Layout | None, device: torch.device) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Denominators and tokens of the whole step, and 1 if it has anything to learn from, else 0; on the device."""
         names = list(self.counts)
         listed = [*(self.counts[name].double() for name in names), torch.tensor(self.tokens, dtype=torch.float64)]
         total = torch.stack(listed)
@@ -50,9 +50,10 @@ class Prepared:
         if layout is not None:
             total = layout.sum_over(total, "replicate", "shard")  # every context rank has counted whole rows
         denominators = total[:-1]
+        learns = (denominators != 0).any().to(total.dtype)
         if self.may_be_empty:  # every rank sees the same sums, so all of them decide alike
             denominators = torch.where(denominators == 0, torch.ones_like(denominators), denominators)
-        return dict(zip(names, denominators, strict=True)), total[-1]
+        return dict(zip(names, denominators, strict=True)), total[-1], learns
 
 
 class Feed:

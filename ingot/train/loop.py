@@ -206,7 +206,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak_lr"] * share
         seed_dropout(self.model, self.folder.seed, step, self.layout)
-        denominators, tokens = prepared.totals(self.layout, self.device)
+        denominators, tokens, learns = prepared.totals(self.layout, self.device)
         sums = self.run_passes(prepared.batches, denominators, tokens)
         self.passes.add_ranks(sums)
         keep_rows(self.model)
@@ -215,8 +215,7 @@ class Trainer:
         norm = total_norm(norms_P, self.layout, [name not in self.passes.counted_elsewhere for name in gradients])
         values = {**sums.parts, **self._losses_by_source(sums), "gradient_norm": norm, "step_tokens": tokens}
         taken = self.guards.admit(sums.parts["loss"], norm)
-        if self.source.may_be_empty:  # where nothing is learnt nothing moves: momentum and decay would
-            taken = taken * (norm > 0).to(taken.dtype)
+        taken = taken * learns.to(taken.dtype)  # where nothing can be learnt nothing moves: momentum and decay would
         values |= self.guards.measured
         values |= self._update(OptimizerStep(step, len(prepared.batches), tokens, sums, norm, taken))
         if self.layout is not None:

@@ -74,20 +74,20 @@ def test_asynchronous_rl_by_hand() -> None:
 
 def test_a_divided_learner_by_hand() -> None:
     """Eight processes divide the model and the reference, two copies of four parts each; nothing is whole but in the samplers."""
-    referred = {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}}
-    elsewhere, narrow = {"asynchronous": {"samplers": 2, "ray": {}}}, LLAMA_BYTES // 2
+    elsewhere: dict[str, Any] = {"asynchronous": {"samplers": 2, "ray": {}}}
+    referred = elsewhere | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}}
+    replaced = elsewhere | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1, "reference_every": 5}}
 
-    def held(device: int | None = 80 * GIB, **options: object) -> SamplerMemory:
+    def held(options: dict[str, Any], device: int | None = 80 * GIB) -> SamplerMemory:
         return sampler_memory(llama(), RlConfig.model_validate(SAMPLES | options), 8, device=device)
 
-    assert held(**referred, **elsewhere) == SamplerMemory(reference=LLAMA_BYTES // 8)
-    assert held(**referred, **elsewhere, mesh={"replicate": 2}) == SamplerMemory(reference=LLAMA_BYTES // 4)
-    assert held(None, **referred, **elsewhere) == SamplerMemory(LLAMA_BYTES, LLAMA_BYTES // 8), "weights on their way"
-    assert held(**referred, **elsewhere, lora={"rank": 4}) == NOTHING, "the model without its adapters"
-    replaced = {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1, "reference_every": 5}}
-    assert held(**replaced, **elsewhere, lora={"rank": 4}) == SamplerMemory(reference=LLAMA_BYTES // 8)
-    assert held().sampler == narrow, "by turns every process samples"
-    assert held(asynchronous={"samplers": 2}).sampler == (2 + 2) * narrow
+    assert held(referred) == SamplerMemory(reference=LLAMA_BYTES // 8)
+    assert held(referred | {"mesh": {"replicate": 2}}) == SamplerMemory(reference=LLAMA_BYTES // 4)
+    assert held(referred, None) == SamplerMemory(LLAMA_BYTES, LLAMA_BYTES // 8), "weights on their way"
+    assert held(referred | {"lora": {"rank": 4}}) == NOTHING, "the model without its adapters"
+    assert held(replaced | {"lora": {"rank": 4}}) == SamplerMemory(reference=LLAMA_BYTES // 8)
+    assert held({}).sampler == LLAMA_BYTES // 2, "by turns every process samples"
+    assert held({"asynchronous": {"samplers": 2}}).sampler == (2 + 2) * LLAMA_BYTES // 2
 
 
 def test_a_copy_in_float8_by_hand() -> None:

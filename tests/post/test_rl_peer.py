@@ -61,7 +61,8 @@ class Prepared(SampledSource):
     ) -> None:
         super().__init__(model, config, folder)
         self.made = made
-        self.frozen = reference if self.frozen is not None else None
+        if self.frozen is not None:
+            self.frozen = self._scorer_of(self._passes(reference))
 
     def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
         return self.made
@@ -113,6 +114,7 @@ def test_the_step_equals_trl(
         temperature=temperature,
         algorithm=Grpo(clip_low=LOW, clip_high=HIGH, divide_by_std=scale == "group", reference_weight=beta),
         device="cpu",
+        precision="float32",
     )
     logprobs = sequence_logprobs(sampler, [TokenSequence(each.tokens()) for each in made], CONTEXT, temperature)
     made = [with_logprobs(*pair) for pair in zip(made, logprobs, strict=True)]

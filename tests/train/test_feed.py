@@ -57,7 +57,8 @@ def test_counts_are_those_of_all_micro_batches(feed: Feed) -> None:
         assert prepared.tokens == sum(int(number) >= 0 for row in whole.documents for number in row)
         assert prepared.logged == {"drawn": float(step)} and prepared.waited >= 0
         assert torch.equal(torch.cat([batch.tokens for batch in prepared.batches]), whole.tokens)
-        denominators, tokens = prepared.totals(None, CPU)
+        denominators, tokens, learns = prepared.totals(None, CPU)
+        assert learns == 1
         assert float(denominators["z_loss"]) == weights and float(tokens) == prepared.tokens
 
 
@@ -106,8 +107,9 @@ def test_ranks_decide_alike_about_a_step_without_a_token_to_learn_from(others: f
     source.may_be_empty = True
     for layout in (Summed(others, others, 7.0), None):
         opened = Feed(source, TERMS, layout, 0, CPU)  # type: ignore[arg-type]
-        denominators, tokens = opened.get(0).totals(layout, CPU)  # type: ignore[arg-type]
+        denominators, tokens, learns = opened.get(0).totals(layout, CPU)  # type: ignore[arg-type]
         assert {float(each) for each in denominators.values()} == {wanted if layout else 1.0} and tokens > 0
+        assert learns == (1 if layout and others else 0)
         opened.close()
 
 

@@ -12,12 +12,13 @@ from ingot.inference.checksum import state_checksum, weights_checksum
 from ingot.inference.engine import Engine
 from ingot.inference.quantised import pack
 from ingot.inference.quantised.layers import Float8Linear
-from ingot.inference.quantised.pack import FLOAT8, check_device, pack_float8, pack_state, quantise_for_sampling
+from ingot.inference.quantised.pack import check_device, pack_float8, pack_state, quantise_for_sampling
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig, QuantisationConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
+from ingot.train.device import FLOAT8
 from ingot.workspace.errors import IngotError
 from tests.inference.quantised.cases import normal
 from tests.inference.quantised.test_pack import TOKENS, config, make

@@ -10,10 +10,11 @@ import torch
 from ingot.inference.checksum import state_checksum, weights_checksum
 from ingot.inference.engine import Engine
 from ingot.inference.quantised.layers import Float8Linear
-from ingot.inference.quantised.pack import FLOAT8, pack_state, quantise_for_sampling
+from ingot.inference.quantised.pack import pack_state, quantise_for_sampling
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
+from ingot.train.device import FLOAT8
 from tests.inference.quantised.test_pack import make
 
 pytestmark = pytest.mark.skipif(

@@ -60,7 +60,7 @@ def train(meshes: list[dict[str, int]]) -> list[list[dict[str, float]]]:
         steps: list[dict[str, Any]] = []
         for step in range(4):
             prepared = feed.get(step)
-            sums = passes.run(prepared.batches, *prepared.totals(layout, device))
+            sums = passes.run(prepared.batches, *prepared.totals(layout, device)[:2])
             passes.add_ranks(sums)
             steps.append({name: float(value) for name, value in sums.parts.items()})
             optimizer.step()
