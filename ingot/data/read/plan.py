@@ -180,6 +180,6 @@ def fingerprints(source: SourceConfig) -> dict[str, str]:
     from ingot.data.read.python import installed_versions
 
     if isinstance(source, PythonSource):
-        return installed_versions()
+        return dict(installed_versions())
     paths = dict.fromkeys(piece.path for piece in pieces_of(source, SPLIT_BYTES))
     return {path: file_fingerprint(path) for path in paths}

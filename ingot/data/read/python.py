@@ -14,8 +14,9 @@ import os
 import platform
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.parser import HeaderParser
+from functools import cache
 from importlib.metadata import distributions
 from inspect import cleandoc
 from pathlib import Path
@@ -73,8 +74,12 @@ def installed_piece(source: PythonSource, path: str, identity: str, form: str) -
     return Piece(path, identity, form, size, docstrings=is_python, whole=is_python and becomes_code)
 
 
-def installed_versions() -> dict[str, str]:
-    """The version of Python and of every installed package but our own: what `installed_pieces` depends on."""
+@cache
+def installed_versions() -> Mapping[str, str]:
+    """The version of Python and of every installed package but our own: what `installed_pieces` depends on.
+
+    Read once in a process: an eighth of a second, and a recipe with its plan asks many times.
+    """
     known = [found.metadata for found in distributions()]  # each of `name` and `version` would read the file again
     packages = {each["Name"]: each["Version"] for each in known if each["Name"] != OURSELVES}
     return {"python": platform.python_version(), **packages}
