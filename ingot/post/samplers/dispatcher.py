@@ -121,11 +121,9 @@ class Dispatcher:
         They are no part of the stream and of no batch. Each `attempt` draws others.
         """
         numbers = [-1 - place for place in places]
-        self.answers, self.asked = (
-            {},
-            {number: Job(number, 0, samples=tuple(range(samples)), attempt=attempt) for number in numbers},
-        )
+        self.answers = {}
         for number in numbers:
+            self.asked[number] = Job(number, self.limit, self.temperature, tuple(range(samples)), attempt)
             self._ask(number)
         while self.asked:
             between()
@@ -133,8 +131,7 @@ class Dispatcher:
         return [list(self.answers[number].episodes) for number in numbers]
 
     def _ask(self, number: int) -> None:
-        job = replace(self.asked[number], max_new_tokens=self.limit, temperature=self.temperature)
-        self._send(number, job)
+        self._send(number, self.asked[number])
 
     def advance(self, version: int) -> None:
         """The learner has this version from now on: give up what has become too old for it."""
