@@ -23,7 +23,7 @@ def conflicts(config: RlConfig) -> Iterator[str]:
         yield "sampling_precision: float8 layers are not divided over devices: set asynchronous.tensor to 1, or use bfloat16"
     if isinstance(config.algorithm, PolicyOptimization):
         yield from _of_the_reference(config.algorithm)
-        yield from _of_the_loss(config.algorithm)
+        yield from _of_the_loss(config.algorithm, config.updates_per_batch)
         yield from _of_penalties(config, config.algorithm)
 
 
@@ -74,12 +74,19 @@ def _of_the_reference(algorithm: PolicyOptimization) -> Iterator[str]:
         )
 
 
-def _of_the_loss(algorithm: PolicyOptimization) -> Iterator[str]:
+def _of_the_loss(algorithm: PolicyOptimization, updates: int) -> Iterator[str]:
     importance = algorithm.importance
     if algorithm.old_policy == "sampler" and importance is not None and importance.of == "old":
         yield (
             "algorithm.importance: with old_policy: sampler π_old is μ, and its weight over μ is always 1: leave importance out "
             "(the clipped ratio is over the sampler already), or set old_policy: trainer"
+        )
+    if algorithm.sequence_mask_of == "old" and algorithm.sequence_mask is None:
+        yield "algorithm.sequence_mask_of: there is no mask: give sequence_mask"
+    elif algorithm.sequence_mask_of == "old" and updates == 1:
+        yield (
+            "algorithm.sequence_mask_of: with one update on a batch π_old is π, and no answer has moved: set mini_batches or "
+            "epochs, or measure from the sampler"
         )
     if algorithm.aggregation_length is not None and algorithm.aggregation != "constant":
         yield (
@@ -96,6 +103,8 @@ def _of_penalties(config: RlConfig, algorithm: PolicyOptimization) -> Iterator[s
             f"algorithm.overlong.buffer: {overlong.buffer} tokens before a limit of {shortest} are the whole answer, so that "
             "each would be penalised: lower it, or leave it out for a fifth"
         )
+    if algorithm.truncated_factor is not None and algorithm.mask_truncated:
+        yield "algorithm.truncated_factor: mask_truncated leaves out what was cut: leave one of them out"
     if algorithm.length_reward is not None and config.group == 1:
         yield "algorithm.length_reward: it compares answers to one task: raise group, or leave it out"
     if budget is not None:

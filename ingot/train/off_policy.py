@@ -12,7 +12,7 @@ Sampler and trainer never agree wholly (other kernels, other precision), and a s
                     mask: ρ if low ≤ ρ ≤ high, else 0  IcePop (arXiv 2510.18855: bounds 0.5 and 5)
                     of a token, of its sequence (the product of its tokens' ρ), or of their geometric mean
     SequenceMask    0 for a whole sequence with A < 0 whose mean log(μ/π) is above δ: off-policy sequence masking
-                    (DeepSeek-V3.2, arXiv 2512.02556)
+                    (DeepSeek-V3.2, arXiv 2512.02556); with π_old in place of μ it sees the updates on a batch alone
 """
 
 from __future__ import annotations
@@ -77,10 +77,12 @@ class SequenceMask(Correction):
     """Nothing is unlearnt from an answer that the policy has moved away from."""
 
     threshold: float
+    of: Literal["sampler", "old"] = "sampler"  # from which it has moved: μ or π_old
     by_token: bool = False
 
     def weights(self, logs: Probabilities, streams: Mapping[str, Tensor]) -> Tensor:
-        moved = at_level(logs.sampled - logs.current, streams, "mean")
+        before = logs.sampled if self.of == "sampler" else logs.old
+        moved = at_level(before - logs.current, streams, "mean")
         return ((streams["advantage"] >= 0) | (moved <= self.threshold)).to(moved.dtype)
 
 

@@ -69,6 +69,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         algorithm("ppo") | {"group": 1, "dynamic_sampling": {}},
         "one answer to a task never differs from the others",
     ),
+    "a mask of nothing": (algorithm("grpo", sequence_mask_of="old"), "sequence_mask_of: there is no mask"),
+    "a mask of one update": (
+        algorithm("grpo", sequence_mask=0.5, sequence_mask_of="old"),
+        "with one update on a batch π_old is π",
+    ),
+    "a share of nothing": (
+        algorithm("grpo", truncated_factor=0.5, mask_truncated=True),
+        "truncated_factor: mask_truncated leaves out what was cut",
+    ),
     "float8 over devices": (
         {"sampling_precision": "float8", "asynchronous": {"tensor": 2}},
         "sampling_precision: float8 layers are not divided over devices",
@@ -98,6 +107,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a constant length": algorithm("grpo", aggregation="constant", aggregation_length=9),
     "a budget": algorithm("grpo", token_budget={"tokens": {"no_think": 9}}),
     "a bound on one side": algorithm("grpo", importance={"low": 3, "high": None}),
+    "a mask over updates": algorithm("grpo", sequence_mask=0.5, sequence_mask_of="old") | {"mini_batches": 2},
     "float8": {"sampling_precision": "float8", "asynchronous": {"samplers": 2}},
     "a critic": algorithm("ppo") | {"group": 1},
     "returns": algorithm("reinforce_pp") | {"group": 1},

@@ -227,6 +227,18 @@ def test_penalties_of_length() -> None:
     assert shaped(budget, [10, 20, 21], [1.0, 0.0, 1.0], 99) == [1.0, 0.0, -0.5]
 
 
+def test_a_cut_answer_earns_a_share() -> None:
+    """Of its verifier's reward, before penalties; what has ended, and what the filter of tasks sees, is as it was."""
+    whole = episode([("prompt", [5]), ("assistant", [7] * 8)], 0.5)
+    cut = dataclasses.replace(whole, ended="tokens")
+    algorithm = Grpo(truncated_factor=0.4, overlong=OverlongConfig(buffer=4, factor=0.5))
+    rows: Callable[[], list[list[float]]] = list
+    made = [whole, cut, cut, whole]
+    assert algorithm.rewards(Samples(made, 2, rows, rows, rows, 99)) == pytest.approx([0.5, 0.2, 0.2, 0.5])
+    assert algorithm.rewards(Samples(made, 2, rows, rows, rows, 8)) == pytest.approx([0.0, -0.3, -0.3, 0.0])
+    assert algorithm.reward(cut) == 0.5
+
+
 def test_a_budget_cuts_and_is_paid_for(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     """No answer is longer; one that was cut there loses the penalty, one that ended there earns its reward."""
     budget = TokenBudgetConfig(tokens={"no_think": 2}, penalty=0.75)

@@ -39,6 +39,8 @@ CORRECTIONS: dict[str, tuple[Correction, list[float]]] = {
     "current": (Importance(high=None, of="current"), [0.4, 0.5, 2.0, 1.0, 0.8]),
     # mean log(μ/π) of the sequences: (log 2.5 + log 2 − log 2)/3 = 0.305, log 1.25/2 = 0.112; A < 0 in both
     "sequence mask": (SequenceMask(0.2), [0.0, 0.0, 0.0, 1.0, 1.0]),
+    # mean log(π_old/π): (log 0.5 + log 2 + log 1.5)/3 = 0.135, (log 1.5 + log 2.5)/2 = 0.661
+    "sequence mask of π_old": (SequenceMask(0.2, "old"), [1.0, 1.0, 1.0, 0.0, 0.0]),
 }
 
 

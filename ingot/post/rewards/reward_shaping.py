@@ -2,6 +2,7 @@
 
     overlong        0 up to limit − buffer tokens, then falling to −1/2 at the limit (DAPO, arXiv 2503.14476: −1, beside rewards
                     of 1 and −1, which differ by twice as much as ours of 1 and 0)
+    truncated       the reward of an answer that a limit has cut, times a factor (NeMo-RL)
     length reward   λ = 1/2 − (n − shortest) / (longest − shortest) within a task's answers; a wrong answer gets min(0, λ)
                     (Kimi k1.5, arXiv 2501.12599); its weight is one for thinking and one for direct answers
     token budget    an answer is cut where the budget of its kind of task ends, and then earns −penalty instead (Kimi K2,
@@ -97,9 +98,14 @@ def shape(
     overlong: OverlongConfig | None = None,
     length_reward: LengthRewardConfig | None = None,
     budget: TokenBudgetConfig | None = None,
+    truncated_factor: float | None = None,
 ) -> list[float | None]:
     """The rewards with what the options add; None stands for an episode whose environment failed."""
-    shaped = list(rewards)
+    factor = 1.0 if truncated_factor is None else truncated_factor
+    shaped = [
+        reward * factor if reward is not None and truncated(each) else reward
+        for reward, each in zip(rewards, episodes, strict=True)
+    ]
     for start in range(0, len(episodes), group):
         known = [place for place in range(start, start + group) if rewards[place] is not None]
         if length_reward is not None and known:

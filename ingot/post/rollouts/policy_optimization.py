@@ -80,6 +80,9 @@ class PolicyOptimization(RlAlgorithm):
     sequence_mask: float | None = Field(
         None, ge=0, description="drop answers with A < 0 whose mean log(μ/π) is above this (DeepSeek-V3.2); null: none"
     )
+    sequence_mask_of: Literal["sampler", "old"] = Field(
+        "sampler", description="from which policy that is measured: μ, or π_old in its place, log(π_old/π)"
+    )
     reference_weight: float = Field(0.0, ge=0, description="coefficient of the divergence from the reference")
     reference_estimator: Literal["k1", "k2", "k3", "k3_unbiased"] = Field(
         "k3_unbiased", description="its estimate in the loss; in the reward it is k1"
@@ -93,6 +96,12 @@ class PolicyOptimization(RlAlgorithm):
     format_reward: float = Field(0.0, ge=0, lt=1, description="reward for a well-formed but wrong answer")
     overlong: OverlongConfig | None = Field(None, description="soft penalty before the limit of length; null for none")
     mask_truncated: bool = Field(False, description="learn nothing from answers that a limit has cut")
+    truncated_factor: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="rewards of answers that a limit has cut are multiplied by this (NeMo-RL); null: not",
+    )
     length_reward: LengthRewardConfig | None = Field(None, description="shorter answers earn more; null for none")
     token_budget: TokenBudgetConfig | None = Field(None, description="longest answers by kind of task; null for none")
 
@@ -129,7 +138,7 @@ class PolicyOptimization(RlAlgorithm):
     def rewards(self, samples: Samples) -> list[float | None]:
         """The shaped reward of every answer, without the divergence, or a coin; None where the environment failed."""
         plain = [None if each.failed else self.reward(each) for each in samples.episodes]
-        options = self.overlong, self.length_reward, self.token_budget
+        options = self.overlong, self.length_reward, self.token_budget, self.truncated_factor
         shaped = shape(plain, samples.episodes, samples.group, samples.limit, *options)
         return shaped if samples.coins is None else coin_flips(shaped, samples.episodes, samples.coins)
 
@@ -160,7 +169,7 @@ class PolicyOptimization(RlAlgorithm):
         if self.importance is not None:
             made.append(Importance(**self.importance.model_dump(), limit=self.log_ratio_limit))
         if self.sequence_mask is not None:
-            made.append(SequenceMask(self.sequence_mask))
+            made.append(SequenceMask(self.sequence_mask, self.sequence_mask_of))
         return tuple(made)
 
     def mean(self, config: Any) -> Aggregation:
