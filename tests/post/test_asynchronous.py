@@ -33,7 +33,6 @@ from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, checkpoint_of, tiny_model
 from tests.post.samplers.test_dispatcher import Played
 from tests.post.test_rl_source import EvenLast
-from tests.slow import first_fast
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.test_launch import start
 
@@ -317,16 +316,15 @@ SCORING = {
 }
 
 
+@pytest.mark.slow  # test_scorer.py and test_asynchronous_curriculum.py have its parts
 @pytest.mark.parametrize(
     ("mesh", "algorithm"),
-    first_fast(
-        [
-            ({"shard": 2}, "reference"),
-            ({"tensor": 2}, "critic"),
-            ({"pipeline": 2}, "reference"),
-            ({"context": 2}, "reference"),
-        ]
-    ),
+    [
+        ({"shard": 2}, "reference"),
+        ({"tensor": 2}, "critic"),
+        ({"pipeline": 2}, "reference"),
+        ({"context": 2}, "reference"),
+    ],
     ids=str,
 )
 def test_a_learner_of_two_processes(mesh: dict[str, int], algorithm: str, tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ingot.model.config import ModelConfig
+from ingot.post import policy
 from ingot.post.processes import Processes
 from ingot.post.scorer import Scorer
 from ingot.tokens.batch import TokenSequence
@@ -26,7 +28,7 @@ from tests.train.parallel.models import DENSE, MOE, VOCABULARY, fresh, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import training
 
-CAPACITY, TEMPERATURE, FACTOR = 40, 0.7, 1.25
+CAPACITY, TEMPERATURE, FACTOR, ROWS = 40, 0.7, 1.25, 4
 VALUE: dict[str, Any] = {"heads": ("value",)}
 Case = tuple[ModelConfig, dict[str, Any]]
 CASES: list[Case] = [
@@ -44,15 +46,16 @@ Said = tuple[list[list[float]], ...]
 def texts() -> list[TokenSequence]:
     """More rows than one pass takes, in an odd number of passes; the last sequence is of one pass by itself."""
     generator = torch.Generator().manual_seed(1)
-    lengths = [*[41] * 33, 2, 3, 17, 30, 5]
+    lengths = [*[41] * (2 * ROWS + 1), 2, 3, 17, 30, 5]
     return [TokenSequence(random_tokens(length, VOCABULARY, generator)) for length in lengths]
 
 
 def said(passes: Passes, processes: Processes) -> Said:
     scorer = Scorer(passes, processes, CAPACITY)
-    logprobs, entropies = scorer.logprobs_and_entropies(texts(), TEMPERATURE)
-    assert scorer.logprobs(texts()[:1], TEMPERATURE)[0] == pytest.approx(logprobs[0], abs=1e-5), "fewer than ranks"
-    return logprobs, entropies, scorer.values("value", texts())
+    with patch.object(policy, "ROWS", ROWS):  # of a pass
+        logprobs, entropies = scorer.logprobs_and_entropies(texts(), TEMPERATURE)
+        assert scorer.logprobs(texts()[:1], TEMPERATURE)[0] == pytest.approx(logprobs[0], abs=1e-5), "fewer than ranks"
+        return logprobs, entropies, scorer.values("value", texts())
 
 
 @torch.no_grad()
