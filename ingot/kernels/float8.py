@@ -21,7 +21,7 @@ from ingot.kernels.launch import has_triton
 
 Scaling = Literal["tensor", "row"]
 TINY = 1e-30  # a tensor of zeros has a scale too; gradients of large batches are small, and need their own
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+FLOAT8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDEST = 32_768  # a row is in the registers of one program
 
@@ -94,7 +94,7 @@ def cast_rows_allowed(x_MK: Tensor, dtype: torch.dtype) -> bool:
     if (
         not x_MK.is_cuda
         or x_MK.dtype not in DTYPES
-        or dtype not in FLOAT8
+        or dtype not in FLOAT8_DTYPES
         or x_MK.shape[1] > WIDEST
         or not has_triton()
     ):
@@ -115,4 +115,4 @@ def cast_both(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> tuple[Tensor, 
 
 def kernel_allowed(x_MK: Tensor, scale: Tensor, dtype: torch.dtype) -> bool:
     """Whether the kernel of `cast_both` can run."""
-    return x_MK.is_cuda and x_MK.dtype in DTYPES and scale.dim() == 0 and dtype in FLOAT8
+    return x_MK.is_cuda and x_MK.dtype in DTYPES and scale.dim() == 0 and dtype in FLOAT8_DTYPES

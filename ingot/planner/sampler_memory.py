@@ -1,12 +1,12 @@
 """Estimates the memory that sampling takes during a training stage, in addition to the training itself (memory.py).
 
     sampler     the copy that is sampled from, whole in every process: 2 B · parameters on a GPU (float8: 1 B for those of large
-                layers), on a CPU 4 B where several
-                processes divide the model (post/processes.py), 0 where one samples from the model that it trains
-                (`sampling_precision`); asynchronous: one for each sampler, and two slots of weights on their way to them, all
-                counted on one device (post/samplers/), none in other processes of the learner; with `tensor` a part of each, and
-                the slots in the host's memory; with `ray` none of it but one block of weights in the learner's memory; prefer:
-                4 B where several processes divide the model, of which it also needs the reference's log-probabilities
+                layers, beside 2 B where several processes divide the model), on a CPU 4 B where several processes divide the
+                model (post/processes.py), 0 where one samples from the model that it trains (`sampling_precision`);
+                asynchronous: one for each sampler, and two slots of weights on their way to them, all counted on one device
+                (post/samplers/), none in other processes of the learner; with `tensor` a part of each, and the slots in the
+                host's memory; with `ray` none of it but one block of weights in the learner's memory; prefer: 4 B where several
+                processes divide the model, of which it also needs the reference's log-probabilities
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference); rl
                 divides it over the processes as the trained model, and needs none with adapters (train/reference.py)
     teacher     4 B · parameters of the teacher (distill), whole
@@ -87,6 +87,8 @@ def sampler_memory(
     slots, width = -(-(config.slots or config.prompts_per_step * group) // processes), _sampling_width(config, device)
     if processes > 1 or width < MASTER:
         sampler = copy_bytes(model, config, width)
+    if processes > 1 and config.sampling_precision == "float8":
+        sampler += weights * width // MASTER  # what is gathered, and cast for the engine
     free = None if device is None else device - sampler - grading - (weights if processes == 1 else 0)
     cache = _cache(model, slots, config.sequence_length, free, width)
     return SamplerMemory(sampler, _reference(config, weights, processes), grading, cache)

@@ -46,7 +46,7 @@ class SamplingConfig(TrainingConfig):
     sampling_precision: Literal["auto", "float32", "bfloat16", "float8"] = Field(
         "auto",
         description="of the weights that are sampled with; auto: bfloat16 on a GPU, from a copy, and float32 on a CPU; float8: "
-        "the products of large layers, which pays with a width of 2048 from hundreds of answers at once on, with 4096 from few",
+        "the products of large layers, which pays with a width of 4096, and with 2048 from about a thousand answers at once on",
     )
     record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
     record_groups: int | None = Field(

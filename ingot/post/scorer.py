@@ -21,7 +21,7 @@ from ingot.post.barrier import Between
 from ingot.post.policy import Number, Numbered, countable, fill, of_logprobs
 from ingot.post.processes import Processes
 from ingot.tokens.batch import TokenSequence
-from ingot.train.batches import deal, lengthen
+from ingot.train.batches import deal
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.passes import Passes
 from ingot.train.prepare import uncompiled
@@ -96,8 +96,7 @@ class Scorer:
         batches = numbered.batches(self.capacity)
         columns = [numbered.column() for _ in numbers]
         if layout is not None:
-            pieces = 2 * layout.size("context") if layout.size("context") > 1 else 1
-            batches = [lengthen(each, pieces) for each in deal(batches, layout.data_rank, layout.data_world)]
+            batches = deal(batches, layout.data_rank, layout.data_world)
             columns = [each.to(self.passes.device) for each in columns]
         with uncompiled(self.model):  # each time there are other numbers of rows and documents
             for batch in batches:

@@ -21,6 +21,7 @@ from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import with_metadata
+from ingot.train.batches import lengthen
 from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
@@ -197,9 +198,13 @@ class Passes:
             return score(self.model, batch, temperature, wants=wants, context_parallel=self.context_parallel)
 
     def measured(self, batch: Batch) -> Batch:
-        """A batch on the device with its metadata: counted there, documents would cut a compiled block into pieces."""
+        """A batch on the device, with rows that all ranks which share them can divide, and with its metadata.
+
+        Counted on the device, documents would cut a compiled block into pieces.
+        """
         if batch.metadata is None:
-            batch = with_metadata(batch, pin=self.device.type == "cuda")
+            parts = 1 if self.context_parallel is None else 2 * self.context_parallel.size
+            batch = with_metadata(lengthen(batch, parts), pin=self.device.type == "cuda")
         return batch.to(self.device)
 
     def add_ranks(self, sums: Sums) -> None:

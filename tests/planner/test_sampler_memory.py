@@ -95,7 +95,11 @@ def test_a_copy_in_float8_by_hand() -> None:
     layer = (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192) + 4 * (3072 + 2048 + 2 * 8192 + 2048)
     rl = RlConfig.model_validate(SAMPLES | {"sampling_precision": "float8", "asynchronous": {"samplers": 2}})
     held = sampler_memory(llama(), rl, 8, device=80 * GIB)
-    assert held.sampler == (2 + 2) * (16 * layer + 2 * (128256 * 2048 + 33 * 2048))
+    copy = 16 * layer + 2 * (128256 * 2048 + 33 * 2048)
+    assert held.sampler == (2 + 2) * copy
+    turns = RlConfig.model_validate(SAMPLES | {"sampling_precision": "float8"})
+    assert sampler_memory(llama(), turns, device=80 * GIB).sampler == copy
+    assert sampler_memory(llama(), turns, 8, device=80 * GIB).sampler == copy + LLAMA_BYTES // 2, "gathered, then cast"
 
 
 def test_a_cache_takes_what_is_free_and_no_more() -> None:

@@ -1,7 +1,7 @@
 """Answers to tasks before an asynchronous run, by samplers that are started for them alone (curriculum/tried.py).
 
 They have the weights of the start checkpoint, which are read from it tensor by tensor: the learner's model may not be filled yet,
-and no process of it needs to hold a whole one.
+and no process of it needs to hold a whole one. A base that adapters are to train on in fewer bits (lora.base) is not rounded yet.
 """
 
 from __future__ import annotations

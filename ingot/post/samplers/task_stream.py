@@ -50,9 +50,9 @@ class TaskStream:
     def _generate(self, batch: int) -> list[Task]:
         return self.mix.generate(step_seed(self.seed, batch * self.steps), self.size, "train", batch * self.size)
 
-    def environment(self, number: int) -> Environment:
-        """That of a task: a listed one may have another under the same name."""
-        return (self.listed_kinds if number < 0 else self.mix.kinds)[self[number].kind]
+    def environment(self, number: int) -> Environment | None:
+        """That of a task, if the mixture names it: a listed task may have another one under the same name."""
+        return (self.listed_kinds if number < 0 else self.mix.kinds).get(self[number].kind)
 
     def sample_seed(self, number: int) -> int:
         """The seed of a task's samples; the same question may come twice in a batch."""

@@ -20,7 +20,8 @@ class Transport(ABC):
     count: int
 
     def make_room(self) -> None:  # noqa: B027 - most have room
-        """Wait until the next weights can be written: samplers may still read those before them."""
+        """Wait until the next weights can be written: samplers may still read those before them. `send_weights` does it, too;
+        called before, it lets no other process wait in the middle of gathering them."""
 
     @abstractmethod
     def send_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
