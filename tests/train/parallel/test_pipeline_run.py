@@ -98,6 +98,27 @@ def test_a_run_goes_on_in_another_layout(
         assert float((weights[name] - value).norm()) <= 1e-5 * float(value.norm()), name
 
 
+def validated(path: Path, meshes: list[dict[str, int]]) -> list[float]:
+    """Bits per byte by an untrained model, of rows of 32 and of 33 tokens: ranks that share rows cannot divide the second."""
+    odd = uneven(101, rows=3, length=33)
+    batches = [(uneven(100, rows=3), 50), (odd, 40), (uneven(102, rows=3), 50)]
+    assert odd.tokens.shape[1] == 33
+    found = []
+    for number, mesh in enumerate(meshes):
+        folder = stage_folder(path / str(number))
+        trainer = make_trainer(folder, source=UnevenSource(2), model=fresh(shape(DENSE)), mesh=mesh, steps=1)
+        found.append(bits_per_byte(trainer, batches))
+    return found
+
+
+def test_validation_is_the_same_in_every_layout(tmp_path: Path) -> None:
+    """Each token counts once, on whichever rank it is scored."""
+    meshes = [{"context": 4}, {"pipeline": 2, "context": 2}, {"shard": 2, "context": 2}, {"tensor": 2, "context": 2}]
+    (alone,) = validated(tmp_path / "alone", [{}])
+    for found in run_ranks(4, validated, tmp_path / "store", tmp_path / "ranks", meshes):
+        assert found == pytest.approx([alone] * len(meshes), rel=1e-6)
+
+
 DEEP = shape(DENSE, layers=20)  # cut at layer 10, whose name comes before that of layer 2
 
 
