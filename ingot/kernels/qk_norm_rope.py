@@ -2,8 +2,7 @@
 
     q = rotate(norm(q))      k = rotate(norm(k))      v = v
 
-norm is an RMS norm per head (only with gains), rotate the rotary position embedding (only with cos and sin): with θ the angle of
-a pair of channels (a, b), (a, b) -> (a cos θ − b sin θ, b cos θ + a sin θ).
+norm is an RMS norm per head (only with gains), rotate the rotary position embedding (only with cos and sin; rotate.py).
 
 The kernel (qk_norm_rope_kernel.py) makes the heads in one pass, and the projection's gradient in another. It computes in float32
 and rounds once. Its outputs are contiguous as [B, T, heads, W], the layout that fused attention reads.
@@ -21,6 +20,7 @@ from torch import Tensor
 from ingot.kernels.allow_list import understands
 from ingot.kernels.launch import has_triton
 from ingot.kernels.rms_norm import rms_norm_definition
+from ingot.kernels.rotate import rotate_definition
 
 DTYPES = (torch.bfloat16, torch.float16)
 # the fields of a layer's configuration that are given to this operation, or that act before or after it
@@ -51,20 +51,6 @@ NORM_FIELDS = frozenset(("epsilon", "zero_centred", "cast"))
 Heads = tuple[Tensor, Tensor, Tensor]
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairing: str) -> Tensor:
-    """Rotate the first 2R channels of every head [B, heads, T, W], pass the others; keeps the dtype of `x`."""
-    rotated = 2 * cos.shape[-1]
-    exact = x[..., :rotated].to(torch.promote_types(x.dtype, torch.float32))
-    if pairing == "interleaved":
-        first, second = exact[..., 0::2], exact[..., 1::2]
-        pairs = (first * cos - second * sin, second * cos + first * sin)
-        out = torch.stack(pairs, dim=-1).flatten(-2).to(x.dtype)
-    else:
-        first, second = exact.chunk(2, dim=-1)
-        out = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
-    return out if rotated == x.shape[-1] else torch.cat((out, x[..., rotated:]), dim=-1)
-
-
 def qk_norm_rope_definition(
     projected_BTF: Tensor,
     cos_sin: tuple[Tensor, Tensor] | None,
@@ -87,7 +73,7 @@ def qk_norm_rope_definition(
         query = rms_norm_definition(query, gains[0], epsilon, round_first)
         key = rms_norm_definition(key, gains[1], epsilon, round_first)
     if cos_sin is not None:
-        query, key = rotate(query, *cos_sin, pairing), rotate(key, *cos_sin, pairing)
+        query, key = rotate_definition(query, *cos_sin, pairing), rotate_definition(key, *cos_sin, pairing)
     return query, key, value
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import rms_norm
 
 from ingot.kernels import qk_norm_rope as operation
-from ingot.kernels.qk_norm_rope import rotate
+from ingot.kernels.rotate import rotate_definition
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig
 from ingot.model.context import Context
@@ -41,7 +41,7 @@ def expected(projected: Tensor, cos: Tensor, sin: Tensor, gains: Tensor | None, 
     query, key, value = (part.unflatten(-1, (-1, width)).transpose(1, 2) for part in projected.split(sizes, dim=-1))
     if gains is not None:
         query, key = (rms_norm(part, (width,), gain, EPSILON) for part, gain in zip((query, key), gains, strict=True))
-    query, key = (rotate(part, cos, sin, pairing) for part in (query, key))
+    query, key = (rotate_definition(part, cos, sin, pairing) for part in (query, key))
     return tuple(part.transpose(1, 2) for part in (query, key, value))
 
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ingot.kernels.qk_norm_rope import rotate
+from ingot.kernels.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.mixers.mask import mean_keys
@@ -89,5 +88,4 @@ class Indexer(nn.Module):
         if self.rope is None:
             return x_BHTW
         cos, sin = rotation(context, self.rope, self.rope_width)
-        rotated, passed = x_BHTW.split((self.rope_width, x_BHTW.shape[-1] - self.rope_width), dim=-1)
-        return torch.cat((rotate(rotated, cos, sin, self.sparse.pairing), passed), dim=-1)
+        return rotate(x_BHTW, cos, sin, self.sparse.pairing)

@@ -39,7 +39,7 @@ from ingot.kernels.allow_list import understands
 from ingot.kernels.attend_paged import attend_past, visible_past
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.kernels.index_divergence import mean_probabilities
-from ingot.kernels.qk_norm_rope import rotate
+from ingot.kernels.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order, in_turn
@@ -251,8 +251,7 @@ class Mla(SoftmaxMixer, Reporter):
             latent = self.query_norm(self.query_down(x_BTD))
             flat = self.query_up(self.to_heads(latent))
         query = flat.unflatten(-1, (config.heads, -1)).transpose(1, 2)
-        content, rotated = query.split((config.content_width, config.rope_width), dim=-1)
-        return torch.cat((content, self._rotated(rotated, context)), dim=-1), latent
+        return self._rotated(query, context, config.content_width), latent
 
     def _entries(self, x_BTD: Tensor, context: Context) -> Tensor:
         """[latent | rotated shared key] of every new token."""
@@ -260,12 +259,13 @@ class Mla(SoftmaxMixer, Reporter):
         latent, key = self.key_value_down(x_BTD).split(widths, dim=-1)
         return torch.cat((self.key_value_norm(latent), self._rotated(key[:, None], context)[:, 0]), dim=-1)
 
-    def _rotated(self, x_BHTR: Tensor, context: Context) -> Tensor:
+    def _rotated(self, x_BHTW: Tensor, context: Context, begin: int = 0) -> Tensor:
+        """R channels from `begin` on are rotated."""
         rope = self.config.rope
         if rope is None:
-            return x_BHTR
+            return x_BHTW
         cos, sin = rotation(context, rope, self.config.rope_width)
-        return rotate(x_BHTR, cos, sin, rope.pairing)
+        return rotate(x_BHTW, cos, sin, rope.pairing, begin)
 
     def _read(self, cache: TokenCache, name: str, context: Context, like: Tensor) -> Tensor:
         """A copy of all that the slots hold, [B, S, …]."""

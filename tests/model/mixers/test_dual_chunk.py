@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import grad
 
 from ingot.kernels.attention_options import AttentionOptions
-from ingot.kernels.qk_norm_rope import rotate
+from ingot.kernels.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend
