@@ -42,6 +42,7 @@ PRODUCTS = (
     "select_keys",
     "mean_probabilities",
     "chosen_divergence",
+    "sum_of_divergences",
 )
 """Beginnings of the names of operators whose results are worth keeping."""
 EVERYTHING = 1.0  # the budget that recomputes nothing

@@ -34,11 +34,13 @@ from ingot.kernels import (
     chosen_linear_kernel,
     cross_entropy_kernel,
     decayed_attention_kernel,
+    dense_divergence_kernel,
     float8_kernel,
     index_divergence_kernel,
     key_gradients_kernel,
     recurrent_step_kernel,
     rms_norm_kernel,
+    rotate_kernel,
     select_keys_kernel,
     sparse_attention_kernel,
     states_kernel,
@@ -100,6 +102,18 @@ def choice() -> None:
     index_divergence_kernel.chosen_divergence_backward(*given, sums, torch.ones(1, 128))
 
 
+def warm_up() -> None:
+    """The loss of its indexer over all keys, and the gradients."""
+    heads, key = random(1, 4, 128, 192), random(1, 4, 128, 192)
+    first, last = torch.zeros(1, 128, dtype=torch.int32), torch.arange(128, dtype=torch.int32)[None]
+    target = dense_divergence_kernel.mean_of_heads(heads, key, first, last, 0.1)
+    query, weight, narrow = (
+        x.requires_grad_() for x in (random(1, 128, 64, 128), random(1, 128, 64), random(1, 128, 128))
+    )
+    total = dense_divergence_kernel.sum_of_divergences(query, weight, narrow, first, last, target, torch.ones(1, 128))
+    total.backward()
+
+
 def recurrence() -> None:
     """Linear attention with decays, as of lightning and Mamba-2, and a step of decoding of each recurrence."""
     for groups, heads, value_width in ((4, 4, 128), (1, 8, 64)):
@@ -129,7 +143,13 @@ def delta_rule() -> None:
 
 
 def pages() -> None:
-    """Attention over pages for one and for 64 new tokens: 32 query and 8 key heads, and latent attention with 128 heads."""
+    """Attention over pages for one and for 64 new tokens: 32 query and 8 key heads, and latent attention with 128 heads.
+
+    Beside it the rotation of latent attention's queries.
+    """
+    cos = torch.ones(1, 1, 64, 32)
+    for interleaved in (False, True):
+        rotate_kernel.launch(random(2, 128, 64, 192), cos, cos, interleaved, begin=128)
     table = torch.zeros(2, 64, dtype=torch.int32)
     for tokens in (1, 64):
         positions = torch.arange(tokens).expand(2, tokens).contiguous()
@@ -169,6 +189,7 @@ CASES: dict[str, Callable[[], None]] = {
     "sparse 128 heads": lambda: sparse(128),
     "sparse pages": sparse_pages,
     "choice": choice,
+    "warm-up": warm_up,
     "recurrence": recurrence,
     "delta rule": delta_rule,
     "pages": pages,

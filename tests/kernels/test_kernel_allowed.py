@@ -13,10 +13,12 @@ from ingot.kernels import (
     cross_entropy,
     decayed_attention,
     delta_rule,
+    dense_divergence,
     draw,
     float8,
     index_divergence,
     packed_linear,
+    rotate,
     select_keys,
     symmetric_product,
 )
@@ -29,10 +31,12 @@ CASES: dict[str, Case] = {
         (2, 70, 4, 64),
         lambda x: decayed_attention.kernel_allowed(x, x, x, scale_on(x, 2, 70, 4)),
     ),
+    "dense_divergence": (torch.bfloat16, (1, 8, 64, 128), lambda x: dense_divergence.kernel_allowed(x, x)),
     "draw": (torch.float32, (640, 512), draw.kernel_allowed),
     "float8": (torch.bfloat16, (640, 512), lambda x: float8.kernel_allowed(x, scale_on(x), torch.float8_e4m3fn)),
     "float8 rows": (torch.bfloat16, (640, 512), lambda x: rows_allowed(x)),
     "index_divergence": (torch.bfloat16, (1, 8, 64, 128), index_divergence.kernel_allowed),
+    "rotate": (torch.bfloat16, (2, 8, 16, 64), lambda x: rotate_allowed(x)),
     "select_keys": (torch.bfloat16, (1, 8, 64, 128), lambda x: select_keys.kernel_allowed(x, 2048)),
     "packed_linear": (torch.bfloat16, (8, 512), packed_linear.kernel_allowed),
     "symmetric_product": (torch.float16, (2, 640, 512), symmetric_product.kernel_allowed),
@@ -46,6 +50,13 @@ def scale_on(x: Tensor, *shape: int) -> Tensor:
 def rows_allowed(x: Tensor) -> bool:
     with torch.no_grad():
         return float8.cast_rows_allowed(x, torch.float8_e4m3fn)
+
+
+def rotate_allowed(x: Tensor) -> bool:
+    angles = scale_on(x, 2, 1, 16, 32)
+    assert not rotate.kernel_allowed(x, angles), "gradients may be wanted"
+    with torch.no_grad():
+        return rotate.kernel_allowed(x, angles)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from ingot.kernels.attend_latent import probabilities
+from ingot.kernels.dense_divergence import visible
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.initialise import initialise
 from ingot.model.mixers.mla import Mla
-from ingot.model.mixers.sparse import select, visible
+from ingot.model.mixers.sparse import select, sight
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
@@ -67,7 +68,7 @@ def agreement(layer: Mla, x_BTD: Tensor) -> float:
     index = layer._index(x_BTD, latent_BTQ, context)
     assert index is not None
     chosen = select(index, KEEP, context)[:, ROW // 2 :]
-    seen = visible(context, slice(0, length), length)
+    seen = visible(*sight(context), length)
     attention_BTS = probabilities(layer._absorb(query_BHTW), layer._entries(x_BTD, context), seen, layer.scale).mean(2)
     best = attention_BTS.topk(KEEP, dim=-1).indices[:, ROW // 2 :]
     return (chosen[..., None] == best[..., None, :]).any(-1).float().mean().item()

@@ -436,8 +436,8 @@ class Mla(SoftmaxMixer, Reporter):
     def _add_divergence(self, index: Index, query_BHTW: Tensor, entry_BSE: Tensor, context: Context) -> None:
         """The indexer's loss over all keys in sight."""
         with torch.no_grad():
-            query = self._absorb(query_BHTW)
-        given = (index, query, entry_BSE.detach(), context, self.scale, self.all_heads)
+            key_BHSW, _ = self._expand(entry_BSE)
+        given = (index, query_BHTW, key_BHSW, context, self.scale, self.all_heads)
         self._add_loss(dense_index_divergence(*given), context)
 
     def _add_loss(self, total: Tensor, context: Context) -> None:

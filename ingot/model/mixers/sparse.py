@@ -4,8 +4,9 @@
     o_t = Σ_{s ∈ S_t} softmax_s(scale · q_t·k_s) v_s
 
 Kernels choose the keys (kernels/select_keys.py), attend to them in absorbed form (kernels/sparse_attention.py) and make the
-indexer's loss (kernels/index_divergence.py). Without them (a CPU, float64) there are two forms, as in mla.py: few queries gather
-the entries of their own keys (absorbed); many see all keys under a mask (expanded, `attend_masked`), which is less to copy.
+indexer's losses (kernels/index_divergence.py, dense_divergence.py). Without them (a CPU, float64) there are two forms, as in
+mla.py: few queries gather the entries of their own keys (absorbed); many see all keys under a mask (expanded, `attend_masked`),
+which is less to copy.
 
 The choice is not differentiable, so the loss of the language model never reaches the indexer. It has a loss of its own: with
 p_t the attention probabilities averaged over the heads, without gradient,
@@ -30,10 +31,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ingot.kernels.attend_latent import probabilities
 from ingot.kernels.blocks import blocks, recomputed, summed_in_float32
+from ingot.kernels.dense_divergence import dense_divergence
 from ingot.kernels.index_divergence import chosen_divergence
-from ingot.kernels.select_keys import index_scores, select_keys
+from ingot.kernels.select_keys import select_keys
 from ingot.model.context import Context
 from ingot.model.mixers.indexer import Index
 from ingot.model.mixers.mask import PADDING, Mask
@@ -44,13 +45,6 @@ def sight(context: Context) -> tuple[Tensor, Tensor]:
     if context.slots_B is not None:
         return torch.zeros_like(context.positions_BT), context.positions_BT
     return Mask().first(context), context.index_T[None]
-
-
-def visible(context: Context, queries: slice, keys: int) -> Tensor:
-    """Whether each of the queries sees each of the row's first keys: booleans [B or 1, T, S]."""
-    key_S = torch.arange(keys, device=context.positions_BT.device)
-    first_BT, last_BT = sight(context)
-    return (key_S >= first_BT[:, queries, None]) & (key_S <= last_BT[:, queries, None])
 
 
 def select(index: Index, keep: int, context: Context) -> Tensor:
@@ -82,43 +76,29 @@ def attend_masked(
 
 def chosen_index_divergence(index: Index, selected_BTK: Tensor, target_BTK: Tensor, context: Context) -> Tensor:
     """Σ_t KL(p_t ‖ softmax(I_t)) over the real tokens t, on the chosen keys; `target_BTK` is p_t there."""
-    return _sum_of_real(chosen_divergence(*index, selected_BTK, target_BTK), context, slice(None))
+    return (chosen_divergence(*index, selected_BTK, target_BTK) * _counted(context)).sum()
 
 
 def dense_index_divergence(
     index: Index,
-    query_BTHE: Tensor,
-    entry_BSE: Tensor,
+    query_BHTW: Tensor,
+    key_BHSW: Tensor,
     context: Context,
     scale: float,
     all_heads: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """The same on all visible keys: the dense warm-up."""
-    rows, length, heads, _ = query_BTHE.shape
-    keys, index_heads = entry_BSE.shape[1], index.query_BTHW.shape[2]
-    index = index._replace(key_BSW=summed_in_float32(index.key_BSW))
-
-    def divergence(block: slice) -> Tensor:
-        reach = _reach(context, block, keys)
-        seen_BTS = visible(context, block, reach)
-        with torch.no_grad():
-            target_BTS = probabilities(query_BTHE[:, block], entry_BSE[:, :reach], seen_BTS, scale).mean(dim=2)
-            target_BTS = all_heads(target_BTS)
-        scores_BTS = index_scores(index.query_BTHW[:, block], index.weight_BTH[:, block], index.key_BSW[:, :reach])
-        guess_BTS = scores_BTS.masked_fill(~seen_BTS, -torch.inf).log_softmax(dim=-1)
-        guess_BTS = guess_BTS.masked_fill(~seen_BTS, 0)  # 0 · −∞ is not a number
-        divergence_BT = (torch.xlogy(target_BTS, target_BTS) - target_BTS * guess_BTS).sum(dim=-1)
-        return _sum_of_real(divergence_BT, context, block)
-
-    ranges = blocks(length, rows * max(heads, index_heads) * keys)
-    return torch.stack([recomputed(divergence, block) for block in ranges]).sum()
+    first_BT, last_BT = (each.expand(index.query_BTHW.shape[:2]) for each in sight(context))
+    past = _reach(context, slice(0, 0), key_BHSW.shape[2])
+    given = (query_BHTW, key_BHSW, first_BT, last_BT, _counted(context).expand_as(first_BT))
+    return dense_divergence(index, *given, scale=scale, past=past, all_heads=all_heads)
 
 
-def _sum_of_real(x_BT: Tensor, context: Context, block: slice) -> Tensor:
-    """The sum over the block's tokens, without padding."""
-    if context.documents_BT is not None:
-        x_BT = x_BT * (context.documents_BT[:, block] != PADDING)
-    return x_BT.sum()
+def _counted(context: Context) -> Tensor:
+    """Which tokens are real, [B or 1, T]."""
+    if context.documents_BT is None:
+        return torch.ones_like(context.positions_BT, dtype=torch.bool)
+    return context.documents_BT != PADDING
 
 
 def _chosen(selected_BTK: Tensor, keys: int) -> Tensor:

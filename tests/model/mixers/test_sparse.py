@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from transformers.models.glm_moe_dsa.modeling_glm_moe_dsa import GlmMoeDsaAttent
 
 from ingot.kernels import blocks
 from ingot.kernels.attend_latent import dot_products
-from ingot.kernels.qk_norm_rope import rotate
+from ingot.kernels.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import sparse
 from ingot.model.mixers.indexer import Indexer
@@ -294,6 +294,29 @@ def test_products_of_16_bit_inputs_keep_their_float32_sums() -> None:
     ours, theirs = grad((products * weight).sum(), (query, key)), grad((exact * weight).sum(), (exact_query, exact_key))
     for one, other in zip(ours, theirs, strict=True):
         assert (one - other).abs().max() < 1e-2 * other.abs().max()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernels of the indexer's losses run on a GPU")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("stage", ["dense_warmup", "sparse"])
+def test_a_layer_with_kernels_equals_one_without(stage: str, compiled: bool) -> None:
+    """On packed documents with padding: the kernels take float32, float64 runs the definitions."""
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        layer = sparse_mla(dtype, loss=1.0, stage=stage).cuda()
+        context = packed(30, 17, padding=3)
+        context = Context(context.positions_BT.cuda(), cast(Tensor, context.documents_BT).cuda())
+        x = stream(1, 50).to("cuda", dtype).requires_grad_()
+        layer(x, context)  # finds the documents' spans, over which the compiler of torch 2.11 would stumble
+        context.record = Record()
+        mixed = (torch.compile(layer) if compiled and dtype == torch.float32 else layer)(x, context)
+        assert context.record is not None
+        total = context.record.losses["index_divergence"]
+        (mixed.sum() + 7 * total).backward()
+        parts = [mixed, total, x.grad, *(parameter.grad for parameter in indexer_parameters(layer))]
+        found.append([cast(Tensor, part).detach().double() for part in parts])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).abs().max() < 2e-4 * other.abs().max()
 
 
 @pytest.mark.parametrize("why", ["no weight", "frozen"])
