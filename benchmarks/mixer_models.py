@@ -1,12 +1,13 @@
 """Training speed of models of about 1B with linear and sparse mixers, beside a dense one of the same width: our trainer.
 
-    python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h,deepseek-v3,deepseek-v3.2]
+    python benchmarks/mixers.py --models [dense,qwen3-next,kimi-linear,nemotron-h,deepseek-v3,deepseek-v3.2,warmup]
         [--lengths 4,32] [--steps 12]
 
 The mixers and layer patterns are those of Qwen3-Next, Kimi Linear, Nemotron-H and DeepSeek-V3.2, with dense feed-forwards; width
 and vocabulary are those of the 1.24B of benchmarks/train.py, so that the mixers make the difference. Tokens are random.
 DeepSeek-V3 is V3.2 without sparse attention: of its 128 heads 32, as the width is smaller, and of the indexer's 64 16; 2,048
-keys are kept, and the indexer's loss is on.
+keys are kept, and the indexer's loss is on. `warmup` is V3.2's dense warm-up: nothing but the indexers trains; MFU counts the
+gradients of all weights, so there it means nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 from benchmarks.mixer_cases import reported
 from ingot.model.config import ModelConfig
+
+TRAINED = {"warmup": ("*.indexer.*",)}
 
 
 def shape_of(name: str, context: int) -> ModelConfig:
@@ -49,10 +52,9 @@ def shape_of(name: str, context: int) -> ModelConfig:
         mixer = {"kind": "mla", "heads": 16, "rope": None, **latent}
         blocks["mla"] = {"mixer": mixer, "feed_forward": {"width": 7680}}
         return ModelConfig.model_validate({**common, "blocks": blocks, "layers": "(kda*3 mla)*4"})
-    if name in ("deepseek-v3", "deepseek-v3.2"):
-        sparse = (
-            {"heads": 16, "head_width": 128, "keep": 2048, "pairing": "halves"} if name == "deepseek-v3.2" else None
-        )
+    if name in ("deepseek-v3", "deepseek-v3.2", "warmup"):
+        stage = "dense_warmup" if name == "warmup" else "sparse"
+        sparse = {"heads": 16, "head_width": 128, "keep": 2048, "pairing": "halves", "stage": stage}
         latent_attention: dict[str, Any] = {
             "kind": "mla",
             "heads": 32,
@@ -61,7 +63,7 @@ def shape_of(name: str, context: int) -> ModelConfig:
             "content_width": 128,
             "rope_width": 64,
             "value_width": 128,
-            "sparse": sparse,
+            "sparse": None if name == "deepseek-v3" else sparse,
         }
         layer = {"mixer": latent_attention, "feed_forward": {"width": 5504}}
         return ModelConfig.model_validate({**common, "blocks": {"mla": layer}, "layers": "mla*16"})
@@ -90,7 +92,7 @@ def train_models(names: list[str], lengths: list[int], steps: int) -> list[dict[
             with reported(f"{name} {thousands}k"):
                 config = shape_of(name, length)
                 size = count(config).total
-                ours = train_ours(config, rows, length, rows, steps)
+                ours = train_ours(config, rows, length, rows, steps, train_only=TRAINED.get(name, ()))
                 row = {"model": name, "parameters": size, "thousands": thousands, **ours}
                 found.append(row)
                 print(

@@ -2,8 +2,8 @@
 
 One layer with DeepSeek-V3.2's widths and fewer heads. Dense is the fastest path that Ingot has for it: expanded and by torch's
 fused attention over whole rows, absorbed and by the kernel over pages in decoding. Sparse is timed in its parts (the choice of
-keys, attention to them, the indexer's loss) and together. Projections before and after attention are the same in both and left
-out of training's numbers; a decoding step is the whole layer, captured in a CUDA graph.
+keys, attention to them, the indexer's losses) and together. Projections before and after attention are the same in both and left
+out of training's numbers; a decoding step is a whole layer, one of ten that share their positions, captured in a CUDA graph.
 
     python benchmarks/sparse.py [--device cpu|cuda] [--heads N] [--lengths N …] [--tune [PART …]] [--check] [--training]
 
@@ -31,7 +31,7 @@ from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.indexer import Index
 from ingot.model.mixers.mixer import Site
 from ingot.model.mixers.mla import Mla, MlaConfig
-from ingot.model.mixers.sparse import chosen_index_divergence, select
+from ingot.model.mixers.sparse import chosen_index_divergence, dense_index_divergence, select
 from ingot.model.norm import NormConfig
 from ingot.model.record import Record
 
@@ -64,6 +64,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 LENGTHS = {"cuda": [4096, 16384, 32768, 65536], "cpu": [256, 512]}
 PASTS = {"cuda": [32768, 65536], "cpu": [256]}
 BATCHES = {"cuda": [1, 8, 32], "cpu": [1, 2]}
+LAYERS = 10  # of a decoding step
 
 
 def make_layer(device: str, heads: int, *, sparse: bool) -> Mla:
@@ -165,6 +166,12 @@ def training_cases(dense: Mla, sparse: Mla, inputs: Inputs) -> dict[str, tuple[C
         total = chosen_index_divergence(index, chosen, target, context)
         torch.autograd.backward([mixed, total], [inputs.gradient.expand(mixed.shape), None])
 
+    def warm_up() -> None:
+        """The indexer's loss over all keys; attention's own passes are those of dense attention."""
+        with torch.no_grad():
+            key, _ = sparse._expand(inputs.entry)
+        dense_index_divergence(index, inputs.query, key, context, scale, sparse.all_heads).backward()
+
     def both() -> None:
         choose()
         sparse_forward()
@@ -178,6 +185,7 @@ def training_cases(dense: Mla, sparse: Mla, inputs: Inputs) -> dict[str, tuple[C
         "attention, forward and backward": (lambda: inputs.backward(sparse_forward()), True),
         "attention once more and loss, forward and backward": (lambda: loss().backward(), True),
         "sparse with loss, forward and backward": (step, True),
+        "loss of the dense warm-up, forward and backward": (warm_up, True),
     }
 
 
@@ -244,12 +252,14 @@ def decoding_step(layer: Mla, batch: int, past: int, device: str) -> float:
     positions = torch.full((batch, 1), past, device=device)
     slots = torch.arange(batch, device=device)
 
-    def step() -> Tensor:
+    def step() -> None:
+        """As LAYERS layers of a model: positions and addresses are made once for all."""
         context = Context(positions, slots_B=slots, reach=past + 16)
-        return layer(x, context, cache)
+        for _ in range(LAYERS):
+            layer(x, context, cache)
 
     if device != "cuda":
-        return milliseconds(step, device, 5)
+        return milliseconds(step, device, 5) / LAYERS
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -258,9 +268,8 @@ def decoding_step(layer: Mla, batch: int, past: int, device: str) -> float:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(10):
-            step()
-    return milliseconds(graph.replay, device, 10) / 10
+        step()
+    return milliseconds(graph.replay, device, 10) / LAYERS
 
 
 # ---- other tiles
