@@ -6,7 +6,9 @@ VERIFIERS := .venv-verifiers
 BIN    := $(VENV)/bin
 # one worker more than cores, because tests also wait: for child processes, deadlines, a browser
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# all cores, where pip takes one; what is no Python (templates of packages) stays as it is
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib ingot || true
 
 .PHONY: run test test-all fast-tests all-tests lint docs docs-check reference systems tree clean
 
@@ -51,16 +53,19 @@ docs-check: $(VENV)/.dev  ## fail if a generated page is out of date, as tests d
 docs: reference systems tree  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
-$(VENV)/bin/python:
+$(VENV)/bin/python:  # an old pip takes half as long again
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e .
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps bfcl-eval  # for its services alone: it requires clients of a dozen providers, and an old numpy
+	$(COMPILE)
 	touch $@ $(VENV)/.run
 
 $(VERIFIERS)/.done:  # verifiers wants other versions of openai and mcp than ours: tests/envs/tasks/test_verifiers_package.py

@@ -17,8 +17,8 @@ from hypothesis import settings
 
 from tests.forking import forking, freeze
 
-# A slow machine is no fault of the code. `make test` tries 15 cases of each property, `make test-all` 500.
-settings.register_profile("few", deadline=None, max_examples=15)
+# A slow machine is no fault of the code. `make test` tries 10 cases of each property, `make test-all` 500.
+settings.register_profile("few", deadline=None, max_examples=10)
 settings.register_profile("many", deadline=None, max_examples=500)
 settings.load_profile("few")
 

@@ -110,7 +110,7 @@ def existing_parent(path: Path) -> Path:
 
 def check_chromium() -> Check:
     """The browser that the tests of the report use; nothing else needs it."""
-    found = next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), None)
+    found = next((name for name in ("chromium-headless-shell", "chromium") if shutil.which(name)), None)
     if found is not None:
         return Check("chromium", "ok", f"{found} (only tests use it)")
     return Check("chromium", "warn", "not installed (only tests use it)", "apt install chromium")

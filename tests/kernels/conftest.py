@@ -19,6 +19,7 @@ LONG = re.compile(
     r"|seven tokens|forty tokens|sixteen_bits|parts2"
     r"|3-34-4-80|2-37-10-128-0.5-(halves|interleaved-plain)|(plain-1|plain-7|plain-300)-dtype1|mixture-7-dtype0"
     r"|split, window|shared pages, window|latent_attention.36-8-16-3"
+    r"|sequences_cut_into_parts.(one row|forgetful)|3-3-300-37-dtype0-True"
     r"|keys_of_whole_rows.(case0-False|case1-True)"
 )
 
