@@ -13,6 +13,7 @@ import selectors
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ingot.sandbox.processes import end, has_ended
@@ -67,5 +68,8 @@ class JsonProcess:
 
     def close(self) -> None:
         """Kill it with all that it started, and wait for it."""
+        assert self._process.stdin is not None
         with self._process:  # closes its pipes
             end(self._process)
+            with suppress(BrokenPipeError):  # of a request that it has not read
+                self._process.stdin.close()
