@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.slow import first_fast
-
 from .browsing import CHROMIUM, NARROW, SECTIONS, WIDE, Open, four_digits, overflow, texts
 from .conftest import Window
 from .example_documents import HOSTILE
@@ -125,7 +123,8 @@ def test_generations_and_rollouts(opened: Any, real_run: Path) -> None:
     assert texts(opened, "#rollouts .choice label") == ["advantage", "log-ratio", "log-probability", "entropy", "age"]
 
 
-@pytest.mark.parametrize("width", first_fast([NARROW, WIDE]))
+@pytest.mark.slow  # the page of the example: test_browser.py
+@pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_nothing_sticks_out(open_page: Open, real_page: Path, width: int) -> None:
     page = open_page(real_page, width=width)
     for section in SECTIONS:

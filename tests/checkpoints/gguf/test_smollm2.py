@@ -114,6 +114,7 @@ def test_the_weights_compute_what_transformers_computes(
     assert ours.tokenizer.piece(int(found[0, 4].argmax())) == " Paris"
 
 
+@pytest.mark.slow
 def test_a_real_answer(ours: Transformer) -> None:
     assert ours.tokenizer is not None
     chat = ChatFormat(ours.tokenizer)

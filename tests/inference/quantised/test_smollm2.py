@@ -55,6 +55,7 @@ def test_how_far_predictions_move(
     assert abs(float(change)) < loss
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_how_far_predictions_move_in_float8(
     model: Transformer, tokens: Tensor, monkeypatch: pytest.MonkeyPatch
