@@ -111,3 +111,5 @@ def test_without_gradients() -> None:
             index[0], scaled, index[2], first, last, target, counted.float(), False
         )
     assert torch.equal(alone, total) and not any(part.numel() > 1 for part in nothing)
+    wanted = exact([each.double() for each in index], query.double(), key.double(), (first, last, counted), 0.25)
+    assert relative(alone, wanted) < BOUNDS[torch.float32]

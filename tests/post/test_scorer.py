@@ -54,9 +54,8 @@ def said(passes: Passes, processes: Processes) -> Said:
     scorer = Scorer(passes, processes, CAPACITY)
     with patch.object(policy, "ROWS", ROWS):  # of a pass
         logprobs, entropies = scorer.logprobs_and_entropies(texts(), TEMPERATURE)
-        (alone,) = scorer.logprobs(
-            texts()[-2:-1], TEMPERATURE
-        )  # fewer than ranks, and a row that they cannot divide evenly
+        # fewer than ranks, and a row that they cannot divide evenly
+        (alone,) = scorer.logprobs(texts()[-2:-1], TEMPERATURE)
         assert alone == pytest.approx(logprobs[-2], abs=1e-5)
         return logprobs, entropies, scorer.values("value", texts())
 

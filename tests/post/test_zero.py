@@ -80,7 +80,6 @@ def config_of(tasks: dict[str, Any], **options: Any) -> RlConfig:
     return RlConfig.model_validate(usual | {"optimizer": {"lr": 8e-3, "weight_decay": 0.0}} | options)
 
 
-@pytest.mark.slow
 def test_a_base_model_learns_from_a_plain_prompt(
     base: Path, tasks: dict[str, Any], make_folder: Callable[[str], StageFolder]
 ) -> None:

@@ -85,8 +85,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **given: compiled(self, backend="aot_eager", **given))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("block", "keep"), [(MLA, "blocks"), (DENSE, "all")])
+@pytest.mark.parametrize(("block", "keep"), first_fast([(MLA, "blocks"), (DENSE, "all")]))
 def test_traced_blocks_are_eager_ones(block: dict[str, object], keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quick(monkeypatch)
     compare(shape(block, layers=2), whole_rows(), keep)

@@ -50,7 +50,7 @@ def sight(context: Context) -> tuple[Tensor, Tensor]:
 def select(index: Index, keep: int, context: Context) -> Tensor:
     """The best `keep` keys of every query."""
     first_BT, last_BT = (each.expand(index.query_BTHW.shape[:2]) for each in sight(context))
-    past = _reach(context, slice(0, 0), index.key_BSW.shape[1])
+    past = _past(context, index.key_BSW.shape[1])
     return select_keys(*index, first_BT, last_BT, keep=keep, past=past)
 
 
@@ -58,7 +58,7 @@ def attend_masked(
     query_BHTW: Tensor, key_BHSW: Tensor, value_BHSV: Tensor, selected_BTK: Tensor, context: Context, scale: float
 ) -> Tensor:
     """Expanded: attention [B, H, T, V] over all keys with a mask that shows the chosen ones, block by block."""
-    rows, heads, length, _ = query_BHTW.shape
+    (rows, heads, length, _), keys = query_BHTW.shape, key_BHSW.shape[2]
     key_BHSW, value_BHSV = summed_in_float32(key_BHSW), summed_in_float32(value_BHSV)
 
     def attend(query: Tensor, key: Tensor, value: Tensor, selected_BTK: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ def attend_masked(
         return scaled_dot_product_attention(query, key, value, attn_mask=seen_B1TS, scale=scale)
 
     parts = []
-    for block in blocks(length, rows * heads * key_BHSW.shape[2]):
-        reach = _reach(context, block, key_BHSW.shape[2])
+    for block in blocks(length, rows * heads * keys):
+        reach = min(_past(context, keys) + block.stop, keys)
         part = (query_BHTW[:, :, block], key_BHSW[:, :, :reach], value_BHSV[:, :, :reach], selected_BTK[:, block])
         parts.append(recomputed(attend, *part))
     return torch.cat(parts, dim=2)
@@ -89,7 +89,7 @@ def dense_index_divergence(
 ) -> Tensor:
     """The same on all visible keys: the dense warm-up."""
     first_BT, last_BT = (each.expand(index.query_BTHW.shape[:2]) for each in sight(context))
-    past = _reach(context, slice(0, 0), key_BHSW.shape[2])
+    past = _past(context, key_BHSW.shape[2])
     given = (query_BHTW, key_BHSW, first_BT, last_BT, _counted(context).expand_as(first_BT))
     return dense_divergence(index, *given, scale=scale, past=past, all_heads=all_heads)
 
@@ -107,7 +107,7 @@ def _chosen(selected_BTK: Tensor, keys: int) -> Tensor:
     return seen.scatter_(2, selected_BTK.long() % (keys + 1), True)[..., :-1]  # −1 marks a column that is cut off
 
 
-def _reach(context: Context, block: slice, keys: int) -> int:
-    """How many of the row's keys the block's queries can see at most."""
+def _past(context: Context, keys: int) -> int:
+    """Query number t of a row sees no key beyond past + t."""
     in_order = context.slots_B is None and context.context_parallel is None
-    return block.stop if in_order else keys
+    return 0 if in_order else keys

@@ -70,8 +70,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow  # checkpoints of all layouts: saving/test_layouts.py
-@pytest.mark.parametrize(("first", "second"), [(PIPELINE, {}), ({}, PIPELINE), (PIPELINE, PIPELINE), ({}, TENSOR)])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    first_fast([(PIPELINE, {}), ({}, PIPELINE), (PIPELINE, PIPELINE), ({}, TENSOR)]),
+)
 def test_a_run_goes_on_in_another_layout(
     first: dict[str, Any], second: dict[str, Any], alone: Path, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
-from tests.slow import slow
+from tests.slow import first_fast, slow
 from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, sparse, two_choices, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
@@ -142,8 +142,7 @@ def by_tensor_and_shard(names: list[str]) -> list[Results]:
     return results
 
 
-@pytest.mark.slow  # more than two dimensions: test_combined.py
-@pytest.mark.parametrize("names", [["rich", "biased_moe"], ["mla"]], ids=["some", "more"])
+@pytest.mark.parametrize("names", first_fast([["rich", "biased_moe"], ["mla"]]), ids=["some", "more"])
 def test_with_sharded_data_parallelism(names: list[str], tmp_path: Path) -> None:
     ranks = run_ranks(4, by_tensor_and_shard, tmp_path / "store", names)
     for number, name in enumerate(names):
