@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from benchmarks.figures import figures
 from ingot.cli.app import app
 from ingot.recipe.stages import STAGES
 
@@ -137,9 +138,16 @@ def test_commands_exist(page: Path) -> None:
     assert not unknown_commands(page.read_text(encoding="utf-8"))
 
 
-def test_tables_of_stages_and_commands_are_what_the_code_says() -> None:
-    for page, name in TABLES.TABLES:
-        assert TABLES.written(page, name) == page.read_text(encoding="utf-8"), "run `make reference`"
+def test_tables_and_numbers_are_what_the_code_says() -> None:
+    for page in TABLES.pages():
+        assert TABLES.written(page) == page.read_text(encoding="utf-8"), "run `make reference`"
+
+
+def test_a_figure_names_a_benchmark_and_the_code_that_it_is_of() -> None:
+    for name, figure in figures().items():
+        named = [figure.command.split()[0], *figure.code]
+        assert not [path for path in named if not (ROOT / path).exists()], name
+        assert figure.commit in (ROOT / "README.md").read_text(encoding="utf-8"), name
 
 
 def test_every_command_is_in_the_room_of_commands() -> None:

@@ -1,13 +1,15 @@
-"""Writes the tables of hand-written pages that the code knows: the kinds of stages and the commands.
+"""Writes what hand-written pages say and the code knows: kinds of stages, commands, figures, and how many of each part there are.
 
 python tools/tables.py            write the tables
 python tools/tables.py --check    fail if a table is not what the code says (CI)
 
-A table stands between the lines `<!-- NAME: written by tools/tables.py -->` and `<!-- end of NAME -->` of its page.
+A table stands between the lines `<!-- NAME: written by tools/tables.py -->` and `<!-- end of NAME -->` of its page. A number of
+parts stands before its words wherever these occur: `12 RL algorithms`, `[12 RL algorithms](page.md)`.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,27 +18,63 @@ from typing import Any
 
 import typer
 
+from ingot.checkpoints.families.table import FAMILIES
 from ingot.cli.app import app
+from ingot.evals.suite import SUITES
+from ingot.model.presets.preset import presets
+from ingot.post.algorithm import PREFER, RL
 from ingot.recipe.stages import STAGES, StageKind
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # to be run as a file
+
+from benchmarks.figures import figure_table  # noqa: E402
+
+DOCS = ROOT / "docs"
 
 
 def main() -> int:
     """Write or check the tables; returns the exit code."""
-    stale = [page for page, name in TABLES if written(page, name) != page.read_text(encoding="utf-8")]
+    texts = {page: written(page) for page in pages()}
+    stale = [page for page, text in texts.items() if text != page.read_text(encoding="utf-8")]
     if "--check" in sys.argv and stale:
         named = ", ".join(str(page) for page in stale)
-        sys.stderr.write(f"{named}: a table is out of date with the code; run `make reference` and commit it\n")
+        sys.stderr.write(f"{named}: a table or a number is out of date; run `make reference` and commit it\n")
         return 1
-    for page, name in TABLES:
-        page.write_text(written(page, name), encoding="utf-8")
+    for page in stale:
+        page.write_text(texts[page], encoding="utf-8")
     return 0
 
 
-def written(page: Path, name: str) -> str:
-    """The page with its table as the code has it."""
+def pages() -> list[Path]:
+    """README and the pages of docs/ that people write."""
+    return [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - {DOCS / "log.md", DOCS / "tree.md"})]
+
+
+def written(page: Path) -> str:
+    """The page with its tables and numbers as the code has them."""
     text = page.read_text(encoding="utf-8")
+    for words, number in numbers().items():
+        text = re.sub(rf"\b\d+(?= {words}\b)", str(number), text)
+    for name in (name for where, name in TABLES if where == page):
+        text = with_table(page, text, name)
+    return text
+
+
+@functools.cache
+def numbers() -> dict[str, int]:
+    """How many there are of each part, by the words that a page counts it with."""
+    return {
+        "RL algorithms": len(RL.names()),
+        "preference losses": len(PREFER.names()),
+        "eval suites": len(SUITES.names()),
+        "published systems": len({preset.system for preset in presets()}),
+        "Hugging Face types": len({name for family in FAMILIES for name in family.types}),
+    }
+
+
+def with_table(page: Path, text: str, name: str) -> str:
+    """The text with the table of this name as the code has it."""
     first, last = f"<!-- {name}: written by tools/tables.py -->", f"<!-- end of {name} -->"
     if text.count(first) != 1 or text.count(last) != 1:
         raise SystemExit(f"{page}: the lines {first} and {last} must stand there once")
@@ -97,6 +135,7 @@ def argument(given: Any) -> str:
 
 
 TABLES: dict[tuple[Path, str], Callable[[], str]] = {
+    (ROOT / "README.md", "figures"): figure_table,
     (DOCS / "recipes.md", "stages"): stage_table,
     (DOCS / "rooms" / "cli.md", "commands"): command_table,
 }
