@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,7 @@ UNIGRAM, UNIGRAM_TOKEN = "unigram", "unigram_token"
 # what a claim may compare bits_per_byte with, and the metric that holds it
 BASELINES = {UNIGRAM: "unigram_bits_per_byte", UNIGRAM_TOKEN: "unigram_token_bits_per_byte"}
 
+OF_WEIGHTS = "device", "precision", "tensor", "slots", "every"  # options of what is measured in this process
 SIDES = "above", "below", "not_above", "not_below"  # of a claim
 
 
@@ -80,6 +81,23 @@ class EvalConfig(Config):
     def outside(self) -> dict[str, str]:
         """The files that suites read."""
         return {name: found for suite in self.suites for name, found in suite.outside().items()}
+
+    def supplies(self) -> frozenset[str]:
+        """A server is measured instead of a checkpoint."""
+        return frozenset() if self.endpoint is None else frozenset({"checkpoint"})
+
+    def unfit(self, inputs: Collection[str]) -> Iterator[str]:
+        """Scores have the name of the checkpoint in inputs: they must be its own."""
+        if "checkpoint" in inputs and self.endpoint is not None:
+            yield "endpoint: the server is measured, not the checkpoint in inputs: leave one of them out"
+        elif "checkpoint" in inputs and self.tokenizer:
+            yield "tokenizer: a checkpoint is measured with its own: leave it out"
+
+    @model_validator(mode="after")
+    def _fits_a_server(self) -> Self:
+        if self.endpoint is not None and (given := self.chosen(*OF_WEIGHTS)):
+            raise ValueError(f"{', '.join(given)}: a server is measured, whose weights are not here: leave it out")
+        return self
 
 
 class ChooseConfig(Config):

@@ -68,4 +68,8 @@ class SynthesizeConfig(DocumentsConfig):
             raise ValueError("two environments have the same short name; give one class another name")
         if any(each.samples > 1 or each.again for each in self.environments) and self.temperature == 0:
             raise ValueError("several samples of a task need a temperature above 0: greedy ones are all the same")
+        for number, each in enumerate(self.environments):
+            if self.endpoint is not None and each.chosen("max_length"):
+                problem = f"environments.{number}.max_length: the tokens of a server's attempt are not counted here"
+                raise ValueError(f"{problem}; leave it out, max_tokens limits its turns")
         return self

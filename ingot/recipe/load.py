@@ -48,6 +48,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
     presets = _read_presets(entries.get("presets"), problems)
     declared = _read_stages(entries.get("stages"), root.place, seed, table, problems)
     inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
+    _check_options(declared, inputs, problems)
     _check_claims(declared, inputs, problems)
     check_branches(declared, inputs, problems)
     check_in_loop(declared, inputs, problems)
@@ -59,6 +60,13 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
         if stage.config is not None
     ]
     return Recipe(name, seed, tuple(stages), path, following, presets)
+
+
+def _check_options(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
+    """No option may be taken that the stage ignores because of its inputs."""
+    for stage in declared:
+        for problem in () if stage.config is None else stage.config.unfit(inputs[stage.name]):
+            problems.add(f"{stage.name}.{problem}", place=stage.place)
 
 
 def _check_claims(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:

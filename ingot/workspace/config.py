@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -45,6 +45,20 @@ class Config(BaseModel):
     def supplies(self) -> frozenset[str]:
         """Inputs of the stage that these options stand in for, so that a recipe need not name them."""
         return frozenset()
+
+    def unfit(self, inputs: Collection[str]) -> Iterator[str]:
+        """What cannot be honoured when the stage has these inputs, by role: the option, why, and what to do."""
+        yield from ()
+
+    def chosen(self, *options: str) -> list[str]:
+        """Those of these options that ask for something else than their default, which a stage's recipe.yaml spells out."""
+        fields = type(self).model_fields
+        return [
+            name
+            for name in options
+            if name in self.model_fields_set
+            and getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        ]
 
 
 def content_hash(value: Any, digits: int = 12) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -148,6 +149,15 @@ class DocumentsConfig(Config):
     top_p: float = Field(default=0.95, gt=0, le=1, description="of sampling")
     max_tokens: int = Field(default=1024, ge=1, description="most tokens of an answer")
     keep_documents: bool = Field(default=True, description="the result holds the given documents too, before the new")
+
+    def supplies(self) -> frozenset[str]:
+        """A server writes instead of a checkpoint."""
+        return frozenset() if self.endpoint is None else frozenset({"checkpoint"})
+
+    def unfit(self, inputs: Collection[str]) -> Iterator[str]:
+        """One of them writes."""
+        if self.endpoint is not None and "checkpoint" in inputs:
+            yield "endpoint: the server is asked, not the checkpoint in inputs: leave one of them out"
 
     @property
     def needs_writer(self) -> bool:

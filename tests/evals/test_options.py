@@ -1,0 +1,77 @@
+"""Options of `eval` and `synthesize` that would be taken and ignored: refused when the recipe is read, with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ingot.evals.config import EvalConfig
+from ingot.post.synthesize_config import SynthesizeConfig
+from ingot.recipe.load import load_recipe
+from ingot.recipe.recipe import Recipe
+from ingot.workspace.errors import RecipeError
+
+SERVER = {"url": "http://127.0.0.1:1/v1", "model": "served"}
+ATTEMPTS = {"environments": [{"environment": "arithmetic"}], "endpoint": SERVER}
+
+
+def read(folder: Path, **stages: dict[str, Any]) -> Recipe:
+    """The recipe of these stages; `given` is a checkpoint on disk."""
+    (folder / "given").mkdir(exist_ok=True)
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
+    return load_recipe(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "named"),
+    [("eval", {"suites": ["vibe"], "endpoint": SERVER}, "measured"), ("synthesize", ATTEMPTS, "asked")],
+)
+def test_a_server_and_a_checkpoint_are_not_both_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: dict[str, Any], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        RecipeError, match=rf"{kind}.endpoint: the server is {named}, not the checkpoint in inputs.*leave"
+    ):
+        read(tmp_path, **{kind: {**options, "inputs": {"checkpoint": "./given"}}})
+    assert read(tmp_path, **{kind: options}).stage(kind).inputs == {}
+
+
+def test_the_scores_of_a_server_are_filed_under_no_earlier_checkpoint(tmp_path: Path) -> None:
+    """A checkpoint that an earlier stage makes is not taken either, unless `endpoint` is left out."""
+    (tmp_path / "given").mkdir()
+    given = {"checkpoint": str(tmp_path / "given")}
+    sft = {"steps": 1, "sequence_length": 64, "inputs": given}
+    claims = [{"metric": "vibe/words", "stage": "eval", "above": 0.0}]
+    recipe = read(tmp_path, sft=sft, eval={"suites": ["vibe"], "endpoint": SERVER}, verdict={"claims": claims})
+    assert list(recipe.stage("verdict").inputs["scores"]) == ["eval"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"device": "cuda"}, {"precision": "float32"}, {"tensor": 2}, {"slots": 8}, {"every": 10}]
+)
+def test_options_of_weights_here_mean_nothing_to_a_server(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: .*server.*leave"):
+        EvalConfig.model_validate({"endpoint": SERVER, **options})
+    spelt_out = EvalConfig.model_validate({"endpoint": SERVER}).model_dump(mode="json")
+    assert EvalConfig.model_validate(spelt_out).endpoint is not None  # a stage's recipe.yaml holds every default
+
+
+def test_a_server_counts_no_tokens_of_an_attempt() -> None:
+    (entry,) = ATTEMPTS["environments"]
+    with pytest.raises(ValueError, match=r"environments.0.max_length: .*max_tokens"):
+        SynthesizeConfig.model_validate({**ATTEMPTS, "environments": [{**entry, "max_length": 512}]})
+    own = SynthesizeConfig.model_validate({"environments": [{**entry, "max_length": 512}]})
+    assert own.environments[0].max_length == 512
+
+
+def test_a_checkpoint_brings_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = {"suites": ["vibe"], "tokenizer": "folder", "inputs": {"checkpoint": "./given"}}
+    with pytest.raises(RecipeError, match=r"eval.tokenizer: .*checkpoint.*its own.*leave it out"):
+        read(tmp_path, eval=options)
