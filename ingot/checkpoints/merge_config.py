@@ -11,6 +11,15 @@ from ingot.workspace.config import Config
 Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties"]
 OF_TWO: tuple[Method, ...] = ("slerp",)
 WITHOUT_BASE: tuple[Method, ...] = ("linear", "slerp")
+USES: dict[Method, frozenset[str]] = {
+    "linear": frozenset({"weights", "normalise"}),
+    "slerp": frozenset({"t"}),
+    "task_arithmetic": frozenset({"weights", "base", "normalise", "scale"}),
+    "ties": frozenset({"weights", "base", "normalise", "scale", "density"}),
+    "dare_linear": frozenset({"weights", "base", "normalise", "scale", "density", "rescale"}),
+    "dare_ties": frozenset({"weights", "base", "normalise", "scale", "density", "rescale"}),
+}
+"""The options of each method; the others say which models are merged."""
 
 
 class MergeConfig(Config):
@@ -34,7 +43,7 @@ class MergeConfig(Config):
     normalise: bool | None = Field(
         None, description="divide by the weights that count; null: linear and ties do, the others do not (mergekit)"
     )
-    scale: float = Field(1.0, description="factor on the merged difference (λ)")
+    scale: float = Field(1.0, description="factor on the merged difference (λ) of methods with a base")
     last: int | None = Field(
         None,
         gt=1,
@@ -45,6 +54,10 @@ class MergeConfig(Config):
     def _fits(self) -> Self:
         if self.method in OF_TWO and self.weights:
             raise ValueError("weights: slerp goes from the first model to the second by t")
+        of_methods = frozenset[str]().union(*USES.values())
+        for name in sorted(of_methods - USES[self.method]):
+            those = " and ".join(method for method, uses in USES.items() if name in uses)
+            self.refuse_written(name, because=f"{self.method} does not use it, {those} do; leave it out")
         if self.method == "linear" and self.weights and sum(self.weights) == 0 and self.normalised:
             raise ValueError("weights: their sum is 0, and a mean divides by it")
         return self

@@ -34,7 +34,7 @@ def merge_tensor(
 ) -> Tensor:
     """The merged tensor; `base` is that of the model from which differences are taken."""
     if config.method == "linear":
-        return linear(read, weights, normalised=config.normalised) * config.scale
+        return linear(read, weights, normalised=config.normalised)
     if config.method == "slerp":
         return slerp(config.t, read(0), read(1))
     assert base is not None

@@ -25,18 +25,29 @@ def merge_command(
         list[float] | None,
         typer.Option("--weight", metavar="W", help="Weight of a model, in their order; repeat for each."),
     ] = None,
-    t: Annotated[float, typer.Option("--t", metavar="T", help="slerp: 0 is the first model, 1 the second.")] = 0.5,
+    t: Annotated[
+        float | None, typer.Option("--t", metavar="T", help="slerp: 0 is the first model, 1 the second; default 0.5.")
+    ] = None,
     base: Annotated[
         Path | None, typer.Option("--base", metavar="MODEL", help="Model from which differences are taken.")
     ] = None,
     density: Annotated[
-        float, typer.Option("--density", metavar="D", help="ties, dare_*: share of each difference that is kept.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            "--density", metavar="D", help="ties, dare_*: share of each difference that is kept; default 0.5."
+        ),
+    ] = None,
     rescale: Annotated[
-        str, typer.Option("--rescale", metavar="HOW", help="dare_*: norm (as mergekit) or density (as the paper).")
-    ] = "norm",
-    scale: Annotated[float, typer.Option("--scale", metavar="L", help="Factor on the merged difference.")] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="dare_*: seed of what is kept.")] = 0,
+        str | None,
+        typer.Option("--rescale", metavar="HOW", help="dare_*: norm (as mergekit, default) or density (as the paper)."),
+    ] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option("--scale", metavar="L", help="Factor on the merged difference of methods with a base; default 1."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="dare_*: seed of what is kept; default 0.")
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Merge checkpoints of one architecture: mean, slerp, task arithmetic, TIES, DARE. Writes: a checkpoint."""
@@ -46,11 +57,14 @@ def merge_command(
     from ingot.recipe.tree import to_node
     from ingot.recipe.validate import validate
 
-    given = {"method": method, "weights": tuple(weight or ()), "t": t, "density": density, "rescale": rescale}
+    options = {"weights": weight or None, "t": t, "density": density, "rescale": rescale, "scale": scale}
+    given = {name: value for name, value in options.items() if value is not None}
     problems = Problems()
-    config = validate(MergeConfig, to_node({**given, "scale": scale}, "ingot merge"), "merge", problems)
+    config = validate(MergeConfig, to_node({"method": method, **given}, "ingot merge"), "merge", problems)
+    if seed is not None and not method.startswith("dare"):
+        problems.add(f"--seed: {method} draws nothing at random", place="ingot merge", fix="leave it out")
     problems.raise_if_any()
     assert isinstance(config, MergeConfig)
     paths = [find_checkpoint(path) for path in models]
-    merge(paths, config, to, base=None if base is None else find_checkpoint(base), seed=seed, replace=force)
+    merge(paths, config, to, base=None if base is None else find_checkpoint(base), seed=seed or 0, replace=force)
     show_written("checkpoint", to)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -17,7 +18,7 @@ from ingot.checkpoints.checkpoint import load_model, open_model, save_checkpoint
 from ingot.checkpoints.convert import export_model
 from ingot.checkpoints.merge import merge, merged
 from ingot.checkpoints.merge_config import MergeConfig
-from ingot.checkpoints.merge_methods import keep_random
+from ingot.checkpoints.merge_methods import keep_random, merge_tensor
 from ingot.cli.app import app
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError, RecipeError
@@ -67,11 +68,12 @@ def test_the_paper_rescales_by_the_density() -> None:
 
 def test_all_of_dare_is_task_arithmetic(models: list[Path]) -> None:
     base, *others = (open_model(path) for path in models)
-    dense = {"weights": (0.7, 0.4), "density": 1.0}
-    one, other = (
-        merged(others, MergeConfig.model_validate({"method": method, **dense}), base).load().state_dict()
-        for method in ("dare_linear", "task_arithmetic")
+    weights = (0.7, 0.4)
+    dare, plain = (
+        MergeConfig(method="dare_linear", weights=weights, density=1.0),
+        MergeConfig(method="task_arithmetic", weights=weights),
     )
+    one, other = (merged(others, options, base).load().state_dict() for options in (dare, plain))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
@@ -92,6 +94,51 @@ def test_the_command(models: list[Path], tmp_path: Path) -> None:
     )
     again = CliRunner().invoke(app, words)
     assert again.exit_code != 0 and isinstance(again.exception, ArtifactError)
+
+
+USED = {
+    "linear": {"weights", "normalise"},
+    "slerp": {"t"},
+    "task_arithmetic": {"weights", "normalise", "scale", "base"},
+    "ties": {"weights", "normalise", "scale", "base", "density"},
+    "dare_linear": {"weights", "normalise", "scale", "base", "density", "rescale"},
+    "dare_ties": {"weights", "normalise", "scale", "base", "density", "rescale"},
+}
+ANOTHER = {
+    **{"weights": (2.0, 5.0), "t": 0.2, "density": 0.8, "scale": 0.5, "normalise": True, "rescale": "density"},
+    "base": "start",
+}
+
+
+@pytest.mark.parametrize("method", USED)
+def test_a_method_takes_its_own_options_only(method: str) -> None:
+    """Each option changes what the method makes of a tensor, or it is refused; a default that is written out is, too."""
+    tensors = [torch.randn(8, 8, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+
+    def made(options: MergeConfig) -> torch.Tensor:
+        weights, base = options.weights or (1.0, 1.0), tensors[2] if method in DIFFERENCES else None
+        return merge_tensor(
+            options, tensors.__getitem__, weights, base, lambda model: torch.Generator().manual_seed(model)
+        )
+
+    usual = made(MergeConfig.model_validate({"method": method}))
+    for name, value in ANOTHER.items():
+        if name not in USED[method]:
+            for given in (value, MergeConfig.model_fields[name].default):
+                with pytest.raises(ValidationError, match=f"{name}: "):
+                    MergeConfig.model_validate({"method": method, name: given})
+            continue
+        if (method, name) in (("linear", "normalise"), ("ties", "normalise")):
+            value = False
+        options = MergeConfig.model_validate({"method": method, name: value})
+        assert name == "base" or not torch.equal(made(options), usual), name
+
+
+def test_the_command_refuses_what_the_method_does_not_use(models: list[Path], tmp_path: Path) -> None:
+    command = ["merge", str(models[1]), str(models[2]), "--to", str(tmp_path / "out")]
+    for words in (["--scale", "0.5"], ["--t", "0.5"], ["--seed", "0"]):
+        done = CliRunner().invoke(app, command + words)
+        assert isinstance(done.exception, RecipeError) and f"{words[0][2:]}: " in str(done.exception), words
 
 
 def test_what_cannot_be_merged_is_refused(models: list[Path], tokenizer: Tokenizer, tmp_path: Path) -> None:
