@@ -2,8 +2,9 @@
 
 A call is the text `{"name": NAME, "arguments": OBJECT}`. As soon as the name and the beginning of the object are there,
 the call is announced; from then on the object's own characters are passed on as the model wrote them, up to the brace
-that closes it. A call in any other order, or one with its arguments in a string, is read as a whole when it has ended;
-what cannot be read as a call at all is given back as text.
+that closes it. A call in any other order, one with its arguments in a string, or one in Python (`NAME(x=1)`, read by
+`ingot.tokens.calls` as in the terminal) is read as a whole when it has ended; what cannot be read as a call at all is given
+back as text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ingot.tokens.calls import read_call
 from ingot.tokens.tokenizer import TOOL_CALL_END, TOOL_CALL_START
 
 HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
@@ -94,7 +96,8 @@ def _read_whole(text: str) -> tuple[str | None, str]:
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return None, ""
+        call = read_call(text)
+        return (None, "") if isinstance(call, str) else (call.name, json.dumps(call.arguments, ensure_ascii=False))
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None, ""
     arguments = value.get("arguments", value.get("parameters", {}))

@@ -15,6 +15,7 @@ from ingot.serve.openai.parser import TurnParser
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.syntax import CALL as CALL_TAGS
 from ingot.tokens.syntax import THINK, Syntax
+from ingot.tokens.template_files import template_text
 from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.structure.conftest import byte_level
 
@@ -58,6 +59,12 @@ TURNS: list[tuple[list[str], dict[str, Any], list[tuple[str, str]]]] = [
     (["<tool_call>", '{"name": "f", "arguments": {"x": "}'], {}, [("call", "f"), ("arguments", '{"x": "}')]),  # cut off
     (["<tool_call>", '{"arguments": {}, "name": "f"}', "</tool_call>"], {}, [("call", "f"), ("arguments", "{}")]),
     (["<tool_call>", '{"name": "f", "arguments": "{}"}', "</tool_call>"], {}, [("call", "f"), ("arguments", "{}")]),
+    (
+        ["<tool_call>", "times(a=12)", "</tool_call>"],
+        {},
+        [("call", "times"), ("arguments", '{"a": 12}')],
+    ),  # quickstart's
+    (["<tool_call>", "times(a=1", "</tool_call>"], {}, [("content", "<tool_call>times(a=1</tool_call>")]),
     (["<tool_call>", "no JSON", "</tool_call>"], {}, [("content", "<tool_call>no JSON</tool_call>")]),
     (["a", "<think>", "b", "</think>", "c"], {}, [("content", "a"), ("reasoning", "b"), ("content", "c")]),
     (["a", "</think>", "</tool_call>", "<|im_start|>", "b"], {}, [("content", "ab")]),  # strays
@@ -82,6 +89,13 @@ IN_TEXT: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
     ("hm</think>yes", {"in_thinking": True}, [("reasoning", "hm"), ("content", "yes")]),
     ("a</thin", {}, [("content", "a</thin")]),
 ]
+
+
+@pytest.fixture(scope="module")
+def formats(tokenizer: Tokenizer) -> dict[str, ChatFormat]:
+    """Ingot's template with calls in either style."""
+    texts = {style: template_text("ingot", {"call_style": style}) for style in ("json", "python")}
+    return {style: ChatFormat(Tokenizer(tokenizer.backend, text)) for style, text in texts.items()}
 
 
 @pytest.mark.parametrize(("parts", "options", "expected"), TURNS, ids=lambda value: str(value)[:50])
@@ -120,9 +134,11 @@ MESSAGES = st.builds(
 )
 
 
+@pytest.mark.parametrize("style", ["json", "python"])
 @given(message=MESSAGES)
-def test_what_the_template_wrote_is_read_back(chat_format: ChatFormat, message: Message) -> None:
+def test_what_the_template_wrote_is_read_back(formats: dict[str, ChatFormat], style: str, message: Message) -> None:
     """Any message, as Ingot's template writes it, comes out of the stream as it went in."""
+    chat_format = formats[style]
     tokens, mask = chat_format.conversation([Message("user", "?"), message])
     written = [token for token, ours in zip(tokens, mask, strict=True) if ours]
     parser = TurnParser(chat_format.tokenizer, TAGS, calls=True)

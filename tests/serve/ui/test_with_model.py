@@ -10,8 +10,10 @@ import pytest
 from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.envs.tools.tool import make_tool
 from ingot.serve.ui.serve import _with_model, add_page
+from ingot.tokens.template_files import template_text
+from ingot.tokens.tokenizer import Tokenizer
 from tests.report.browsing import CHROMIUM, texts
-from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
+from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, train_small_tokenizer, train_speaker
 from tests.serve.ui.conftest import running, say
 
 pytestmark = [
@@ -23,8 +25,10 @@ TOOLS = {"times": make_tool(lambda a, b: str(a * b), schema=SCHEMA, here=True)}
 
 @pytest.fixture(scope="module")
 def model_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A model whose calls are Python, as those of recipes/quickstart.yaml are."""
     path = tmp_path_factory.mktemp("ui") / "speaker"
-    save_checkpoint(path, trained_speaker())
+    template = template_text("ingot", {"call_style": "python"})
+    save_checkpoint(path, train_speaker(Tokenizer(train_small_tokenizer().backend, template)))
     with _with_model(path) as served:
         assert served.calls_tools
         add_page(served.api, TOOLS, host="127.0.0.1", key="k3y")
