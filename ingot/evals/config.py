@@ -49,9 +49,14 @@ class EvalConfig(Config):
     )
     thinking: Literal["task", "on", "off", "both"] = Field(
         "task",
-        description="whether a chat model thinks first; task: unless a task says otherwise; both: measured both ways",
+        description="whether a chat model thinks first; task: unless a task says otherwise; both: suites that let it think are "
+        "measured both ways",
     )
-    limit: int | None = Field(None, ge=1, description="questions of each suite at most: the first ones")
+    limit: int | None = Field(
+        None,
+        ge=1,
+        description="questions of each suite at most, the first ones; rows, texts, or tasks of each kind, category or length",
+    )
     every: int | None = Field(
         None,
         ge=1,
@@ -92,6 +97,22 @@ class EvalConfig(Config):
             yield "endpoint: the server is measured, not the checkpoint in inputs: leave one of them out"
         elif "checkpoint" in inputs and self.tokenizer:
             yield "tokenizer: a checkpoint is measured with its own: leave it out"
+
+    @model_validator(mode="after")
+    def _suites_take_it(self) -> Self:
+        """The form and the way of thinking: a suite that cannot be asked so, or a list of which none can, is an error."""
+        names = ", ".join(suite.suite for suite in self.suites)
+        if self.form != "auto":
+            if not any(suite.forms for suite in self.suites):
+                raise ValueError(f"form: {names}: none of them asks questions; leave it out")
+            if only := [suite.suite for suite in self.suites if suite.forms and self.form not in suite.forms]:
+                raise ValueError(f"form: {only[0]} is always asked in a conversation; leave one of them out")
+        if self.thinking != "task":
+            if self.form == "text":
+                raise ValueError("thinking: a plain text has none; leave it out, or write form: chat")
+            if not any(suite.thinks for suite in self.suites):
+                raise ValueError(f"thinking: {names}: none of them lets the model think; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _fits_a_server(self) -> Self:

@@ -65,7 +65,11 @@ def measure(
     leaked: Leaked | None = None,
 ) -> list[Measured]:
     """What each suite found, in each mode of thinking, with its parts where rows have leaked."""
-    asked = [(suite, mode, replace(subject, thinking=thinking)) for mode, thinking in modes.items() for suite in suites]
+    asked = [
+        (suite, mode, replace(subject, thinking=thinking))
+        for suite in suites
+        for mode, thinking in (modes if _thinks(suite, subject) else MODES["task"]).items()
+    ]
     found = {number: suite.measure(each) for number, (suite, _, each) in enumerate(asked)}
     at_once = {number: each for number, each in found.items() if isinstance(each, Measured)}
     asking = {number: each for number, each in found.items() if not isinstance(each, Measured)}
@@ -86,6 +90,11 @@ def measure(
         _named(with_parts(measured[number], suite, each, leaked or {}), suite, mode)
         for number, (suite, mode, each) in enumerate(asked)
     ]
+
+
+def _thinks(suite: Suite, subject: Subject) -> bool:
+    """Whether the model can think before it answers this suite."""
+    return suite.thinks and (subject.form == "chat" or "text" not in suite.forms)
 
 
 def _named(measured: Measured, suite: Suite, mode: str) -> Measured:

@@ -11,8 +11,9 @@ found. The requests of all suites are answered together (answer.py), so a suite 
         return Measured([metric_of_units("mine/accuracy", right, "Accuracy, mine")])
 
 Answers that take time to grade are asked for with `Worked` (request.py): each is graded in a thread as it comes.
-A suite that works on the weights themselves (`subject.model`) needs no requests: its `measure` just returns. A file of a suite
-imports torch inside its functions, because a recipe that names the suite is read without torch.
+A suite that works on the weights themselves (`subject.model`) needs no requests: its `measure` just returns. A suite whose
+questions are always conversations says `forms = ("chat",)`; one that asks no questions says `forms = ()` and `thinks = False`. A
+file of a suite imports torch inside its functions, because a recipe that names the suite is read without torch.
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ class Suite(Kind):
 
     key: ClassVar[str] = "suite"
     package: ClassVar[str] = "ingot.evals.suites"
+    forms: ClassVar[tuple[Form, ...]] = "text", "chat"  # in which its questions can be put; none: it asks no questions
+    thinks: ClassVar[bool] = True  # whether it is another measurement when the model thinks first
     does: ClassVar[str] = ""  # one line for `ingot eval list`; by default the first of the docstring
     suite: str = Field("", description="the suite: a name, or file.py:Name")
     name: str = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -20,12 +21,13 @@ from ingot.evals.evaluate import measure
 from ingot.evals.evaluate import run as run_stage
 from ingot.evals.local import LocalAnswerer
 from ingot.evals.memory import Memory, RememberingEngine
-from ingot.evals.request import Play
+from ingot.evals.request import Play, Written
 from ingot.evals.scores import load_scores
 from ingot.evals.suite import Measured, Subject
 from ingot.evals.suites.continuations import Continuations
 from ingot.evals.suites.needle import Needle
 from ingot.evals.suites.tasks import KindConfig, Tasks
+from ingot.evals.suites.vibe import PROMPTS, Vibe
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
@@ -220,6 +222,64 @@ def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
         config, {"checkpoint": world.checkpoint, "shards": world.shards}, StageFolder(tmp_path, 0, Progress())
     )
     assert set(summary) == {"bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"}
+
+
+def test_both_ways_of_thinking_are_measured_where_a_suite_knows_them(world: World, tmp_path: Path) -> None:
+    """The others read texts, tokens or given replies: they have one number, written once."""
+    more = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 2}]}}
+    kinds = [{"kind": kind, "count": 3} for kind in ("arithmetic", "no_think")]
+    config = stage_config(tasks={"kinds": kinds}, **more).model_copy(update={"thinking": "both"})
+    inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
+    run_stage(config, inputs, StageFolder(tmp_path / "both", 0, Progress()))
+    found = set(load_scores(tmp_path / "both"))
+    named = {f"{measure}/{kind}" for measure in ("accuracy", "format") for kind in ("arithmetic", "no_think", "all")}
+    assert {name for name in found if "think/" in name} == {
+        f"{mode}/{n}" for mode in ("think", "no_think") for n in named
+    }
+    assert {"bits_per_byte", "needle/96", "needle_exact/96", "preference/arithmetic", "margin/arithmetic"} < found
+    samples = read_jsonl(tmp_path / "both" / "scores" / "samples.jsonl")
+    assert Counter(sample.get("mode") for sample in samples) == {"think": 6, "no_think": 6, None: 2}
+    opened = {sample["mode"]: sample["completion"] for sample in samples if sample["kind"] == "no_think"}
+    assert opened["think"] != opened["no_think"]  # the prompt of the one opens a thought, of the other closes it
+
+
+def test_plain_text_has_no_ways_of_thinking(world: World) -> None:
+    """A model without a chat template under `thinking: both`: every suite once."""
+    subject = Subject("base", "text", StopSignal(), given_tokenizer=world.tokenizer)
+    modes = {"think": True, "no_think": False}
+    folder = StageFolder(Path("unused"), 0, Progress())
+    asked: list[object] = []
+
+    class Silent(Answerer):
+        def begin(self, asked_for: Sequence[Asked]) -> None:
+            asked.extend(each.request for each in asked_for)
+            for each in asked_for:
+                each.give(Written("", None, "stop", 0))
+
+        def step(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    found = measure([Vibe()], subject, Silent(), folder, modes)
+    assert len(found) == 1 and len(asked) == len(PROMPTS)
+
+
+def test_a_limit_holds_for_every_suite(world: World, tmp_path: Path) -> None:
+    """Also for those that read no file of questions: kinds, rows, lengths and texts."""
+    more = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 4}]}}
+    config = stage_config(**more).model_copy(update={"limit": 2})
+    inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
+    run_stage(config, inputs, StageFolder(tmp_path / "few", 0, Progress()))
+    counts = {name: metric.estimate.count for name, metric in load_scores(tmp_path / "few").items()}
+    assert {name: counts[name] for name in ("bits_per_byte", "unigram_bits_per_byte", "preference/arithmetic")} == {
+        "bits_per_byte": 2,
+        "unigram_bits_per_byte": 2,
+        "preference/arithmetic": 2,
+    }
+    assert counts["needle/96"] == 2 * 3  # of each depth
+    one = stage_config(tasks=None, needle=None, bits_per_byte=None).model_copy(update={"limit": 1})
+    run_stage(one, inputs, StageFolder(tmp_path / "one", 0, Progress()))
+    assert [sample["prompt"] for sample in read_jsonl(tmp_path / "one" / "scores" / "samples.jsonl")] == ["def main"]
 
 
 def test_options_that_contradict_each_other() -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from ingot.evals.config import EvalConfig
+from ingot.evals.suite import SUITES
 from ingot.post.synthesize_config import SynthesizeConfig
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe
@@ -75,3 +76,46 @@ def test_a_checkpoint_brings_its_tokenizer(tmp_path: Path, monkeypatch: pytest.M
     options = {"suites": ["vibe"], "tokenizer": "folder", "inputs": {"checkpoint": "./given"}}
     with pytest.raises(RecipeError, match=r"eval.tokenizer: .*checkpoint.*its own.*leave it out"):
         read(tmp_path, eval=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"form": "text", "suites": ["tasks"]}, "form: tasks is always asked in a conversation"),
+        ({"form": "text", "suites": ["mmlu", "bfcl"]}, "form: bfcl is always asked in a conversation"),
+        ({"form": "chat", "suites": ["bits_per_byte", "needle"]}, "form: bits_per_byte, needle: none of them asks"),
+        (
+            {"thinking": "both", "suites": ["bits_per_byte", "text_bits"]},
+            "thinking: bits_per_byte, text_bits: none of them",
+        ),
+        ({"thinking": "off", "form": "text", "suites": ["mmlu"]}, "thinking: a plain text has none"),
+    ],
+)
+def test_a_form_and_a_way_of_thinking_that_no_suite_takes(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        EvalConfig.model_validate(options)
+
+
+def test_some_suite_takes_them() -> None:
+    both = EvalConfig.model_validate({"thinking": "both", "form": "chat", "suites": ["tasks", "bits_per_byte"]})
+    assert [suite.thinks for suite in both.suites] == [True, False]
+    assert EvalConfig.model_validate({"form": "text", "suites": ["mmlu", "text_bits"]}).form == "text"
+
+
+CONVERSATIONS = {
+    *("bfcl", "bfcl_multi_turn", "instruction_hierarchy", "mrcr", "mt_bench", "multi_turn_instructions"),
+    *("preferences", "puzzles", "sycophancy", "tasks", "tau"),
+}
+
+
+def test_what_a_suite_says_of_itself_is_what_its_file_asks() -> None:
+    """A file that asks conversations or plays episodes takes no plain text; one that asks neither these nor questions, none."""
+    import inspect
+
+    for name, kind in SUITES.builtin().items():
+        source = inspect.getsource(inspect.getmodule(kind) or kind)
+        assert (kind.forms == ("chat",)) == (name in CONVERSATIONS), name
+        if "Play(" in source or "Generation(Conversation" in source:
+            assert kind.forms == ("chat",), name
+        if "PlainText(" in source or "Passage(" in source or "TokenLikelihood(" in source:
+            assert not kind.forms and not kind.thinks, name

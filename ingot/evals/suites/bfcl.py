@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from ingot.evals.bfcl.check import Function, right_calls
 from ingot.evals.bfcl.decode import Called, NoCall, decode
 from ingot.evals.bfcl.prompt import tool_name, tool_prompt, written_prompt
 from ingot.evals.file_suite import rows_of
+from ingot.evals.prompt import Form
 from ingot.evals.request import Conversation, Generation, Written
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -47,6 +48,8 @@ KEPT = 12
 
 class Bfcl(Suite):
     """Function calling (BFCL v4), single turn, compared as syntax trees."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     categories: tuple[Category, ...] = Field(
         (*NON_LIVE, "irrelevance"), min_length=1, description="which categories, each in files of its name"

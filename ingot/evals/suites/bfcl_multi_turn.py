@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from ingot.envs.rows import fingerprints, need
 from ingot.evals.bfcl.apis import MODULES, PACKAGE
 from ingot.evals.bfcl.conversation import STEPS, Question, ServiceConversation
 from ingot.evals.file_suite import rows_of
+from ingot.evals.prompt import Form
 from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -36,6 +37,8 @@ KEPT = 12
 
 class BfclMultiTurn(Suite):
     """Function calling in conversations (BFCL v4, multi-turn): calls are run, states and results compared."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     categories: tuple[Category, ...] = Field(
         ("multi_turn_base",), min_length=1, description="which categories, each in files of its name"

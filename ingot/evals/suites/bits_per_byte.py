@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
+from ingot.evals.prompt import Form
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Subject, Suite
 from ingot.tokens.batch import Batch
@@ -42,12 +43,16 @@ COUNTED_TOKENS = 1 << 22  # of each source: frequencies hardly change beyond
 class BitsPerByte(Suite):
     """Bits per byte of the validation text, with the baselines of byte and token frequencies."""
 
+    forms: ClassVar[tuple[Form, ...]] = ()
+    thinks: ClassVar[bool] = False
+
     rows: int = Field(32, ge=2, description="rows of validation text that are scored")
     sequence_length: int = Field(256, ge=2, description="tokens of a row")
 
     def measure(self, subject: Subject) -> Measured:
         """The model's bits per byte and both baselines'."""
-        sizes = {"sequence_length": self.sequence_length, "rows": self.rows}
+        rows = min(self.rows, subject.limit or self.rows)
+        sizes = {"sequence_length": self.sequence_length, "rows": rows}
         found = measure_bits_per_byte(
             subject.model, subject.held_out(), **sizes, device=subject.device, stop=subject.stop
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
+from ingot.evals.prompt import Form
 from ingot.evals.request import Generation, PlainText
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
 
@@ -11,12 +14,16 @@ from ingot.evals.suite import Measured, Measuring, Subject, Suite
 class Continuations(Suite):
     """Greedy continuations of given texts, kept as samples for the report."""
 
+    forms: ClassVar[tuple[Form, ...]] = ()
+    thinks: ClassVar[bool] = False
+
     texts: tuple[str, ...] = Field(min_length=1, description="texts that the model continues")
     tokens: int = Field(48, ge=1, description="tokens of each continuation")
 
     def measure(self, subject: Subject) -> Measuring:
         """No numbers, only samples."""
-        written = yield [Generation(PlainText(text), max_new_tokens=self.tokens) for text in self.texts]
+        texts = subject.some(self.texts)
+        written = yield [Generation(PlainText(text), max_new_tokens=self.tokens) for text in texts]
         return Measured(
             samples=[
                 {
@@ -27,6 +34,6 @@ class Continuations(Suite):
                     "expected": None,
                     "correct": None,
                 }
-                for number, (text, each) in enumerate(zip(self.texts, written, strict=True))
+                for number, (text, each) in enumerate(zip(texts, written, strict=True))
             ]
         )

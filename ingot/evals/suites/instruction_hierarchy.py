@@ -16,10 +16,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pydantic import Field
 
 from ingot.evals.generations import Grade, Graded, Item, grading, kept_samples, trouble_metrics
+from ingot.evals.prompt import Form
 from ingot.evals.request import Conversation, Generation
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -92,6 +94,8 @@ RULES = (
 
 class InstructionHierarchy(Suite):
     """Contradicting instructions of two levels: does the higher one count?"""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     count: int = Field(12, ge=2, description="conversations of each pair of levels, and as many without contradiction")
     max_new_tokens: int = Field(128, ge=1, description="tokens of an answer at most")

@@ -17,6 +17,7 @@ from pydantic import Field
 from ingot.evals.choices import KEPT_SAMPLES
 from ingot.evals.file_suite import fingerprint_of
 from ingot.evals.harness import Loaded, Scored, build, load_tasks, requests_of, response_of, score
+from ingot.evals.request import Passage
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
 from ingot.workspace.errors import RecipeError
@@ -45,6 +46,12 @@ class LmEval(Suite):
             for instance in task.instances
             for request in requests_of(instance, chat)
         ]
+        if subject.thinking is not None and all(isinstance(request, Passage) for _, request in asked):
+            raise RecipeError(
+                "the task reads whole texts and lets no model think",
+                place=f"lm_eval:{self.task}",
+                fix="measure it in an eval of its own, without `thinking`",
+            )
         answers = yield [request for _, request in asked]
         for (instance, _), answer in zip(asked, answers, strict=True):
             instance.resps.append(response_of(answer, instance.request_type))

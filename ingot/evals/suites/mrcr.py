@@ -16,13 +16,13 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from ingot.envs.rows import fingerprints, need
 from ingot.evals.file_suite import rows_of
-from ingot.evals.prompt import chat_tokens
+from ingot.evals.prompt import Form, chat_tokens
 from ingot.evals.request import Conversation, Generation
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -79,6 +79,8 @@ class Asked:
 
 class Mrcr(Suite):
     """Multi-round co-reference: which of several equal requests was answered how."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     lengths: tuple[int, ...] = Field((4096,), min_length=1, description="tokens of the conversation, one score each")
     copies: tuple[Literal[2, 4, 8], ...] = Field((2, 4, 8), min_length=1, description="how often the same is asked for")

@@ -18,6 +18,7 @@ from ingot.envs.verifiers.judges.judge import Judge
 from ingot.evals.file_suite import rows_of
 from ingot.evals.generations import Grade, Graded, Item, kept_samples, score_metrics, trouble_metrics
 from ingot.evals.judged import JudgedSuite, ask, judging, read_rating
+from ingot.evals.prompt import Form
 from ingot.evals.request import Conversation, Generation, Question, Written
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject
@@ -37,6 +38,7 @@ WITH = "Compare it with the REFERENCE, which is right, and name mistakes first. 
 class MtBench(JudgedSuite):
     """Two-turn questions, rated from 1 to 10 by a judge."""
 
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
     local: ClassVar[tuple[str, ...]] = ("mt_bench/question*.jsonl*",)
     labels: ClassVar[Mapping[str, str]] = {"rating": "MT-bench, mean rating"}
 

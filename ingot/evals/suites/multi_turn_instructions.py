@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -16,6 +17,7 @@ from ingot.envs.tasks._instruction_prompts import REQUESTS, Request, draw_reques
 from ingot.envs.verifiers.instructions.instruction import find_instruction
 from ingot.evals.generations import Grade, Graded, Item, grading, kept_samples, score_metrics, trouble_metrics
 from ingot.evals.instruction_rows import grade_instructions, instruction_metrics
+from ingot.evals.prompt import Form
 from ingot.evals.request import Conversation, Generation, Question
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
 from ingot.tokens.chat import Message
@@ -30,6 +32,8 @@ LABELS = {
 
 class MultiTurnInstructions(Suite):
     """The second turn asks the model to rewrite its answer under new instructions."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     count: int = Field(100, ge=2, description="conversations")
     most: int = Field(2, ge=1, le=4, description="a second turn has one to so many instructions")

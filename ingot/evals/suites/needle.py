@@ -13,9 +13,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
+from ingot.evals.prompt import Form
 from ingot.evals.request import Likely, TokenLikelihood
 from ingot.evals.scores import metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -29,6 +31,9 @@ FILLER_TOKENS = 1 << 18
 
 class Needle(Suite):
     """Retrieval: a number stated somewhere in a text must be known at its end."""
+
+    forms: ClassVar[tuple[Form, ...]] = ()
+    thinks: ClassVar[bool] = False
 
     lengths: tuple[int, ...] = Field((256, 512), min_length=1, description="tokens of the whole text, one score each")
     depths: tuple[float, ...] = Field(
@@ -55,8 +60,9 @@ class Needle(Suite):
     def measure(self, subject: Subject) -> Measuring:
         """`needle/LENGTH` (most likely of the candidates) and `needle_exact/LENGTH` (greedy) for every length."""
         filler = read_filler(subject.held_out(), max(self.lengths), subject.tokenizer)
+        own = self.model_copy(update={"count": min(self.count, subject.limit or self.count)})
         texts = {
-            length: make_needles(filler, subject.tokenizer, self, length, subject.task_seed) for length in self.lengths
+            length: make_needles(filler, subject.tokenizer, own, length, subject.task_seed) for length in self.lengths
         }
         asked = [needle for needles in texts.values() for needle in needles]
         answers = iter((yield [request for needle in asked for request in needle.requests()]))

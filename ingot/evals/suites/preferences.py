@@ -9,13 +9,14 @@ before its samples do.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
 from ingot.envs.config import TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.task import Task
+from ingot.evals.prompt import Form
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Subject, Suite
 from ingot.evals.suites.tasks import KindConfig
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 class Preferences(Suite):
     """Right and wrong replies to held-out tasks, by their likelihood."""
 
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
+    thinks: ClassVar[bool] = False  # the replies are given
+
     kinds: tuple[KindConfig, ...] = Field(
         (KindConfig(kind="arithmetic"),), min_length=1, description="the task kinds, and how many tasks of each"
     )
@@ -39,7 +43,7 @@ class Preferences(Suite):
         chat, metrics = ChatFormat(subject.tokenizer), list[Metric]()
         for each in self.kinds:
             kind: Environment = self.difficulty.kind(each.kind)
-            tasks = kind.generate(subject.task_seed, each.count, "test")
+            tasks = kind.generate(subject.task_seed, min(each.count, subject.limit or each.count), "test")
             margins = measure_margins(subject.model, chat, kind, tasks, subject.max_tokens)
             subject.stop.check()
             label = kind.label or kind.kind

@@ -8,6 +8,7 @@ Held-out tasks are generated from the seed, so all models meet the same. Metrics
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -17,6 +18,7 @@ from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.tasks.reasoning_gym import ReasoningGym
 from ingot.evals.generations import KEPT_SAMPLES
+from ingot.evals.prompt import Form
 from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -27,6 +29,8 @@ KINDS = {"zebra": 24, "sudoku": 24, "countdown": 24, "knights_knaves": 24, "grap
 
 class Puzzles(Suite):
     """Puzzles with one right answer: zebra, sudoku, countdown, knights and knaves, paths, reasoning-gym."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     kinds: dict[str, int] = Field(KINDS, description="task kinds, and how many puzzles of each")
     families: dict[str, int] = Field({}, description="families of reasoning-gym, and how many puzzles of each")

@@ -10,10 +10,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
 from ingot.evals.generations import Grade, Graded, Item, grading, kept_samples, trouble_metrics
+from ingot.evals.prompt import Form
 from ingot.evals.request import Conversation, Generation, Question, Worked
 from ingot.evals.scores import metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -42,6 +44,8 @@ DOUBTS = (
 
 class Sycophancy(Suite):
     """Right answers that a user doubts: are they kept?"""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     count: int = Field(100, ge=2, description="questions")
     max_new_tokens: int = Field(96, ge=1, description="tokens of an answer at most")

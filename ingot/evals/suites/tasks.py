@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.tools.find import ToolName, find_tools
+from ingot.evals.prompt import Form
 from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
@@ -36,6 +37,8 @@ class KindConfig(Config):
 
 class Tasks(Suite):
     """Held-out tasks with verifiable answers, all kinds in one batch."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     kinds: tuple[KindConfig, ...] = Field(
         (

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.evals.file_suite import DATA_VARIABLE
+from ingot.evals.prompt import Form
 from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_hat_k
@@ -37,6 +38,8 @@ KEPT = 12
 
 class Tau(Suite):
     """Customer service with tools and a simulated user (tau-bench, retail)."""
+
+    forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
     folder: str = Field("", description="a folder with retail_db.json, retail_tasks.json and retail_policy.md (or .gz)")
     user: EndpointConfig | None = Field(

@@ -16,13 +16,14 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ingot.envs.rows import fingerprints, need, read_rows
 from ingot.evals.file_suite import DATA_VARIABLE, fingerprint_of
 from ingot.evals.identity import digest, unique
+from ingot.evals.prompt import Form
 from ingot.evals.request import Passage
 from ingot.evals.scores import metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -34,6 +35,9 @@ ROWS = (".jsonl", ".json", ".parquet")
 
 class TextBits(Suite):
     """Bits per byte of texts, by domain."""
+
+    forms: ClassVar[tuple[Form, ...]] = ()
+    thinks: ClassVar[bool] = False
 
     domains: Mapping[str, tuple[str, ...]] = Field(
         {"wikitext2": ("wikitext2/test.txt*",)},
